@@ -26,7 +26,7 @@ COPY pyproject.toml uv.lock ./
 COPY hack/image/runtime_root.py hack/image/
 RUN --mount=type=secret,id=index --mount=type=secret,id=ca \
     if [ -f /run/secrets/index ]; then . /run/secrets/index; fi; \
-    /opt/build/bin/uv export --frozen --no-dev --no-emit-project ${EXTRAS:+--extra "${EXTRAS}"} \
+    /opt/build/bin/uv export --frozen --no-default-groups --no-emit-project ${EXTRAS:+--extra "${EXTRAS}"} \
         --quiet --output-file requirements.txt \
     && /opt/build/bin/uv venv --quiet --python "$(command -v python3)" /opt/bayplan \
     && /opt/build/bin/uv pip sync --python /opt/bayplan/bin/python --no-build --require-hashes requirements.txt \

@@ -10,6 +10,8 @@ STAMP := .venv/.installed
 SOURCES := scheduler_core operator hack tests examples benchmarks
 PRESENT := $(shell for d in $(SOURCES); do [ -n "$$(find $$d -name '*.py' -print -quit 2>/dev/null)" ] && echo $$d; done)
 PYTEST_ARGS ?=
+# More workers than processors: tests on the control plane wait most of the time. WORKERS=0 runs all tests in one process.
+WORKERS ?= 3
 comma := ,
 
 export UV_PYTHON_DOWNLOADS := never
@@ -37,7 +39,7 @@ controlplane: install ## Build or find etcd, kube-apiserver, kube-scheduler, kub
 	@$(BIN)/python -m hack.controlplane.binaries
 
 .PHONY: up
-up: controlplane ## Start a control plane with kwok that runs until `make down`, for manual tests
+up: controlplane ## Start a control plane with kwok that runs until `make down`, for manual tests (K8S=1.36, K8S=1.35)
 	@$(BIN)/python -m hack.controlplane.launcher up --state-dir .cluster --kwok
 	@mkdir -p .cluster/bin
 	@ln -sf "$$($(BIN)/python -m hack.controlplane.binaries | awk '$$1 == "kubectl" {print $$2}')" .cluster/bin/kubectl
@@ -55,14 +57,53 @@ demo-gang: install ## Demonstrate gangs: two that do not both fit, a large one b
 	@$(BIN)/python -m hack.demo.gangs $(if $(KEEP),--keep)
 
 .PHONY: test
-test: install ## Run all tests, including those on the real control plane
+test: install ## Run all tests, including those on the real control plane (WORKERS=n PYTEST_ARGS=... K8S=1.36)
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"
-	@$(BIN)/pytest $(PYTEST_ARGS)
+	@$(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder $(PYTEST_ARGS)
+
+# All steps run, also after one that fails. NIGHT is the seed of what is drawn; the date of a night repeats it.
+NIGHT ?= $(shell date +%Y%m%d)
+NIGHTLY := tests releases floors faults twins parity scenarios soak upstream
+
+.PHONY: nightly
+nightly: controlplane ## Run what CI samples or leaves out: long campaigns, planted bugs, soak, floors (hours; NIGHT=20261122)
+	@echo "==> night $(NIGHT)"
+	@$(MAKE) --keep-going --no-print-directory $(addprefix nightly-,$(NIGHTLY)) NIGHT=$(NIGHT)
+
+.PHONY: $(addprefix nightly-,$(NIGHTLY))
+nightly-tests: install
+	@$(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder --nightly -m nightly $(PYTEST_ARGS)
+
+nightly-releases: install
+	@for release in 1.36 1.35; do echo "==> Kubernetes $$release"; K8S=$$release $(BIN)/python -m hack.controlplane.binaries && \
+		K8S=$$release $(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder $(PYTEST_ARGS) tests/cluster || exit 1; done
+
+nightly-floors: test-floors
+
+nightly-faults: install
+	@$(BIN)/python -m tests.simulation --seeds 3000 --first $(NIGHT)0000
+
+nightly-twins: install
+	@for bounds in "" --tiny; do for groups in "" --gangs; do PYTHONPATH=operator $(BIN)/python -m tests.laws.twins \
+		--decisions 25000 --seed $(NIGHT)0000 $$bounds $$groups || exit 1; done; done
+
+nightly-parity: install
+	@$(BIN)/python -m tests.parity.oracle --seed $(NIGHT) --count 2000
+	@$(BIN)/python -m tests.parity.oracle --seed $(NIGHT) --count 500 --bent
+	@$(BIN)/python -m tests.parity.oracle --seed $(NIGHT) --count 5000 --hints
+
+nightly-scenarios: controlplane
+	@$(BIN)/python -m benchmarks.scenarios --random 200 --seed $(NIGHT) --pairs 2
+
+nightly-soak: controlplane
+	@$(BIN)/python -m benchmarks.soak --minutes 30 --rate 50
+
+nightly-upstream: upstream
 
 # Separate environment with the lowest versions that pyproject.toml allows.
 FLOORS := build/floors
 FLOOR_SMOKE := tests/cluster/test_operator.py
-FLOOR_TESTS := $(if $(QUICK),$(addprefix tests/operator/,test_settings.py test_handlers.py test_tracing.py \
+FLOOR_TESTS := $(if $(QUICK),$(addprefix tests/operator/,settings/test_operator_settings.py profiles/test_handlers.py process/test_tracing.py \
 	kube/test_cluster_access.py cli/test_following_the_leader.py),tests/operator tests/scheduler_core examples/plugins/tests)
 
 .PHONY: test-floors
@@ -76,7 +117,7 @@ test-floors: controlplane ## Test with the lowest versions of dependencies that 
 
 .PHONY: parity
 parity: install ## Run random cases through kube-scheduler's framework and Bayplan (SEED=n COUNT=n FAMILY=f BENT=1 HINTS=1)
-	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
+	@$(BIN)/python -m tests.parity.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
 
 .PHONY: upstream
@@ -116,6 +157,8 @@ bench-startup: install ## Measure startup in a full cluster, and takeovers (QUIC
 bench-churn: install ## Measure memory and time per pod over a simulated year in which every name is new (QUICK=1)
 	@$(BIN)/python -m benchmarks.churn $(if $(QUICK),--nodes 50 --pods 200 --months 6) -o $(OUTPUT)
 
+# Bayplan reads the native pod groups of this release only.
+bench-gangs: export K8S := 1.36
 .PHONY: bench-gangs
 bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short run)
 	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick) --results $(RESULTS)/gangs.jsonl -o $(OUTPUT)
@@ -123,7 +166,7 @@ bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang 
 
 .PHONY: simulate-faults
 simulate-faults: install ## Simulate cluster lifetimes with faults (SEEDS=n, or SEED=n for one with its trace)
-	@$(BIN)/python -m hack.faults $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: twins
 twins: install ## Compare schedulers with and without cached results over random cluster lifetimes (DECISIONS=n SEED=n TINY=1 GANGS=1)
@@ -131,7 +174,7 @@ twins: install ## Compare schedulers with and without cached results over random
 		$(if $(SEED),--seed $(SEED)) $(if $(TINY),--tiny) $(if $(GANGS),--gangs)
 
 .PHONY: check
-check: install ## Check format, lint, types, import contract, file length, and generated CRDs and docs; no tests
+check: install ## Check format, lint, types, import contract, file length, wording, and generated CRDs and docs; no tests
 	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)
 	@echo "==> lint" && $(BIN)/ruff check --quiet $(PRESENT)
 	@echo "==> Dockerfile" && if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile; else echo "no hadolint for this machine"; fi
@@ -139,6 +182,7 @@ check: install ## Check format, lint, types, import contract, file length, and g
 	@echo "==> import contract" && PYTHONPATH=operator $(BIN)/lint-imports --no-logo > .import-contract.log || (cat .import-contract.log && false)
 	@rm -f .import-contract.log
 	@echo "==> file length" && $(BIN)/python -m hack.checks.file_length
+	@echo "==> plain English" && $(BIN)/python -m hack.checks.plain_english
 	@echo "==> CRD drift" && $(BIN)/python -m bayplan.resources.crd_generation --output crds --check
 	@echo "==> docs drift" && $(BIN)/python -m hack.docs --check
 
@@ -158,6 +202,10 @@ crds: install ## Generate crds/*.yaml from the models
 .PHONY: docs
 docs: install ## Generate docs/reference/*.md from the models, the settings and the commands
 	@$(BIN)/python -m hack.docs
+
+.PHONY: docs-site
+docs-site: install ## Build the documentation site into build/site; fails on broken links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "build/site/README.html"
 
 .PHONY: image
 image: install ## Build the container image with docker, podman or buildah into dist/bayplan-image.tar (BASE_IMAGE=... EXTRAS=otel)

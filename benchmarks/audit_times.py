@@ -1,7 +1,4 @@
-"""When pods were created, bound and told of, by the API server's audit log.
-
-Owns what the benchmarks count. It must not know schedulers.
-"""
+"""Times at which pods were created and bound and events were written, from the API server's audit log."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ class AuditTimes:
     Attributes:
         created: When each pod was created, by name.
         bound: When each pod was bound, by name, in the order of the binds.
-        told: When each event was written, by the event's name, in order.
+        events: When each event was written, by the event's name, in order.
     """
 
     def __init__(self, path: Path) -> None:
         self.created: dict[str, float] = {}
         self.bound: dict[str, float] = {}
-        self.told: dict[str, float] = {}
+        self.events: dict[str, float] = {}
         self._log = GrowingAuditLog(path)
 
     @property
@@ -37,20 +34,20 @@ class AuditTimes:
         return max(self.bound.values()) - min(self.bound.values())
 
     def read(self) -> int:
-        """Read on.
+        """Read the lines written since the last call.
 
         Returns:
-            How many pods were bound so far.
+            Number of pods bound so far.
         """
         for event in self._log.events(b'"verb":"create"'):
             self._note(event)
         return len(self.bound)
 
     def wait_for_bound(self, count: int, seconds: float) -> None:
-        """Read on until so many pods are bound.
+        """Read on until this many pods are bound.
 
         Raises:
-            TimeoutError: They are not, after a while.
+            TimeoutError: They are not bound in time.
         """
         deadline = time.monotonic() + seconds
         while (bound := self.read()) < count:
@@ -65,7 +62,7 @@ class AuditTimes:
         at = datetime.fromisoformat(event["stageTimestamp"]).timestamp()
         match reference["resource"], reference.get("subresource"):
             case "events", _:
-                self.told[reference["name"]] = at
+                self.events[reference["name"]] = at
             case "pods", "binding":
                 self.bound[reference["name"]] = at
             case "pods", None:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import resource
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 from bayplan.kube.system_clock import SystemClock
 
 from benchmarks.churn_life import ChurnLife
+from benchmarks.core_memory import resident_mib
 
 
 class Month(msgspec.Struct, frozen=True):
@@ -43,7 +42,7 @@ class Month(msgspec.Struct, frozen=True):
 
 
 async def measure(nodes: int, pods: int, months: int) -> AsyncIterator[Month]:
-    """Live some months."""
+    """Measure some months."""
     life = ChurnLife(SystemClock(), nodes, pods)
     for month in range(1, months + 1):
         begun = time.process_time()
@@ -52,7 +51,7 @@ async def measure(nodes: int, pods: int, months: int) -> AsyncIterator[Month]:
         gc.collect()
         columns = life.scheduler.context.cache.columns
         taint_lists, resources = len(columns.taint_sets), len(columns.resources)
-        yield Month(month, tried, _resident_mib(), 1e6 * seconds / tried, taint_lists, resources)
+        yield Month(month, tried, resident_mib(), 1e6 * seconds / tried, taint_lists, resources)
     life.close()
 
 
@@ -64,11 +63,6 @@ async def _show(args: argparse.Namespace) -> None:
         line = f"{each.month:5} {each.pods:6} {each.rss_mib:8.1f} {each.pod_us:7.0f}"
         line += f" {each.taint_lists:11} {each.resources:9}"
         print(msgspec.json.encode(each).decode() if is_json else line, flush=True)
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize() / 2**20
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from benchmarks import churn_objects as objects
 from benchmarks.workload import SCHEDULER_NAME
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.node import Node
@@ -92,7 +91,7 @@ class ChurnLife:
         self._drop_surroundings(month - 1)
         self.scheduler.withdraw(f"profile-{month}")
         self._cluster.events.clear()
-        self.scheduler.context.measures.settle()
+        self.scheduler.context.metrics.settle()
         return tried
 
     def close(self) -> None:
@@ -135,7 +134,7 @@ class ChurnLife:
         context, tried = self.scheduler.context, 0
         while (queued := context.queue.pop()) is not None:
             if isinstance(queued, QueuedGang):
-                attempts = await schedule_gang(context, queued)
+                attempts = await self.scheduler.gang_scheduler.schedule(queued)
                 tried += len(attempts)
             else:
                 attempt = schedule(context, queued)

@@ -55,7 +55,6 @@ _FEW = 20
 _HOSTNAME = "kubernetes.io/hostname"
 _ZONE = "topology.kubernetes.io/zone"
 _ZONES = "abc"
-_TOPOLOGY = (_ZONE, _HOSTNAME)
 
 Surrounding = Namespace | Service | ReplicaSet | PodDisruptionBudget
 

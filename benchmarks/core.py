@@ -7,11 +7,11 @@
     python -m benchmarks.core --nodes 5000 --only basic --profile basic.prof
     python -m benchmarks.core --show build/benchmarks/core.jsonl --chart docs/benchmarks/core.svg
 
-Pods are taken in, decided, bound and confirmed as in the operator, by a cluster in memory that answers at once: no
-request is sent and nothing is decoded. Pods a second count all of it but the taking in, which is told beside them. What
-is timed is CPU; a ratio between two lines of one run is worth more than any line. What extension points and plugins
-took is read from the scheduler's own metrics, which are of wall-clock time; plugins are timed in few cycles. With
-`--results`, what was measured is kept line by line, and what the file holds already is not measured again.
+Pods are received, scheduled, bound and confirmed as in the operator, by a cluster in memory that answers at once: no
+request is sent and nothing is decoded. Pods a second cover all of it except receiving, which is reported separately.
+Times are CPU times; compare ratios within one run rather than absolute times. Times of extension points and plugins
+come from the scheduler's own metrics, which are wall-clock times; plugins are timed in few cycles. `--results` stores
+the results line by line and does not measure stored ones again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def run(
     Args:
         planned: All that is wanted.
         known: What was measured before.
-        keep: Told each new result.
+        keep: Called with each new result.
 
     Returns:
         Both.
@@ -119,7 +119,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, help="keep results there as JSON lines, and take up what is there")
     parser.add_argument("--show", type=Path, help="measure nothing, show this file of results")
     parser.add_argument("--profile", type=Path, help="run under cProfile and write the profile there")
-    parser.add_argument("--memory", help="sizes as for --nodes of which memory is told, each in a process of its own")
+    parser.add_argument("--memory", help="Sizes as for --nodes whose memory is measured, each in its own process")
     parser.add_argument("--chart", type=Path, help="write pods/s by nodes as SVG there")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
@@ -145,8 +145,8 @@ def main() -> None:
     if arguments.chart is not None and results:
         line_chart.draw(chart(results)).write(arguments.chart)
     if arguments.output == "json":
-        told = msgspec.json.encode({"measured": results, "memory": memory})
-        print(msgspec.json.format(told, indent=2).decode())
+        document = msgspec.json.encode({"measured": results, "memory": memory})
+        print(msgspec.json.format(document, indent=2).decode())
     else:
         show(results, memory, _PARTS_AT)
 

@@ -1,8 +1,7 @@
-"""One backlog decided by the core alone, in memory, and what that took.
+"""Schedules one backlog by the core alone, in memory, and measures its cost.
 
-Owns a single measurement, from building the cluster to the numbers. It must not know how many there will be or what is
-made of them. Pods are taken in, decided, bound and confirmed as in the operator, by a cluster in memory that answers at
-once: no request is sent and nothing is decoded.
+Pods are received, scheduled, bound and confirmed as in the operator, by a cluster in memory that answers at once: no
+request is sent and nothing is decoded.
 """
 
 from __future__ import annotations
@@ -31,30 +30,30 @@ from scheduler_core.scheduler import Scheduler
 _NODE = msgspec.json.Decoder(Node)
 _POD = msgspec.json.Decoder(Pod)
 _WARM_PODS = 50
-"""Decided before anything is timed: NumPy and the interpreter warm up with the first ones."""
+"""Pods scheduled before the measurement, to warm up NumPy and the interpreter."""
 _FIRST_OCCUPIED = 500_000
 """Beyond the numbers of pods that a workload has beforehand."""
 _IDLE_TURNS = 8
-"""Turns of the loop without a pod to try after which nothing more comes: victims go and news come within fewer."""
+"""Turns of the loop without a pod to schedule after which the drain is over: victims and events arrive within fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One backlog decided.
+    """Result of one backlog.
 
     Attributes:
-        workload: Which one.
-        nodes: How many nodes.
-        pods: Tries that were timed; a pod that preempts is tried twice.
+        workload: Name of the workload.
+        nodes: Number of nodes.
+        pods: Timed attempts; a pod that preempts is tried twice.
         bound: Pods bound by these.
         taken_in_us: CPU µs a pod for compiling and queueing it.
-        decided_us: CPU µs a try from the pop to the node that is held, or to the diagnosis.
+        decided_us: CPU µs an attempt from the pop to the reservation of a node, or to the diagnosis.
         bound_us: CPU µs a bound pod for binding and confirming.
-        occupied: Pods that ran beforehand beside those of the workload.
-        repetition: Which repetition, from 1.
-        created: Pods that were to be tried.
-        points: µs a pod by extension point, the scheduler's own readings.
-        plugins: µs a run by ``point/plugin``, likewise, of the few cycles in which it tells plugins apart.
+        occupied: Pods that ran beforehand besides those of the workload.
+        repetition: Number of the repetition, from 1.
+        created: Pods to schedule.
+        points: µs a pod by extension point, from the scheduler's own metrics.
+        plugins: µs a run by ``point/plugin``, likewise, from the few cycles in which plugins are timed.
     """
 
     workload: str
@@ -78,13 +77,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of what.
+    """Size of a measurement.
 
     Attributes:
-        nodes: How many nodes.
-        pods: Pods to decide.
-        occupied: Pods that run beforehand beside those of the workload.
-        repetition: Which repetition, from 1.
+        nodes: Number of nodes.
+        pods: Pods to schedule.
+        occupied: Pods that run beforehand besides those of the workload.
+        repetition: Number of the repetition, from 1.
     """
 
     nodes: int
@@ -106,7 +105,7 @@ def pod(document: Document) -> Pod:
 
 
 def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0) -> tuple[Scheduler, MemoryCluster]:
-    """A scheduler that knows the nodes and what runs on them, and the cluster it writes to."""
+    """Return a scheduler with the nodes and their pods in its cache, and the cluster that it writes to."""
     cluster = MemoryCluster()
     scheduler = Scheduler(SystemClock(), cluster)
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
@@ -136,9 +135,9 @@ class _Clocked:
 
 
 async def _drain(scheduler: Scheduler, *, churn: bool) -> tuple[int, int, _Clocked, _Clocked]:
-    """Decide and bind until nothing can be tried; how many were tried and bound, and what that took.
+    """Schedule and bind until no pod is left; return the attempts, the bound pods, and the CPU time of both steps.
 
-    Slices of 64 pods are decided and then bound, as the loop of the scheduler has it.
+    Slices of 64 pods are scheduled and then bound, as in the scheduler's loop.
     """
     context, deciding, binding = scheduler.context, _Clocked(), _Clocked()
     tried = bound = idle = 0
@@ -168,15 +167,15 @@ async def _drain(scheduler: Scheduler, *, churn: bool) -> tuple[int, int, _Clock
 
 
 async def measure(workload: Workload, size: Size, profiler: AbstractContextManager[object] | None = None) -> Measured:
-    """Decide one backlog.
+    """Schedule one backlog.
 
     Args:
-        workload: Which one.
-        size: How much of it.
-        profiler: What is to watch the timed part; None for nothing.
+        workload: The workload.
+        size: Its size.
+        profiler: Profiles the timed part; None for nothing.
 
     Raises:
-        RuntimeError: Another number of pods was bound than the workload says.
+        RuntimeError: The number of bound pods differs from that of the workload.
     """
     nodes, pods = size.nodes, size.pods
     scheduler, cluster = scheduler_with(workload, nodes, pods, size.occupied)
@@ -185,7 +184,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
     for each in made[:warm]:
         cluster.add_pod(each)
     _, bound_before, _, _ = await _drain(scheduler, churn=workload.churn)
-    before = parts_of(scheduler.context.measures)
+    before = parts_of(scheduler.context.metrics)
     gc.collect()
     gc.freeze()
     taking = _Clocked()
@@ -195,7 +194,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
                 cluster.add_pod(each)
         tried, bound, deciding, binding = await _drain(scheduler, churn=workload.churn)
     gc.unfreeze()
-    after = parts_of(scheduler.context.measures)
+    after = parts_of(scheduler.context.metrics)
     expected = workload.bound_of(pods)
     if bound + bound_before != expected and workload.name != "preemption":
         raise RuntimeError(f"{workload.name}: {bound + bound_before} of {expected} pods were bound; give it more nodes")

@@ -2,8 +2,8 @@
 
     python -m benchmarks.core_memory --nodes 5000 --pods 50000
 
-Owns that measurement alone, in a process that does nothing else: what another measurement has given back, the next one
-would take without asking the system. :func:`in_own_process` starts such a process.
+Each measurement needs its own process (:func:`in_own_process`): memory that an earlier one has freed would be reused
+without showing in the resident set.
 """
 
 from __future__ import annotations
@@ -46,28 +46,29 @@ class Memory:
 def measured(nodes: int, pods: int) -> Memory:
     """Fill a scheduler; call it in a process that has done nothing else."""
     scheduler_with(workload_named("basic"), 1, 0)
-    empty = _resident_mib()
+    empty = resident_mib()
     scheduler, _ = scheduler_with(workload_named("basic"), nodes, 0)
-    after_nodes = _resident_mib()
+    after_nodes = resident_mib()
     for number in range(pods):
         scheduler.feed.pod_added(pod(placed(number, f"node-{number % nodes:05d}", cpu_milli=1, memory_mib=1)))
-    whole = _resident_mib()
+    whole = resident_mib()
     pod_kib = 1024 * (whole - after_nodes) / max(1, pods)
     return Memory(nodes, pods, 1024 * (after_nodes - empty) / nodes, pod_kib, whole)
 
 
 def in_own_process(nodes: int, pods: int) -> Memory:
-    """What :func:`measured` says in a new process.
+    """Return the result of :func:`measured` in a new process.
 
     Raises:
-        subprocess.SubprocessError: It failed, or had no end.
+        subprocess.SubprocessError: It failed or timed out.
     """
     command = [sys.executable, "-m", "benchmarks.core_memory", "--nodes", str(nodes), "--pods", str(pods), "-o", "json"]
-    told = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, check=True, timeout=_LIMIT_SECONDS).stdout
-    return msgspec.json.decode(told, type=Memory)
+    output = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, check=True, timeout=_LIMIT_SECONDS).stdout
+    return msgspec.json.decode(output, type=Memory)
 
 
-def _resident_mib() -> float:
+def resident_mib() -> float:
+    """Return the resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize() / 2**20
 

@@ -1,11 +1,10 @@
-"""What the scheduler itself has counted of its extension points and plugins, in microseconds.
+"""Times of extension points and plugins from the scheduler's own histograms, in microseconds.
 
-Owns how its histograms become such numbers. It must not know what was decided. Nothing is added to what is timed: the
-scheduler takes these readings in the operator too, for its metrics, so that what they cost is part of what it costs.
+The measurement adds nothing to the timed code: the operator records the same histograms for its metrics.
 
-The readings are of a clock on the wall, which also counts what the machine does meanwhile. Extension points are counted
-in every cycle, and so can be told by the pod; plugins in few cycles only, in which each is asked the whole way, even if
-what is kept of a pod that was alike would have served: they are told by the run.
+They are wall-clock times, which include other load of the machine. Extension points are timed in every cycle, so their
+times are per pod. Plugins are timed in few cycles, which always run the full scheduling cycle, so their times are per
+run.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.workload import SCHEDULER_NAME
-from scheduler_core.cycle.measures import Measures
-from scheduler_core.framework.cycle_times import LABELS, Point
+from scheduler_core.framework.recorder import STAGE_NAMES, CycleStage
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What was counted since the scheduler began.
+    """Times since the scheduler started.
 
     Attributes:
         points: By extension point, as the metrics call it.
@@ -45,31 +44,31 @@ class Parts:
     plugins: Mapping[str, Spent]
 
 
-def parts_of(measures: Measures) -> Parts:
+def parts_of(metrics: SchedulerMetrics) -> Parts:
     """Read what was counted so far."""
-    measures.settle()
+    metrics.settle()
     points: defaultdict[str, Spent] = defaultdict(Spent)
     plugins: defaultdict[str, Spent] = defaultdict(Spent)
-    for point in Point:
-        for histogram in measures.profile(SCHEDULER_NAME).points[point]:
-            name = LABELS[point]
+    for point in CycleStage:
+        for histogram in metrics.profiles[SCHEDULER_NAME].stages.histograms[point]:
+            name = STAGE_NAMES[point]
             points[name] = Spent(points[name].seconds + histogram.total, points[name].runs + histogram.count)
-    for (point, plugin, _), histogram in measures.plugins.items():
-        name = f"{LABELS[point]}/{plugin}"
+    for (point, plugin, _), histogram in metrics.plugins.items():
+        name = f"{STAGE_NAMES[point]}/{plugin}"
         plugins[name] = Spent(plugins[name].seconds + histogram.total, plugins[name].runs + histogram.count)
     return Parts(points, plugins)
 
 
 def between(before: Mapping[str, Spent], after: Mapping[str, Spent], pods: int = 0) -> dict[str, float]:
-    """What came to be between two readings.
+    """Return the difference between two readings.
 
     Args:
-        before: At the beginning.
-        after: At the end.
-        pods: How many pods share it; 0 if each run is to be told of.
+        before: First reading.
+        after: Last reading.
+        pods: Number of pods to divide by; 0 to divide by the number of runs.
 
     Returns:
-        Microseconds a pod or a run; what was not run is left out.
+        Microseconds a pod or a run; parts that did not run are left out.
     """
     found = {}
     for name, spent in after.items():

@@ -1,7 +1,4 @@
-"""What comes of many measurements of the core: tables of medians, of growth and of parts, and a chart.
-
-Owns the statistics and how they look. It must not run anything.
-"""
+"""Prints the results of core measurements: tables of medians, of growth and of parts, and a chart."""
 
 from __future__ import annotations
 

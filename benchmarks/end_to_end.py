@@ -26,7 +26,7 @@ import msgspec
 
 from benchmarks import ratio_chart
 from benchmarks.end_to_end_drain import Drain, drain
-from benchmarks.end_to_end_report import chart, show, summary, untold
+from benchmarks.end_to_end_report import chart, show, summary, without_events
 from benchmarks.prepared import PreparedCluster
 from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
 from benchmarks.workload import Document
@@ -70,9 +70,9 @@ def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: R
                 result = drain(cluster, workload, scheduler, (nodes, pods, repetition))
                 known.append(result)
                 results.add(result)
-                told = f"{result.rate:.0f} pods/s, {result.cpu_ms_per_pod:.2f} CPU ms/pod"
+                line = f"{result.rate:.0f} pods/s, {result.cpu_ms_per_pod:.2f} CPU ms/pod"
                 sys.stderr.write(
-                    f"{workload.name} {nodes} #{repetition} {scheduler}: {told} {'; '.join(result.wrong)}\n"
+                    f"{workload.name} {nodes} #{repetition} {scheduler}: {line} {'; '.join(result.wrong)}\n"
                 )
     return known
 
@@ -107,11 +107,13 @@ def main() -> None:
     if arguments.chart is not None:
         ratio_chart.draw(chart(drains)).write(arguments.chart)
     if arguments.output == "json":
-        told = msgspec.json.encode({"compared": summary(drains), "drains": drains})
-        print(msgspec.json.format(told, indent=2).decode())
+        document = msgspec.json.encode({"compared": summary(drains), "drains": drains})
+        print(msgspec.json.format(document, indent=2).decode())
     else:
         show(drains)
-    wrong = [f"{each.workload}, {each.scheduler}: {text}" for each in drains for text in each.wrong] + untold(drains)
+    wrong = [f"{each.workload}, {each.scheduler}: {text}" for each in drains for text in each.wrong] + without_events(
+        drains
+    )
     if wrong:
         sys.exit(f"found wrong after a drain: {'; '.join(wrong[:10])}")
 

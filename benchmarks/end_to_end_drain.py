@@ -1,8 +1,4 @@
-"""One backlog bound by one scheduler on a real API server, and what that took.
-
-Owns a single measurement, from starting the scheduler to the check of every placement. It must not know how many there
-will be or what is made of them.
-"""
+"""Lets one scheduler bind one backlog on a real API server, measures it, and checks every placement."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from bayplan.kube.connection import ApiConnection, ApiRequest
+from bayplan.kube.http.connection import ApiConnection, ApiRequest
 
 from benchmarks.audit_times import AuditTimes
 from benchmarks.placements import violations
@@ -33,7 +29,7 @@ _FIRST_POLL_SECONDS = 0.02
 _LIST_SECONDS = 1.0
 """Between two lists of all events, which are large."""
 _SETTLED_SECONDS = 5.0
-"""So long without a bind a drain is over, where not all pods fit."""
+"""Seconds without a bind after which a drain is over, if not all pods fit."""
 _SCHEDULED_EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason%3DScheduled"
 _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 
@@ -94,7 +90,7 @@ class Drain:
         return self.bound / self.seconds if self.seconds else 0.0
 
     @property
-    def told_rate(self) -> float:
+    def reported_rate(self) -> float:
         """Pods a second, until all their events were written too."""
         return self.bound / self.told_seconds if self.told_seconds else 0.0
 
@@ -141,15 +137,15 @@ def drain(
         else:
             process = start_bayplan(plane, SCHEDULER_NAME, free_port(), profile_to)
         watch = _Watch(plane, process, workload)
-        asyncio.run(watch.until_told(workload.bound_of(pods)))
+        asyncio.run(watch.until_reported(workload.bound_of(pods)))
         times, scheduled = watch.times, watch.scheduled
         cpu, peak = process.cpu_seconds(), process.peak_rss()
         asked = _requests(plane) - asked_before - watch.lists
         found = asyncio.run(_checked(plane, workload, pods))
         process.stop(grace=20.0)
     first, last = min(times.bound.values()), max(times.bound.values())
-    told = sorted(times.told[name] for name in scheduled)
-    told_at = told[min(len(told), len(times.bound)) - 1] if told else last
+    reported = sorted(times.events[name] for name in scheduled)
+    reported_at = reported[min(len(reported), len(times.bound)) - 1] if reported else last
     return Drain(
         workload.name,
         nodes,
@@ -158,8 +154,8 @@ def drain(
         repetition,
         len(times.bound),
         times.seconds,
-        max(told_at, last) - first,
-        len(told),
+        max(reported_at, last) - first,
+        len(reported),
         cpu,
         peak / 2**20,
         asked,
@@ -197,8 +193,8 @@ class _Watch:
         self._listed_at = -_LIST_SECONDS
         self._deleted = 0
 
-    async def until_told(self, expected: int) -> None:
-        """Wait until so many pods are bound and an event of each is written, or no more are for a while.
+    async def until_reported(self, expected: int) -> None:
+        """Wait until this many pods are bound and each has an event, or no more are for a while.
 
         Raises:
             TimeoutError: They are not bound in time.
@@ -208,12 +204,12 @@ class _Watch:
         async with await connected(self._plane) as connection:
             while True:
                 self._read()
-                seen, now = (len(times.bound), len(times.told)), time.monotonic()
+                seen, now = (len(times.bound), len(times.events)), time.monotonic()
                 if seen != last:
                     last, changed_at = seen, now
                 if seen[0] >= expected:
                     has_settled = now - changed_at > _SETTLED_SECONDS
-                    if has_settled or (len(times.told) >= len(times.bound) and now - self._listed_at > _LIST_SECONDS):
+                    if has_settled or (len(times.events) >= len(times.bound) and now - self._listed_at > _LIST_SECONDS):
                         await self._list_events(connection)
                         if has_settled or len(self.scheduled) >= len(times.bound):
                             return
@@ -229,13 +225,13 @@ class _Watch:
             self.first_cpu_seconds, self.first_bound = self._process.cpu_seconds(), bound
 
     async def _list_events(self, connection: ApiConnection) -> None:
-        """List what the audit log cannot tell apart: it says that there was an event, and not of what."""
+        """List the events: the audit log records that an event was written, but not its reason."""
         answer = await connection.request(ApiRequest("GET", _SCHEDULED_EVENTS, timeout=120.0))
         self.lists += 1
         self._listed_at = time.monotonic()
         named = msgspec.json.decode(answer, type=_Events).items
         self.times.read()
-        self.scheduled = [event.metadata.name for event in named if event.metadata.name in self.times.told]
+        self.scheduled = [event.metadata.name for event in named if event.metadata.name in self.times.events]
 
     async def _delete_some(self, connection: ApiConnection) -> None:
         names = list(self.times.bound)[self._deleted : len(self.times.bound) // 2]

@@ -1,7 +1,4 @@
-"""What comes of many drains: medians, spread, ratios, as a table, as JSON and as a chart.
-
-Owns the statistics and how they look. It must not run anything.
-"""
+"""Prints the results of many drains: medians, spread and ratios, as a table, as JSON and as a chart."""
 
 from __future__ import annotations
 
@@ -56,13 +53,13 @@ def compared(drains: Sequence[Drain]) -> list[Comparison]:
 
 COUNTED: Mapping[str, tuple[str, Callable[[Drain], float]]] = {
     "pods/s": (".0f", lambda one: one.rate),
-    "with events": (".0f", lambda one: one.told_rate),
+    "with events": (".0f", lambda one: one.reported_rate),
     "CPU ms/pod": (".2f", lambda one: one.cpu_ms_per_pod),
     "after the first bind": (".2f", lambda one: one.later_cpu_ms_per_pod),
     "peak MiB": (".0f", lambda one: one.peak_rss_mib),
     "requests/pod": (".2f", lambda one: one.requests_per_pod),
 }
-"""What is told, in the order of the table; "after the first bind" is of CPU ms/pod."""
+"""Reported numbers, in the order of the table; "after the first bind" is of CPU ms/pod."""
 _RATE, _TOLD, _CPU, _LATER = (COUNTED[name][1] for name in list(COUNTED)[:4])
 
 
@@ -73,16 +70,16 @@ def show(drains: Sequence[Drain]) -> None:
     costs = _table("costs", [*names[2:], "spread of CPU ms/pod"])
     for each in found:
         counted = [_cell(each, of, form) for form, of in COUNTED.values()]
-        told = "as many" if not untold([*each.own, *each.other]) else "not as many"
+        events = "as many" if not without_events([*each.own, *each.other]) else "not as many"
         runs = f"{len(each.own)} / {len(each.other)}"
         rates.add_row(
-            each.workload, f"{each.nodes:,}", f"{each.pods:,}", *counted[:2], _spreads(each, _RATE, ".0f"), told, runs
+            each.workload, f"{each.nodes:,}", f"{each.pods:,}", *counted[:2], _spreads(each, _RATE, ".0f"), events, runs
         )
         costs.add_row(each.workload, f"{each.nodes:,}", f"{each.pods:,}", *counted[2:], _spreads(each, _CPU, ".2f"))
     console = Console(width=_TABLE_WIDTH)
     console.print(rates)
     console.print(costs)
-    for sentence in untold(drains):
+    for sentence in without_events(drains):
         console.print(sentence, highlight=False, soft_wrap=True)
 
 
@@ -111,16 +108,16 @@ def summary(drains: Sequence[Drain]) -> list[dict[str, Any]]:
                 }
                 for name, (_, of) in COUNTED.items()
             },
-            "untold": untold([*each.own, *each.other]),
+            "untold": without_events([*each.own, *each.other]),
         }
         for each in compared(drains)
     ]
 
 
-def untold(drains: Sequence[Drain]) -> list[str]:
-    """Drains after which there were not as many events of reason Scheduled as pods bound, a sentence each.
+def without_events(drains: Sequence[Drain]) -> list[str]:
+    """Return a sentence for each drain with fewer events of reason Scheduled than bound pods.
 
-    Both schedulers have to write one for each pod: where both did, they wrote as many.
+    Both schedulers have to write one event for each pod.
     """
     return [
         f"{each.workload}, {each.nodes:,} nodes, #{each.repetition}: {each.scheduler} bound {each.bound:,} pods "

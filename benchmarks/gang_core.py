@@ -1,12 +1,12 @@
-"""One gang decided by the core alone, in memory: how long everything else stands still.
+"""One gang decided by the core alone, in memory: how long it blocks everything else.
 
     python -m benchmarks.gang_core                       # 1,000 members on 5,000 nodes
-    python -m benchmarks.gang_core --only alike --repetitions 20
-    python -m benchmarks.gang_core --only alike --profile gang.prof
+    python -m benchmarks.gang_core --only equal --repetitions 20
+    python -m benchmarks.gang_core --only equal --profile gang.prof
 
-Timed is the group cycle, from the popped gang to its members' attempts that hold a node, or to all having been told why
-not. Nothing is bound and nothing is sent. Each repetition has a scheduler of its own with default plugins, which has
-decided nothing yet. CPU time is what can be compared between runs on a machine that does other things too.
+Timed is the group cycle, from the popped gang to its members' reservations, or to the diagnosis
+if it does not fit. Nothing is bound and nothing is sent. Each repetition has a scheduler of its own with default
+plugins, which has scheduled nothing yet. On a busy machine only CPU times are comparable between runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from rich.table import Table
 
 from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, Document, encoded
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -69,7 +68,7 @@ class Case:
 
 
 CASES = (
-    Case("alike", "all members alike"),
+    Case("equal", "all members of one size"),
     Case("different", "no two members of one size", lambda number: 500 + number % 3500),
     Case("zone", f"one of {ZONES} zones required", topology=GroupTopology(ZONE_LABEL)),
     Case("misfit", "all but one fit: undone", lambda _: NODE_CPUS * 1000, free_nodes=lambda members: members - 1),
@@ -124,7 +123,7 @@ def _pod(name: str, cpu_milli: int, *, node_name: str = "") -> Pod:
 
 
 def scheduler_with(case: Case, nodes: int, members: int) -> Scheduler:
-    """Make a scheduler to which a case has been told, and which has not decided anything yet."""
+    """Return a scheduler with the objects of a case, which has scheduled nothing yet."""
     scheduler = Scheduler(SystemClock(), MemoryCluster())
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
     scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -154,7 +153,7 @@ async def decide(case: Case, nodes: int, members: int, profiler: cProfile.Profil
     gc.collect()
     with profiler or nullcontext():
         cpu, wall = time.process_time(), time.perf_counter()
-        attempts = await schedule_gang(scheduler.context, entry)
+        attempts = await scheduler.gang_scheduler.schedule(entry)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     expected = members if case.fits else 0
     held = scheduler.context.cache.assumed_count

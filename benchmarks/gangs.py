@@ -9,8 +9,8 @@ The workload is scheduler_perf's (``gangs_workload``), with PodGroups of the nat
 has a fresh control plane that serves that API, with nodes, groups and pods created before the scheduler starts, or with
 `--live` the pods after it, as scheduler_perf does; kube-scheduler has the gates GenericWorkload and GangScheduling on.
 Rates are counted from the API server's audit log, from the first binding to the last; CPU and memory are the scheduler
-process's own, CPU once with its start and once from the first bindings on; the time of an attempt is what either tells
-in the metric by which scheduler_perf judges this workload. After each drain no gang may have some of its members on
+process's own, CPU once with its start and once from the first bindings on; the time of an attempt comes from the metric
+by which scheduler_perf judges this workload. After each drain no gang may have some of its members on
 nodes and not all. Clients are not limited in either; everything else is at its defaults. What can be compared is the
 ratio within one run: an absolute time says more about the machine. With `--results`, what was measured is kept line by
 line, and what the file holds already is not run again.
@@ -64,7 +64,7 @@ def run(
     Args:
         arguments: Of the command line.
         known: What was measured before.
-        keep: Told each new result.
+        keep: Called with each new result.
 
     Returns:
         Both.
@@ -85,17 +85,17 @@ def run(
 
 def wrong(drains: Sequence[GangDrain]) -> list[str]:
     """Drains after which a gang was on nodes in part, or that bound pods without trying gangs; a sentence each."""
-    told = [
+    sentences = [
         f"{each.scheduler}: only some members are on nodes of {', '.join(each.partial)}"
         for each in drains
         if each.partial
     ]
-    told += [
+    sentences += [
         f"{each.scheduler}: {each.bound} pods were bound and no gang was tried; look whether PodGroups are served"
         for each in drains
         if each.bound and not each.attempts
     ]
-    return told
+    return sentences
 
 
 def main() -> None:
@@ -107,8 +107,8 @@ def main() -> None:
     else:
         drains = run(arguments, (), lambda _: None)
     if arguments.output == "json":
-        told = msgspec.json.encode({"compared": summary(drains), "drains": drains})
-        print(msgspec.json.format(told, indent=2).decode())
+        document = msgspec.json.encode({"compared": summary(drains), "drains": drains})
+        print(msgspec.json.format(document, indent=2).decode())
     else:
         show(drains)
     broken = wrong(drains)

@@ -1,8 +1,4 @@
-"""One backlog of gangs bound by one scheduler on a real API server, and what that took.
-
-Owns a single measurement, from the fresh control plane to what either scheduler tells of its attempts. It must not know
-how many there will be or what is made of them.
-"""
+"""Lets one scheduler bind one backlog of gangs on a fresh control plane, and measures it."""
 
 from __future__ import annotations
 
@@ -151,7 +147,7 @@ def drain(
         first_bound, first_cpu = _await_first(scheduler, log, process)
         _await_end(scheduler, log, backlog)
         cpu, peak = process.cpu_seconds(), process.peak_rss()
-        told = group_attempts(scrape())
+        attempts = group_attempts(scrape())
         pods = json.loads(plane.kubectl("get", "pods", "--namespace", NAMESPACE, "--output", "json"))["items"]
         process.stop(grace=15.0)
     return GangDrain(
@@ -162,9 +158,9 @@ def drain(
         seconds=log.seconds,
         cpu_seconds=cpu,
         peak_rss_mib=peak / 2**20,
-        attempts=told.count,
-        attempt_ms=told.mean_ms,
-        algorithm_ms=told.algorithm_mean_ms,
+        attempts=attempts.count,
+        attempt_ms=attempts.mean_ms,
+        algorithm_ms=attempts.algorithm_mean_ms,
         longest_partial_ms=1000 * gangs_workload.longest_partial(log.bound.keys(), log.bound.values()),
         repetition=repetition,
         live=live,

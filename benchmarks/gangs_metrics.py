@@ -1,7 +1,6 @@
-"""What the two schedulers tell of their attempts to place gangs, under names that they share.
+"""Reads the metrics of both schedulers about attempts to place gangs.
 
-Owns the scrape and what is read out of it. It must not know what was scheduled. The metric is the one by which
-scheduler_perf judges its gang workload (kubernetes/kubernetes pull request 138341).
+The metric is the one by which scheduler_perf judges its gang workload (kubernetes/kubernetes pull request 138341).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What comes of many drains of gangs: medians, spread and ratios, as a table.
-
-Owns the statistics and how they look. It must not run anything.
-"""
+"""Prints the results of many drains of gangs: medians, spread and ratios, as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from benchmarks.gangs_drain import GangDrain
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 _WIDTH = 140
-"""Columns of the table where nobody says how wide it may be."""
+"""Columns of the table if the output is no terminal."""
 COUNTED: Mapping[str, tuple[str, Callable[[GangDrain], float]]] = {
     "pods/s": (".0f", lambda one: one.rate),
     "CPU ms/pod": (".2f", lambda one: one.cpu_ms_per_pod),
@@ -29,7 +26,7 @@ COUNTED: Mapping[str, tuple[str, Callable[[GangDrain], float]]] = {
     "peak MiB": (".0f", lambda one: one.peak_rss_mib),
     "in part ms": (".0f", lambda one: one.longest_partial_ms),
 }
-"""What is told, in the order of the table; "after the first bind" is of CPU ms/pod."""
+"""Reported numbers, in the order of the table; "after the first bind" is of CPU ms/pod."""
 _COMPARED = {
     "pods/s": "the rate",
     "CPU ms/pod": "the CPU",
@@ -99,8 +96,8 @@ def show(drains: Sequence[GangDrain]) -> None:
                 f"{min(rates):.0f}-{max(rates):.0f}", str(len(rates)),
             )  # fmt: skip
         if each["ratios"]:
-            told = ", ".join(f"{each['ratios'][name]:.2f} x {words}" for name, words in _COMPARED.items())
-            ratios.append(f"{of}, {BAYPLAN} / {KUBE_SCHEDULER}: {told}")
+            ratio_text = ", ".join(f"{each['ratios'][name]:.2f} x {words}" for name, words in _COMPARED.items())
+            ratios.append(f"{of}, {BAYPLAN} / {KUBE_SCHEDULER}: {ratio_text}")
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     console.print(table)
     for line in ratios:

@@ -1,8 +1,8 @@
 """The objects of scheduler_perf's gang workload, and whether gangs ended whole.
 
-Owns nodes, groups of the native API and their members as that workload has them (kubernetes/kubernetes,
+Nodes, groups of the native API and their members equal that workload (kubernetes/kubernetes,
 ``test/integration/scheduler_perf/podgroup/gangscheduling``, pull request 138341: 5,000 nodes of 4 CPUs and 32 GiB;
-1,000, 2,000 and 3,000 gangs of 3; members ask for 100m and 100 MiB). It must not know which scheduler they are for.
+1,000, 2,000 and 3,000 gangs of 3; members request 100m and 100 MiB).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from bayplan.kube.connection import ApiRequest
+from bayplan.kube.http.connection import ApiRequest
 from rich.console import Console
 from rich.table import Table
 
@@ -71,7 +71,7 @@ COUNTED: Mapping[str, Callable[[Latency], float]] = {
     "p99 ms": lambda one: one.p99_ms,
     "CPU ms/pod": lambda one: one.cpu_ms_per_pod,
 }
-"""What is told, in the order of the table."""
+"""What is line, in the order of the table."""
 
 
 async def _come(plane: ControlPlane, first: int, count: int, rate: float) -> None:
@@ -137,8 +137,8 @@ def run(arguments: argparse.Namespace, results: ResultLines[Latency]) -> list[La
             result = measure(cluster, *turn)
             known.append(result)
             results.add(result)
-            told = f"p50 {result.p50_ms:.1f} ms, p99 {result.p99_ms:.1f} ms"
-            sys.stderr.write(f"{result.scheduler} {result.rate}/s #{result.repetition}: {told}\n")
+            line = f"p50 {result.p50_ms:.1f} ms, p99 {result.p99_ms:.1f} ms"
+            sys.stderr.write(f"{result.scheduler} {result.rate}/s #{result.repetition}: {line}\n")
     return known
 
 
@@ -202,8 +202,8 @@ def main() -> None:
     else:
         results = run(arguments, ResultLines(arguments.results, Latency))
     if arguments.output == "json":
-        told = msgspec.json.encode({"compared": summary(results), "runs": results})
-        print(msgspec.json.format(told, indent=2).decode())
+        document = msgspec.json.encode({"compared": summary(results), "runs": results})
+        print(msgspec.json.format(document, indent=2).decode())
     else:
         show(results)
 

@@ -1,7 +1,6 @@
-"""Lines over two logarithmic axes, each with its name at its end.
+"""Draws lines over two logarithmic axes, each with its name at its end.
 
-Owns how numbers become places on the page. It must not know what they mean. Why names stand at the lines and not in a
-box beside: a dozen colours cannot be told apart by who has to look from one to the other.
+The names stand at the lines and not in a legend, because a dozen colours are hard to distinguish in a legend.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a drain ended as it must: nothing overcommitted, every hard constraint kept, as many bound as can be.
+"""Checks the end of a drain: nothing overcommitted, every hard constraint satisfied, the expected number of pods bound.
 
-Owns the check, in plain code that shares nothing with either scheduler. It must not know who decided.
+The check is plain code that shares nothing with either scheduler.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _off_their_nodes(own: Iterable[Document], labels: Mapping[str, Labels]) -> I
 
 
 def _against_affinity(own: Sequence[Document], labels: Mapping[str, Labels]) -> Iterable[str]:
-    """All pods of a backlog are alike, so that a term of one is a term of all."""
+    """All pods of a backlog have the same terms, so a term of one is a term of all."""
     for kind, is_wrong in (("podAffinity", lambda counts: len(counts) > 1), ("podAntiAffinity", _has_two)):
         for term in _affinity(own[0], kind, ()) if own else ():
             counts = Counter(labels[pod["spec"]["nodeName"]].get(term["topologyKey"]) for pod in own)

@@ -1,7 +1,7 @@
-"""A control plane that starts with a workload in it, over and over.
+"""A control plane that starts with a workload in it, again and again.
 
-Owns how that is made once and copied: objects are created through the API, the servers stopped, and etcd's files kept;
-every run then starts on a copy, so that both schedulers meet the same state, byte by byte. It must not know schedulers.
+The objects are created once through the API, the servers stopped, and etcd's files saved. Every run starts on a copy,
+so both schedulers start from the same state, byte by byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from bayplan.kube.cluster_access import open_connection
-from bayplan.kube.connection import ApiConnection, ApiRequest, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
 
 from benchmarks.workload import NODES_PATH, PODS_PATH, Document, encoded, node

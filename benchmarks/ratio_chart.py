@@ -1,7 +1,7 @@
-"""Bars that say how many times one scheduler's number is the other's, in columns side by side.
+"""Draws bars for ratios of two schedulers' numbers, in columns side by side.
 
-Owns how ratios become bars. It must not know what they are of. In every column the other scheduler is a line at one:
-a bar's length is the ratio itself, so that columns of different units can be read alike.
+In every column the other scheduler is a line at one: a bar's length is the ratio itself, so columns of different units
+are comparable.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Ratio:
 
     Attributes:
         ratio: Bayplan's over kube-scheduler's.
-        told: Both numbers, for people.
+        label: Both numbers, as text.
         second: Another ratio, drawn thin beneath; 0 for none.
     """
 
     ratio: float
-    told: str
+    label: str
     second: float = 0.0
 
 
@@ -100,4 +100,4 @@ def _bar(page: Page, bar: Ratio, corner: tuple[float, float], scale: float) -> N
     if end < left + scale < end + _LABEL:
         end = left + scale
     page.text(end + 6, top + 18, f"{bar.ratio:.{1 if bar.ratio >= 1 else 2}f}x", Font(12, weight="bold"))
-    page.text(end + 50, top + 18, bar.told, Font(11, colour="dim"))
+    page.text(end + 50, top + 18, bar.label, Font(11, colour="dim"))

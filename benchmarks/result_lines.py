@@ -1,8 +1,4 @@
-"""Results of a benchmark, one line of JSON each, so that a run which was broken off goes on where it was.
-
-Owns the file. It must not know what is measured. Why lines: one is whole or it is not, and what was measured in an hour
-is not lost with what was measured last.
-"""
+"""Stores results of a benchmark, one line of JSON each, so that an interrupted run can be continued."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from hack.scenarios.drawn_runs import Drawn, play_drawn
-from hack.scenarios.scenario import Scenario, read_scenarios
-from hack.scenarios.stage import SCHEDULERS, Reading, Stage
+from tests.scenarios.drawn_runs import Drawn, play_drawn
+from tests.scenarios.scenario import Scenario, read_scenarios
+from tests.scenarios.stage import SCHEDULERS, Reading, Stage
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "tests" / "cluster" / "scenarios"
 
@@ -96,13 +96,13 @@ def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
         mix.update((pod.node and "bound") or pod.scheduled[1] or "not tried" for pod in last.pods.values())
         mix.update(event[2] for event in last.events)
         mix.update(["requests refused"] * len(last.refused))
-        told = "same" if drawn.played == 1 else "same when played again"
+        outcome = "same" if drawn.played == 1 else "same when played again"
         if drawn.lasting:
             mix["different"] += 1
-            told = f"differs after step {drawn.lasting.step}"
+            outcome = f"differs after step {drawn.lasting.step}"
         if drawn.first:
             _keep(drawn, kept_in)
-        sys.stderr.write(f"{drawn.name}: {len(drawn.courses[0])} steps, {told}\n")
+        sys.stderr.write(f"{drawn.name}: {len(drawn.courses[0])} steps, {outcome}\n")
     print(", ".join(f"{count} {what}" for what, count in mix.items()))
     return mix["different"] > 0
 
@@ -115,7 +115,7 @@ def _keep(drawn: Drawn, directory: Path) -> None:
     lines = [f"after step {difference.step}, {'always' if drawn.lasting else 'not always'}:", *difference.what]
     for index, (its, mine) in enumerate(zip(*drawn.courses, strict=True)):
         lines += [f"step {index}", f"  {its.summary()} {its.refused}", f"  {mine.summary()} {mine.refused}"]
-    comment = "".join(f"# {line}\n" for told in lines for line in told.split("\n"))
+    comment = "".join(f"# {line}\n" for outcome in lines for line in outcome.split("\n"))
     text = yaml.safe_dump(drawn.document, sort_keys=False, width=120)
     (directory / f"{drawn.name}.yaml").write_text(comment + text)
 

@@ -19,15 +19,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bayplan.kube.cluster_access import open_connection
-from bayplan.kube.connection import ConnectionOptions
-from bayplan.kube.informer import Informer, Resource
+from bayplan.kube.http.connection import ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.watches.informer import Informer, Resource
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import workload
+from benchmarks.latency import percentile
 from benchmarks.soak_load import Load, Plan
-from benchmarks.soak_samples import Sample, Trouble, percentile, read_trouble, rss_slope, take
+from benchmarks.soak_samples import Sample, Trouble, read_trouble, rss_slope, take
 from hack.controlplane import accounts
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
@@ -142,7 +143,7 @@ async def _soak(plane: ControlPlane, plan: Plan, quiet: bool) -> Outcome:
         dict(load.counts.done),
         dict(load.counts.refused),
         {
-            kind: (percentile(values, 0.5), percentile(values, 0.99))
+            kind: (percentile(sorted(values), 0.5), percentile(sorted(values), 0.99)) if values else (None, None)
             for kind, values in sorted(load.counts.latencies.items())
         },
         read_trouble(process.log),

@@ -1,7 +1,6 @@
 """The mixed load of a soak: what is created, deleted, cordoned, released and preempted, and when.
 
-Owns the draw of each action from a seed and the books of the pods that live. It must not look at the scheduler. Why the
-number of pods is bounded: memory that grows with the cluster is no leak.
+Each action is drawn from a seed. The number of pods is bounded: memory that grows with the cluster is no leak.
 
     created --(gated: released)--> bound --chosen when there are too many--> deleted
     too large for any node --its time is over--> deleted
@@ -17,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
-from bayplan.kube.connection import MERGE_PATCH, ApiConnection, ApiRequest
+from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest
 
 from benchmarks import workload
 from scheduler_core.errors import SchedulerCoreError
@@ -73,7 +72,7 @@ class Counts:
     Attributes:
         done: By action.
         refused: Requests that failed, by the text of the error's class.
-        latencies: Seconds from creation, or from release, to the binding as a watch tells it, by kind of pod.
+        latencies: Seconds from creation, or from release, to the binding as a watch reports it, by kind of pod.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -108,7 +107,7 @@ class Load:
         self._over = False
         self._pool = max(1, plan.nodes // _FULL_POOL_SHARE)
 
-    # -- what the watch tells -----------------------------------------------------------------------------------------
+    # -- events of the watch ------------------------------------------------------------------------------------------
 
     def on_add(self, obj: Pod) -> None:
         """A pod is known."""
@@ -167,7 +166,7 @@ class Load:
         created = 0
         while (now := time.monotonic()) - began < self._plan.seconds:
             due = int((now - began) * self._plan.rate)
-            # What the servers do not take is not sent later: the rate that was reached is told.
+            # Pods that the servers cannot take in time are not sent later: the report has the rate that was reached.
             while created < due and len(self._requests) < _MOST_REQUESTS:
                 created += 1
                 self._create(self._random.choices((PLAIN, GATED, HUGE), (93, 5, 2))[0])
@@ -233,7 +232,7 @@ class Load:
 
     def _delete_one_of_too_many(self) -> None:
         if len(self._deletable) > self._plan.live:
-            # Old and young alike: a swap with the last keeps the draw cheap.
+            # Regardless of age: a swap with the last keeps the draw cheap.
             index = self._random.randrange(len(self._deletable))
             self._deletable[index], self._deletable[-1] = self._deletable[-1], self._deletable[index]
             self._delete(self._deletable.pop())

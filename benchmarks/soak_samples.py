@@ -1,7 +1,7 @@
-"""What is read off the operator while a soak runs, and what follows from it.
+"""Samples the operator's metrics during a soak, and computes the slope of memory and the percentiles.
 
-Owns the samples, the slope of memory and the percentiles. It must not put any load on. Why the slope by least squares
-and not last minus first: one collection more or less moves each end by more than the bound.
+The slope is a least-squares fit and not last minus first: one garbage collection more or less moves each end by more
+than the bound.
 """
 
 from __future__ import annotations
@@ -98,19 +98,12 @@ def rss_slope(samples: Sequence[Sample], after_seconds: float) -> float | None:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
 
 
-def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return the value below which a share of the values lies; None without values."""
-    if not values:
-        return None
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What an operator's log tells of trouble.
+    """Warnings and errors in an operator's log.
 
     Attributes:
-        counts: Lines, by level; tracebacks beside.
+        counts: Lines, by level; tracebacks besides.
         examples: The first few of these lines.
     """
 

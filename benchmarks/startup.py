@@ -4,11 +4,10 @@
     make bench-startup QUICK=1
     python -m benchmarks.startup --nodes 5000 --pods 50000 --repetitions 3
 
-Both schedulers are started in turn on the same control plane, in which a few pods wait. Told are the time to the first
-binding, the CPU time until then, and the largest resident set a while later. A takeover is two Bayplan processes with
-the default times of leader election, of which the leader is ended, by SIGTERM or by SIGKILL, while pods keep coming:
-told is the longest time without a bind. Results are kept line by line, and what the files hold already is not run
-again.
+Both schedulers are started in turn on the same control plane, in which a few pods wait. The results are the time to the
+first binding, the CPU time until then, and the largest resident set a while later. A takeover is two Bayplan processes
+with the default times of leader election, of which the leader is ended by SIGTERM or SIGKILL while pods keep coming;
+the result is the longest time without a bind. Results are stored line by line, and stored ones are not measured again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from bayplan.kube.connection import ApiRequest
+from bayplan.kube.http.connection import ApiRequest
 from rich.console import Console
 from rich.table import Table
 
@@ -43,7 +42,7 @@ _WAITING_PODS = 20
 _SETTLE_SECONDS = 5.0
 _LIMIT_SECONDS = 180.0
 _PACE_SECONDS = 0.05
-"""Between two pods that come while a leader is ended: no gap can be told that is shorter."""
+"""Interval between two pods that are created while a leader is ended: shorter gaps cannot be measured."""
 _STEADY_PODS = 20
 _TABLE_WIDTH = 120
 SIGTERM, SIGKILL = "SIGTERM", "SIGKILL"
@@ -160,7 +159,7 @@ def takeover(cluster: PreparedCluster, by: str, size: tuple[int, int], repetitio
 
 
 async def _end_while_pods_come(plane: ControlPlane, leader: Process, by: str, times: AuditTimes) -> float:
-    """Let pods come at an even pace until the other process has bound some; when the leader was told to end."""
+    """Create pods at an even pace until the other process has bound some; return when the leader got the signal."""
     ending: asyncio.Task[None] | None = None
     ended_at = gone_at = float("inf")
     deadline = time.monotonic() + _LIMIT_SECONDS

@@ -1,8 +1,7 @@
-"""What all charts of the benchmarks have in common: colours for light and dark, text, lines, and the file.
+"""SVG pages of the benchmarks' charts: colours for light and dark, text, lines, and the file.
 
-Owns how a page looks. It must not know what is drawn. Why colours stand twice, in attributes and in a style sheet: a
-reader that knows no style sheets then shows the light form, and a page brings its own background, because an image does
-not know the colour of the page around it.
+Colours occur twice, in attributes and in a style sheet: a reader without style sheets then shows the light form. A page
+has its own background, because an image does not know the colour of the page around it.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ class Page:
 
     def line(self, points: list[tuple[float, float]], colour: str, width: float = 1.0, dashes: str = "none") -> None:
         """Draw a line through points."""
-        told = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        coordinates = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self._parts.append(
-            f'<polyline points="{told}" fill="none" stroke-width="{width}" stroke-dasharray="{dashes}" '
+            f'<polyline points="{coordinates}" fill="none" stroke-width="{width}" stroke-dasharray="{dashes}" '
             f'stroke-linejoin="round" class="s-{colour}" stroke="{COLOURS[colour][0]}"/>'
         )
 

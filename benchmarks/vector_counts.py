@@ -1,11 +1,10 @@
 """Operations on arrays, counted and never timed: how many there are, over how many elements, and what they allocate.
 
-Owns an array that counts what is done with it, and the means to have the scheduler work on such arrays. It must not
-know what is decided. Why arrays that count, and not a profiler: that sees no operator, no index and no call of a ufunc,
-which is most of what is done with arrays.
+The arrays count their own operations, because a profiler sees no operator, no index and no call of a ufunc, which are
+most operations on arrays.
 
-Whatever is made of an array that counts counts too, so that it is enough to have the first ones made here. What is
-not seen are functions that take no array of this kind, and methods that are not listed below.
+An array computed from a counting array counts too, so it suffices to create the first ones here. Not
+counted are functions that take no such array, and methods that are not listed below.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Nodes and pods of the benchmarks.
-
-Owns their form; the same number always gives the same object.
-"""
+"""Nodes and pods of the benchmarks; the same number always gives the same object."""
 
 import json
 from typing import Any

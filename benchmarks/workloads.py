@@ -1,8 +1,8 @@
-"""What schedulers are measured with: nodes and pods, made from their numbers.
+"""Workloads of the benchmarks: nodes and pods, generated from their numbers.
 
-Owns the workloads; the same number always gives the same object, and both schedulers are given the same ones. It must
-not know who schedules. They follow those of kube-scheduler's own scheduler_perf (kubernetes v1.36.3,
-``test/integration/scheduler_perf``) in kind: one constraint at a time, on nodes that are all alike but for their zone.
+The same number always gives the same object, and both schedulers get the same ones. They follow the kinds of
+kube-scheduler's own scheduler_perf (kubernetes v1.36.3, ``test/integration/scheduler_perf``): one constraint at a time,
+on nodes that differ only in their zone.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload("basic", "all pods alike"),
+    Workload("basic", "all pods equal"),
     Workload("sizes", "every pod of another size", lambda number: pod(number, cpu_milli=50 + number % 9973)),
     Workload("node-affinity", "nodes of some zones required", _node_affinity),
     Workload(

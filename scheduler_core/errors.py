@@ -135,10 +135,6 @@ class StorageError(SchedulerCoreError):
     """A volume or claim is in an unexpected state: a source cannot be translated, or a binding was lost."""
 
 
-class QueueError(SchedulerCoreError):
-    """An operation that the state of the scheduling queue does not allow."""
-
-
 class CacheError(SchedulerCoreError):
     """An operation that the state of the cluster cache does not allow."""
 

@@ -1,13 +1,13 @@
 """The built-in plugins and the default profile.
 
-Nothing else imports plugins, so a new plugin is one line here. Order and weights follow kube-scheduler v1.36.3
+Nothing else imports plugins, so a new plugin is one line here. Order and weights follow kube-scheduler v1.37.1
 (``apis/config/v1/default_plugins.go``).
 """
 
 from __future__ import annotations
 
-from scheduler_core.config.plugins_config import Plugin as PluginEntry
-from scheduler_core.config.plugins_config import Plugins, PluginSet
+from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
+from scheduler_core.config.enabled_plugins import Plugins, PluginSet
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.registry import Registry
 from scheduler_core.plugins.coscheduling import Coscheduling
@@ -35,8 +35,8 @@ from scheduler_core.plugins.volume_zone import VolumeZone
 _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
     (SchedulingGates, None),
     (PrioritySort, None),
-    (NodeUnschedulable, None),
     (NodeName, None),
+    (NodeUnschedulable, None),
     (TaintToleration, 3),
     (NodeAffinity, 2),
     (NodePorts, None),

@@ -1,10 +1,9 @@
-"""The scheduler: the parts wired together, run and stopped.
+"""The scheduler: wires the parts, runs the scheduling loop and the binding tasks, and manages profiles.
 
-Owns the loop that takes pods from the queue, the binding tasks and the life of the profiles. The same class runs in the
-operator and in ``bayplan simulate``; what differs is behind the ports.
+The same class runs in the operator and in ``bayplan simulate``; the ports differ.
 
-One loop, no locks: :meth:`Scheduler.run` takes pods in slices of about two milliseconds and yields between them, so
-that watches, probes and leases are served; it holds back while more binds wait than connections can soon take.
+It runs on one event loop without locks: :meth:`Scheduler.run` schedules pods in slices of about two milliseconds and
+yields between them, so that watches, probes and lease renewals run. It pauses while too many binds are in progress.
 """
 
 from __future__ import annotations
@@ -12,33 +11,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.cluster_feed import ClusterFeed
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.declared_feed import DeclaredFeed
+from scheduler_core.cycle.context import Attempt, CycleContext, CycleOptions, CycleRecording, PluginServices
 from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
-from scheduler_core.cycle.gang_reservations import RESERVED_AFTER_SECONDS
-from scheduler_core.cycle.group_feed import GroupFeed
-from scheduler_core.cycle.group_scheduling import schedule_gang
-from scheduler_core.cycle.held_members import HeldMembers
-from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions, MeasuredRules
-from scheduler_core.cycle.measures import Measures
+from scheduler_core.cycle.freed_room import report_nomination_ended
 from scheduler_core.cycle.plugin_handle import PluginHandle
 from scheduler_core.cycle.scheduling import schedule
-from scheduler_core.cycle.settling import settle_overdue
-from scheduler_core.cycle.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
-from scheduler_core.cycle.storage_feed import StorageFeed
-from scheduler_core.cycle.workload_feed import WorkloadFeed
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
+from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.feeds.declared_feed import DeclaredFeed
+from scheduler_core.feeds.group_feed import GroupFeed
+from scheduler_core.feeds.late_confirmations import settle_overdue
+from scheduler_core.feeds.storage_feed import StorageFeed
+from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
+from scheduler_core.gangs.domains import GangDomains
+from scheduler_core.gangs.gated_members import GatedMembers
+from scheduler_core.gangs.group_scheduling import GangScheduler
+from scheduler_core.gangs.group_views import GangViews
+from scheduler_core.gangs.reservations import RESERVED_AFTER_SECONDS, GangReservations
 from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.metrics.cycle_recorder import RecorderPool
+from scheduler_core.metrics.queue_metrics import QueueMetrics
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
+from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
@@ -46,7 +51,7 @@ from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, Reuse
 from scheduler_core.runtime.extender_clients import ExtenderClients, MakeClient
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.permitting import WaitingPodMap
-from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
+from scheduler_core.runtime.profile_swap import ProfileTable, queue_sort_of
 from scheduler_core.runtime.time_budget import watch_over
 from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -60,22 +65,23 @@ _SETTLE_INTERVAL_SECONDS = 5.0
 
 
 class SchedulerOptions(Struct, frozen=True):
-    """Settings that are not a profile's.
+    """Settings that apply to all profiles.
 
     Attributes:
-        seed: Settles ties among equal nodes.
-        percentage_of_nodes_to_score: For profiles that set none: None all nodes, 0 kube-scheduler's adaptive formula.
-        initial_backoff_seconds: For profiles that set none.
-        max_backoff_seconds: For profiles that set none.
-        max_unschedulable_seconds: After this a pod is tried again whatever the hints say.
-        max_binding: Binds under way at which no more pods are taken; a few times the writer's connections.
-        confirm_after_seconds: How long a bound pod may stay unconfirmed before it is read.
-        slow_cycle_seconds: From what time on a scheduling cycle is logged with its plugins' times.
-        gang_reservation_seconds: How long a Strict gang fails before capacity is reserved for it.
+        seed: Resolves ties among equal nodes.
+        percentage_of_nodes_to_score: Default for profiles that set none; None evaluates all nodes, 0 uses
+            kube-scheduler's adaptive formula.
+        initial_backoff_seconds: Default for profiles that set none.
+        max_backoff_seconds: Default for profiles that set none.
+        max_unschedulable_seconds: Time after which an unschedulable pod is tried again without an event.
+        max_binding: Binds in progress at which no more pods are popped; a few times the writer's connections.
+        confirm_after_seconds: Time after which a bound pod that no watch has confirmed is read.
+        slow_cycle_seconds: Threshold from which a scheduling cycle is logged with its plugins' times.
+        gang_reservation_seconds: Time for which a Strict gang must fail before capacity is reserved for it.
         reuses_results: Whether plugin results are reused for pods of the same class.
         reuse_bounds: Bounds of what is stored for that.
         gangs_preempt: Whether a gang may evict pods of lower priority.
-        bounds: Most entries of the snapshot's tables.
+        bounds: Maximum sizes of the snapshot's tables.
     """
 
     seed: int = 0
@@ -92,19 +98,52 @@ class SchedulerOptions(Struct, frozen=True):
     gangs_preempt: bool = True
     bounds: SnapshotBounds = DEFAULT_BOUNDS
 
+    def of_cycles(self) -> CycleOptions:
+        """Return the options that cycles use."""
+        reuse = self.reuses_results, self.reuse_bounds
+        return CycleOptions(self.seed, self.percentage_of_nodes_to_score, *reuse, self.gangs_preempt)
+
+
+class SchedulerPorts(Struct, frozen=True):
+    """Ports that a scheduler can do without.
+
+    Attributes:
+        storage: Writer of volumes and claims; without one, pods with unbound claims fail with an error.
+        tracer: Receives every cycle.
+        watchdog: Interrupts plugins that are not built in.
+        make_extender: Creates a client from a scheduler name and an extender; it is closed with its instance. Without
+            it no extender is called.
+    """
+
+    storage: StorageWriter | None = None
+    tracer: Tracer | None = None
+    watchdog: Watchdog | None = None
+    make_extender: MakeClient | None = None
+
 
 class Scheduler:
     """A scheduler core with its profiles.
 
+    Args:
+        clock: Clock.
+        writer: Writer of pods and events.
+        options: Settings that apply to all profiles.
+        registry: Registry of plugins; the built-in ones if left out.
+        defaults: Default plugin set of profiles.
+        ports: The other ports.
+
     Attributes:
-        context: What cycles share; status, explanation and tests read it.
-        feed: Where changes of pods and nodes are reported.
-        storage_feed: Where changes of volumes, claims and what else storage is described by are reported.
-        workload_feed: Where changes of namespaces, services, owners of pods and disruption budgets are reported.
-        group_feed: Where changes of PodGroups are reported.
-        decoded: What nodes, pods and kinds that plugins declare are to be decoded as.
-        declared_feeds: Where changes of the latter are reported, by the collection's path.
-        registry: The plugins that exist.
+        context: Data shared by cycles; status, explanations and tests read it.
+        reservations: Capacity reserved for gangs.
+        groups: The pod groups as plugins see them.
+        gang_scheduler: Runs group cycles.
+        feed: Event handlers for pods and nodes.
+        storage_feed: Event handlers for storage objects.
+        workload_feed: Event handlers for namespaces, services, owners of pods and disruption budgets.
+        group_feed: Event handlers for PodGroups.
+        decoded: Types as which nodes, pods and kinds that plugins declare are decoded.
+        declared_feeds: Event handlers for the declared kinds, by the collection's path.
+        registry: Registry of plugins.
     """
 
     def __init__(
@@ -114,18 +153,24 @@ class Scheduler:
         options: SchedulerOptions | None = None,
         registry: Registry | None = None,
         defaults: Plugins | None = None,
+        *,
+        ports: SchedulerPorts | None = None,
     ) -> None:
+        ports = ports or SchedulerPorts()
         self.options = options or SchedulerOptions()
         self.registry = registry or in_tree_registry()
         self._defaults = defaults or default_plugins()
         self._rules: dict[str, QueueingRules] = {}
         self._queue_sort: tuple[str, str] | None = None
-        self._watchdog: Watchdog | None = None
-        self._extender_clients: ExtenderClients | None = None
+        self._watchdog = ports.watchdog
+        self._extender_clients = None if ports.make_extender is None else ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache(self.options.bounds)
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
-        measures = Measures()
+        metrics, suspension = SchedulerMetrics(), Suspension()
+        self.reservations = GangReservations(
+            cache.columns, queue, clock, suspension.report, self.options.gang_reservation_seconds
+        )
         self.context = CycleContext(
             cache=cache,
             queue=queue,
@@ -134,64 +179,48 @@ class Scheduler:
             clock=clock,
             writer=writer,
             node_order=NodeOrder(cache.columns),
-            seed=self.options.seed,
-            percentage_of_nodes_to_score=self.options.percentage_of_nodes_to_score,
-            measures=measures,
-            slow_cycles=SlowCycles(self.options.slow_cycle_seconds),
-            preemptions=MeasuredPreemptions(measures, clock),
-            reuses_results=self.options.reuses_results,
-            reuse_bounds=self.options.reuse_bounds,
-            gangs_preempt=self.options.gangs_preempt,
+            suspension=suspension,
+            reservations=self.reservations,
+            member_domains=GangDomains(cache, queue.gangs),
+            options=self.options.of_cycles(),
+            services=PluginServices(TimedPreemptions(metrics, clock), ports.storage),
+            recording=CycleRecording(
+                RecorderPool(clock.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer
+            ),
+            metrics=metrics,
         )
-        self.context.reservations.after_seconds = self.options.gang_reservation_seconds
-        self.feed: ClusterFeed = MeasuredFeed(self.context)
-        self.storage_feed = StorageFeed(self.context)
-        self.workload_feed = WorkloadFeed(self.context)
-        self.group_feed = GroupFeed(self.context)
-        self._held_members = HeldMembers(self.context)
+        self.groups = GangViews(cache, queue)
+        self.gang_scheduler = GangScheduler(self.context, self.reservations, NearestNodesOfGangs(self.context).describe)
+        self.feed = ClusterFeed(self.context, self.reservations.node_changed)
+        self.storage_feed = StorageFeed(cache.columns.storage, queue, suspension)
+        self.workload_feed = WorkloadFeed(cache.columns, suspension)
+        self.group_feed = GroupFeed(queue, suspension)
+        self._gated_members = GatedMembers(queue, clock, writer)
         self.decoded: DecodedTypes = self.registry.decoded_types()
-        self.declared_feeds = {kind.path: DeclaredFeed(self.context, kind) for kind in self.decoded.kinds}
+        self.declared_feeds = {
+            kind.path: DeclaredFeed(kind, self.context.services.declared.declare(kind.path), queue, suspension)
+            for kind in self.decoded.kinds
+        }
         self._binding: set[asyncio.Task[bool]] = set()
         self._bind_ended = asyncio.Event()
-        self._on_cycle: list[Callable[[], None]] = []
-
-    def write_storage_with(self, writer: StorageWriter) -> None:
-        """Let volumes be bound by ``writer``; without one a pod whose claims wait for it ends in an error."""
-        self.context.storage_writer = writer
-
-    def trace_with(self, tracer: Tracer) -> None:
-        """Let ``tracer`` be told of every cycle."""
-        self.context.tracer = tracer
-
-    def watch_plugins_with(self, watchdog: Watchdog) -> None:
-        """Let ``watchdog`` interrupt the plugins of instances that are built from now on, if they are not built in."""
-        self._watchdog = watchdog
-
-    def call_extenders_with(self, make_client: MakeClient) -> None:
-        """Let extenders take part in instances that are built from now on; without this they are not called.
-
-        Args:
-            make_client: Makes a client from the scheduler name and the extender; it is closed with its instance.
-        """
-        self._extender_clients = ExtenderClients(make_client)
 
     # -- profiles -----------------------------------------------------------------------------------------------
 
     def build(self, config: ProfileConfig) -> FrameworkInstance:
-        """Make an instance of a profile, aside: nothing that runs notices.
+        """Build an instance of a profile; live profiles do not change.
 
         Raises:
-            ConfigError: With every problem of the profile.
+            ConfigError: The profile is invalid; contains every problem.
         """
         return self.build_planned(plan_profile(config, self.registry, self._defaults))
 
     def build_planned(self, plan: ProfilePlan) -> FrameworkInstance:
-        """Make an instance of a profile that has been read, as :meth:`build` does.
+        """Build an instance of a planned profile, as :meth:`build` does.
 
         Raises:
-            ConfigError: With every problem of the profile.
+            ConfigError: The profile is invalid; contains every problem.
         """
-        handle = PluginHandle(self.context, plan.config.scheduler_name)
+        handle = PluginHandle(self.context, self.groups, plan.config.scheduler_name)
         instance = build_planned(plan, self.registry, lambda _: handle)
         handle.attach(instance)
         if self._watchdog is not None:
@@ -201,28 +230,28 @@ class Scheduler:
         return instance
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:
-        """Make instances live together, in the place of those that served their names.
+        """Make instances live together; they replace those of the same names.
 
         Raises:
-            ConfigError: They do not order the queue alike; nothing was changed.
+            ConfigError: The live profiles would have different QueueSort plugins; nothing was changed.
         """
         served = list(instances)
         self.context.profiles.swap(*served)
         for instance in served:
-            instance.count_with(self.context.measures.profile(instance.name).evaluations)
+            instance.count_with(self.context.metrics.profiles[instance.name].evaluations)
 
     def withdraw(self, name: str) -> None:
-        """Stop scheduling for a name; its pods stay pending and are taken up when the name is served again.
+        """Withdraw a profile; its pods stay pending until a profile of that name is live again.
 
-        What was counted goes too: whoever is given the name next has not done it.
+        Its counts and metrics are dropped, because a later profile of that name starts at zero.
         """
         context = self.context
         context.profiles.withdraw(name)
-        # Attempts that were under way when another name was withdrawn have been counted since.
-        for gone in {name, *context.records, *context.measures.profiles} - {live.name for live in context.profiles}:
+        # Attempts in progress when another profile was withdrawn may have added counts since.
+        for gone in {name, *context.records, *context.metrics.profiles} - {live.name for live in context.profiles}:
             context.records.pop(gone, None)
-            context.metrics.pop(gone, None)
-            context.measures.drop_profile(gone)
+            context.services.metrics.pop(gone, None)
+            context.metrics.drop_profile(gone)
 
     def _profile_changed(self, name: str) -> None:
         instance = self.context.profiles.get(name)
@@ -232,26 +261,36 @@ class Scheduler:
             self._rules[name] = self._rules_of(instance)
             order = queue_sort_of(instance)
             if self._queue_sort not in (None, order):
-                # All profiles change their order at once; the queue is ordered anew when all of them are known.
+                # All profiles change their QueueSort plugin at once; reorder the queue when all rules are updated.
                 self._rules.update((live.name, self._rules_of(live)) for live in self.context.profiles)
                 self.context.queue.resort()
             self._queue_sort = order
-        self.context.queue.profile_changed(name)
-        self.feed.left_out.profile_changed(name)
+        queue = self.context.queue
+        uids = [pod.uid for _, pod in queue.places() if pod.profile == name]
+        before = [(queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)) for uid in uids]
+        queue.profile_changed(name)
+        for node_name, nominated in before:
+            if nominated is not None and not queue.nominator.node_of(nominated.uid):
+                report_nomination_ended(queue, nominated, node_name)
+        self.feed.invalid_pods.profile_changed(name)
 
     def _rules_of(self, instance: FrameworkInstance) -> QueueingRules:
         config, options = instance.config, self.options
         initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
-        backoffs = (
+        return QueueingRules(
+            instance.pre_enqueue,
+            instance.registrations,
+            instance.queue_sort.sort_key,
             options.initial_backoff_seconds if initial is None else initial,
             options.max_backoff_seconds if longest is None else longest,
+            places_gangs=instance.places_gangs,
+            metrics=QueueMetrics(instance.name, self.context.metrics, self.context.clock),
         )
-        return MeasuredRules(instance, backoffs, self.context.measures, self.context.clock)
 
     # -- running ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Schedule until cancelled; binds under way are then left to :meth:`stop`.
+        """Schedule until cancelled; :meth:`stop` then ends the binds in progress.
 
         Call it when every informer has delivered its first list: the first cycle must see the whole cluster.
         """
@@ -261,7 +300,7 @@ class Scheduler:
             self._cycling = group.create_task(self._cycles())
 
     async def stop(self, grace_seconds: float) -> None:
-        """Let binds under way finish, release what still waits without a word, and stop the timers."""
+        """Wait for binds in progress, release the pods that wait at Permit without events, and stop the timers."""
         await self._end_suspended_cycle()
         tasks = set(self._binding)
         self.context.waiting.abandon_all()
@@ -272,17 +311,17 @@ class Scheduler:
             await asyncio.gather(*late, return_exceptions=True)
         if self._extender_clients is not None:
             await self._extender_clients.close()
-        self._held_members.close()
+        self._gated_members.close()
         self.context.queue.close()
 
     async def _end_suspended_cycle(self) -> None:
-        """No cycle begins any more, and one that waits for an extender gives its pod back."""
+        """Cancel the scheduling loop if a cycle waits for an extender; the cycle then requeues its pod."""
         if self.context.suspension.is_on and self._cycling is not None:
             self._cycling.cancel()
             await asyncio.wait((self._cycling,))
 
     async def until_idle(self) -> None:
-        """Wait until no pod can be tried and no bind is under way: what simulation and tests call the end."""
+        """Wait until no pod can be tried and no bind is in progress; for simulations and tests."""
         while not self.context.queue.is_idle or self._binding:
             await self.context.clock.sleep(0)
 
@@ -300,14 +339,14 @@ class Scheduler:
                 if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                     break
                 if context.suspension.is_awaited:
-                    # Those who wait for the end of the suspended cycle come before the next one.
+                    # Tasks that wait for the end of the suspended cycle run before the next cycle.
                     break
             await context.clock.sleep(0)
 
     async def _cycle(self, queued: QueuedPod) -> None:
-        """One cycle of a pod or a gang; awaits only where the profile has extenders."""
+        """Run one cycle of a pod or a gang; awaits only if the profile has extenders."""
         if isinstance(queued, QueuedGang):
-            for each in await schedule_gang(self.context, queued):
+            for each in await self.gang_scheduler.schedule(queued):
                 self._start_binding(each)
             return
         instance = self.context.profiles.get(queued.profile)
@@ -320,7 +359,7 @@ class Scheduler:
 
     @property
     def binding_count(self) -> int:
-        """Binding cycles under way, those that wait at Permit included."""
+        """Number of binding cycles in progress, including those that wait at Permit."""
         return len(self._binding)
 
     @property
@@ -343,7 +382,7 @@ class Scheduler:
         if not task.cancelled():
             fault = task.exception()
             if fault is not None:
-                log.error("a binding cycle ended in the scheduler's own fault", exc_info=fault)
+                log.error("internal error in a binding cycle; please report it", exc_info=fault)
 
     async def _flush(self) -> None:
         while True:
@@ -353,7 +392,7 @@ class Scheduler:
     async def _settle(self) -> None:
         while True:
             await self.context.clock.sleep(_SETTLE_INTERVAL_SECONDS)
-            # Events come also while no pod is tried.
-            self.context.measures.settle()
+            # Event handlers record metrics even while no pod is scheduled.
+            self.context.metrics.settle()
             with contextlib.suppress(TimeoutError):
                 await settle_overdue(self.context, self.feed, self.options.confirm_after_seconds)

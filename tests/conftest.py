@@ -1,16 +1,18 @@
-"""The real control plane for every test that asks for it, and what happens where it cannot be had.
+"""The real control plane for the tests that use it, the order of tests, and what happens when a binary is missing.
 
-Owns the session's control plane and the skip or failure of tests that lack a binary. It must not know what is tested.
-
-Why the binaries are looked for between collection and the first test: building them takes minutes, and a test's
-time-out should not have to cover that.
+The binaries are looked for between collection and the first test: building them takes minutes, and a test's time limit
+does not cover that. Under pytest-xdist every worker has a control plane of its own.
 """
 
+import json
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from hack.controlplane import binaries
 from hack.controlplane.launcher import ControlPlane
@@ -22,21 +24,49 @@ _BINARIES_BY_MARKER = {
     "kwok": ("kwok",),
     "kube_scheduler": ("kube-scheduler",),
 }
+_IMAGE_TESTS = "tests/image/"
 _MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}
 
 _LACKING = pytest.StashKey[dict[str, str]]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark a test by the servers that its fixtures start, so that `-m "not cluster"` is always true to its word."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make nightly`."""
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by the servers that their fixtures start, deselect nightly ones, and move tests with servers first.
+
+    Tests with servers take the longest; at the end of a run, short modules fill all workers.
+    """
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in _MARKERS_BY_FIXTURE:
                 item.add_marker(_MARKERS_BY_FIXTURE[fixture])
+    if not config.getoption("--nightly"):
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        if nightly:
+            config.hook.pytest_deselected(items=nightly)
+            items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Give a worker whole modules, because the tests of a module share fixtures, and all tests of the image."""
+    return _ModuleScheduling(config, log)
+
+
+class _ModuleScheduling(LoadFileScheduling):
+    """Distribution of modules to workers; one worker builds the image."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _IMAGE_TESTS if nodeid.startswith(_IMAGE_TESTS) else super()._split_scope(nodeid)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Find or build what the collected tests need, and remember what is lacking."""
+    """Find or build the binaries that the collected tests need, and record the missing ones."""
     lacking: dict[str, str] = {}
     session.config.stash[_LACKING] = lacking
     if session.config.option.collectonly:
@@ -48,6 +78,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         try:
             with capture.global_and_fixture_disabled():
                 binaries.resolve(names)
+        except binaries.UnsupportedRelease as problem:
+            raise pytest.UsageError(str(problem)) from problem
         except binaries.MissingBinary as problem:
             lacking[marker] = str(problem)
 
@@ -69,8 +101,9 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
         # A test's failure does not pass through here; the servers' logs may explain it.
         plane.keep = request.session.testsfailed > 0
         if plane.keep:
-            reporter = request.config.pluginmanager.getplugin("terminalreporter")
-            reporter.write_line(f"\nthe control plane's logs are kept in {plane.state_dir / 'logs'}")
+            # A worker has no terminal reporter, only its standard error.
+            with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+                print(f"\nthe control plane's logs are in {plane.state_dir / 'logs'}", file=sys.stderr)  # noqa: T201
 
 
 @pytest.fixture(scope="session")
@@ -87,8 +120,8 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     yield name
     # No namespace controller runs, so the namespace stays. One request for all pods: kubectl deletes five a second.
     pods = f"/api/v1/namespaces/{name}/pods"
-    control_plane.kubectl("delete", "--raw", f"{pods}?gracePeriodSeconds=0")
-    held = control_plane.kubectl("get", "pods", "--namespace", name, "--output=name").split()
+    deleted = json.loads(control_plane.kubectl("delete", "--raw", f"{pods}?gracePeriodSeconds=0"))
+    held = [f"pod/{pod['metadata']['name']}" for pod in deleted["items"] if pod["metadata"].get("finalizers")]
     if held:
         patch = '{"metadata":{"finalizers":null}}'
         control_plane.kubectl("patch", *held, "--namespace", name, "--type=merge", f"--patch={patch}")

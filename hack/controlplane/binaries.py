@@ -7,10 +7,12 @@ pinned recipe gives the same API server to the tests, the demo and the benchmark
 
 Sources, first hit wins, for each binary separately:
   1. the directory named by `KUBEBUILDER_ASSETS`;
-  2. the cache, `$XDG_CACHE_HOME/bayplan/controlplane/<key>`, where the key covers the recipe and the modules;
+  2. the cache, `$XDG_CACHE_HOME/bayplan/controlplane/<key>`, where the key covers the recipe and the module;
   3. `go build` into that cache;
   4. `setup-envtest`, when it is on PATH (etcd, kube-apiserver and kubectl only);
   5. any kubectl on PATH (kubectl only).
+
+The environment variable `K8S` selects the minor version of Kubernetes' own binaries, such as `K8S=1.36`.
 """
 
 import contextlib
@@ -27,22 +29,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-KUBERNETES_VERSION = "v1.36.3"
-"""The release that `go.mod` pins; stamped into the binaries, which would call themselves v0.0.0 otherwise."""
+KUBERNETES_RELEASES: Mapping[str, str] = {"1.37": "v1.37.1", "1.36": "v1.36.3", "1.35": "v1.35.4"}
+"""Supported releases by minor version, newest first. Each has a Go module in `kubernetes-<minor version>`."""
+
+NEWEST = next(iter(KUBERNETES_RELEASES))
+"""Minor version of the control plane unless the environment variable K8S names another, and of the reference."""
 
 _HERE = Path(__file__).resolve().parent
-_CLUSTER_MODULES = (".", "kwok")
-_HELM_MODULES = ("helm",)
-_HELM3_MODULES = ("helm3",)
+_KUBERNETES_MODULE = "kubernetes-{minor}"
 # What k8s.io/client-go is there: the Kubernetes version that Helm renders for unless a cluster reports another.
 _HELM3_STAMPS = tuple(
     f"helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
     for package in ("chartutil", "lint/rules")
     for part, number in (("Major", 1), ("Minor", 37))
 )
-_ORACLE_MODULES = ("../oracle",)
 _ENVTEST_NAMES = frozenset({"etcd", "kube-apiserver", "kubectl"})
 _STAMPED_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+class UnsupportedRelease(ValueError):  # noqa: N818 - names the problem, as MissingBinary does
+    """The environment variable K8S names no supported minor version."""
 
 
 class MissingBinary(Exception):  # noqa: N818 - names the problem, as FileNotFoundError does
@@ -63,64 +69,85 @@ class _Recipe:
     """How one binary is built.
 
     Args:
-        module_dir: Directory of the Go module that requires the package, relative to this file.
+        module: Directory of the Go module that requires the package, relative to this file; `{minor}` stands for the
+            minor version of the control plane.
         package: Import path of the main package.
-        keyed_by: Directories of the modules that the cache's key covers.
         stamps: Variables that its own release build sets, as `package.name=value`.
     """
 
-    module_dir: str
+    module: str
     package: str
-    keyed_by: tuple[str, ...] = _CLUSTER_MODULES
     stamps: tuple[str, ...] = ()
 
+    def built_for(self, minor: str = "") -> str:
+        """Return the minor version that the binary is built from or for; ``minor`` replaces the selected one."""
+        return (minor or selected_minor()) if "{minor}" in self.module else NEWEST
 
+    def directory(self, minor: str = "") -> Path:
+        """Return the directory of the Go module."""
+        return _HERE / self.module.format(minor=self.built_for(minor))
+
+
+# One module for each binary but Kubernetes' own: a new Helm must not rebuild the API server.
 RECIPES: Mapping[str, _Recipe] = {
-    "etcd": _Recipe(".", "go.etcd.io/etcd/server/v3"),
-    "kube-apiserver": _Recipe(".", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    "kubectl": _Recipe(".", "k8s.io/kubernetes/cmd/kubectl"),
-    "kube-scheduler": _Recipe(".", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    # A separate module: its dependencies' versions differ from those that Kubernetes pins.
+    "etcd": _Recipe(_KUBERNETES_MODULE, "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": _Recipe(_KUBERNETES_MODULE, "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kubectl": _Recipe(_KUBERNETES_MODULE, "k8s.io/kubernetes/cmd/kubectl"),
+    "kube-scheduler": _Recipe(_KUBERNETES_MODULE, "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kwok": _Recipe("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
-    # A cache key of its own: a new Helm must not rebuild the API server.
-    "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm", _HELM_MODULES),
+    "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm"),
     # The previous release line: charts have to work with both, and they share neither package nor dependencies.
     # Without the stamps it assumes Kubernetes v1.20, and rejects charts for newer ones.
-    "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_MODULES, _HELM3_STAMPS),
-    # A cache key of its own, its sources included: the parity tests' kube-scheduler framework.
-    "oracle": _Recipe("../oracle", ".", _ORACLE_MODULES),
+    "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_STAMPS),
+    # The parity tests' kube-scheduler framework.
+    "oracle": _Recipe("../../tests/parity/oracle", "."),
 }
 
 CONTROL_PLANE = tuple(name for name in RECIPES if name != "oracle")
 """Binaries to build by default; the oracle is built only on request (`make parity`)."""
 
 
-def resolve(names: Sequence[str] = CONTROL_PLANE) -> dict[str, Path]:
+def selected_minor() -> str:
+    """Return the minor version of the control plane: that of the environment variable K8S, else the newest.
+
+    Raises:
+        UnsupportedRelease: K8S names another version.
+    """
+    minor = os.environ.get("K8S") or NEWEST
+    if minor not in KUBERNETES_RELEASES:
+        supported = ", ".join(f'"{supported}"' for supported in KUBERNETES_RELEASES)
+        raise UnsupportedRelease(f'K8S: unsupported value "{minor}": supported values: {supported}')
+    return minor
+
+
+def resolve(names: Sequence[str] = CONTROL_PLANE, minor: str = "") -> dict[str, Path]:
     """Find each binary; build those that do not exist yet.
 
     Args:
         names: Keys of `RECIPES`.
+        minor: Minor version of Kubernetes; by default the selected one.
 
     Returns:
         The absolute path of each executable, by name.
 
     Raises:
         MissingBinary: At least one can neither be found nor built.
+        UnsupportedRelease: The environment variable K8S names no supported minor version.
         ValueError: A name is no key of `RECIPES`.
     """
     unknown = [name for name in names if name not in RECIPES]
     if unknown:
         raise ValueError(f"no recipe for {', '.join(unknown)}: use one of {', '.join(RECIPES)}")
-    found = _from_directories(names)
+    found = _from_directories(names, minor)
     reasons: list[str] = []
     lacking = [name for name in names if name not in found]
     if lacking and shutil.which("go"):
-        found |= _build(lacking, reasons)
+        found |= _build(lacking, reasons, minor)
     elif lacking:
         reasons.append("go is not on PATH")
     lacking = [name for name in names if name not in found]
     if _ENVTEST_NAMES.intersection(lacking):
-        found |= _from_setup_envtest(lacking, reasons)
+        found |= _from_setup_envtest(lacking, reasons, minor)
         kubectl = shutil.which("kubectl")
         if "kubectl" in lacking and "kubectl" not in found and kubectl:
             found["kubectl"] = Path(kubectl)
@@ -130,32 +157,29 @@ def resolve(names: Sequence[str] = CONTROL_PLANE) -> dict[str, Path]:
     return {name: found[name] for name in names}
 
 
-def cache_dir(name: str = "kube-apiserver") -> Path:
-    """Return the directory for the binaries that this version of the recipe and modules builds.
+def cache_dir(name: str = "kube-apiserver", minor: str = "") -> Path:
+    """Return the directory for the binaries that this version of the recipe and its module builds.
 
     Args:
-        name: Key of `RECIPES`; all except the two Helms and the oracle share one directory.
+        name: Key of `RECIPES`; Kubernetes' own binaries and etcd share one directory.
+        minor: Minor version of Kubernetes; by default the selected one.
 
     Returns:
         The directory, which may not exist yet.
     """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     digest = hashlib.sha256()
-    modules = RECIPES[name].keyed_by
-    for module in modules:
-        for file in ("go.mod", "go.sum", *sorted(source.name for source in (_HERE / module).glob("*.go"))):
-            digest.update((_HERE / module / file).read_bytes())
-    digest.update(" ".join([*_go_flags(RECIPES[name]), platform.system(), platform.machine()]).encode())
-    own_prefixes: Mapping[tuple[str, ...], str] = {
-        _HELM_MODULES: "helm",
-        _HELM3_MODULES: "helm3",
-        _ORACLE_MODULES: "oracle",
-    }
-    prefix = own_prefixes.get(modules, KUBERNETES_VERSION)
+    recipe = RECIPES[name]
+    directory = recipe.directory(minor)
+    for file in ("go.mod", "go.sum", *sorted(source.name for source in directory.glob("*.go"))):
+        digest.update((directory / file).read_bytes())
+    digest.update(" ".join([*_go_flags(recipe, minor), platform.system(), platform.machine()]).encode())
+    is_kubernetes = recipe.module == _KUBERNETES_MODULE
+    prefix = KUBERNETES_RELEASES[recipe.built_for(minor)] if is_kubernetes else directory.name
     return Path(base) / "bayplan" / "controlplane" / f"{prefix}-{digest.hexdigest()[:12]}"
 
 
-def _from_directories(names: Sequence[str]) -> dict[str, Path]:
+def _from_directories(names: Sequence[str], minor: str) -> dict[str, Path]:
     given: list[Path] = []
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets:
@@ -168,35 +192,37 @@ def _from_directories(names: Sequence[str]) -> dict[str, Path]:
         given.append(Path(assets).resolve())
     found: dict[str, Path] = {}
     for name in names:
-        for directory in (*given, cache_dir(name)):
+        for directory in (*given, cache_dir(name, minor)):
             if os.access(directory / name, os.X_OK):
                 found[name] = directory / name
                 break
     return found
 
 
-def _go_flags(recipe: _Recipe) -> list[str]:
-    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+def _go_flags(recipe: _Recipe, minor: str) -> list[str]:
+    version = KUBERNETES_RELEASES[recipe.built_for(minor)]
+    major, number, _ = version.removeprefix("v").split(".")
+    # A binary without these stamps reports v0.0.0.
     stamps = [
         f"-X {package}.{variable}={value}"
         for package in _STAMPED_PACKAGES
-        for variable, value in (("gitVersion", KUBERNETES_VERSION), ("gitMajor", major), ("gitMinor", minor))
+        for variable, value in (("gitVersion", version), ("gitMajor", major), ("gitMinor", number))
     ]
     stamps += [f"-X {stamp}" for stamp in recipe.stamps]
     return ["-trimpath", "-ldflags", " ".join(["-s", "-w", *stamps])]
 
 
-def _build(names: Sequence[str], reasons: list[str]) -> dict[str, Path]:
+def _build(names: Sequence[str], reasons: list[str], minor: str) -> dict[str, Path]:
     """Build binaries one after the other: each `go build` already uses every core."""
     built: dict[str, Path] = {}
     for position, name in enumerate(names, start=1):
-        target = cache_dir(name)
+        target = cache_dir(name, minor)
         target.mkdir(parents=True, exist_ok=True)
         path = target / name
         with _locked(target / ".lock"):
             # Another process may have built it while this one waited for the lock.
             if not os.access(path, os.X_OK):
-                problem = _build_one(name, path, f"{position}/{len(names)}")
+                problem = _build_one(name, path, f"{position}/{len(names)}", minor)
                 if problem:
                     reasons.append(problem)
                     continue
@@ -204,13 +230,14 @@ def _build(names: Sequence[str], reasons: list[str]) -> dict[str, Path]:
     return built
 
 
-def _build_one(name: str, path: Path, position: str) -> str | None:
+def _build_one(name: str, path: Path, position: str, minor: str) -> str | None:
     """Build one binary and move it into the cache in one step.
 
     Args:
         name: Key of `RECIPES`.
         path: Destination of the binary; it is written atomically.
         position: Shown in the progress line, "2/5".
+        minor: Minor version of Kubernetes; "" for the selected one.
 
     Returns:
         The error, or None.
@@ -220,10 +247,10 @@ def _build_one(name: str, path: Path, position: str) -> str | None:
     env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(prefix=".build-", dir=path.parent) as scratch:
         output, log = Path(scratch) / name, Path(scratch) / "log"
-        command = ["go", "build", *_go_flags(recipe), "-o", str(output), recipe.package]
+        command = ["go", "build", *_go_flags(recipe, minor), "-o", str(output), recipe.package]
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                command, cwd=_HERE / recipe.module_dir, env=env, stdout=sink, stderr=subprocess.STDOUT
+                command, cwd=recipe.directory(minor), env=env, stdout=sink, stderr=subprocess.STDOUT
             )
             try:
                 _show_progress(process, f"controlplane: go build {name} ({position})")
@@ -267,13 +294,12 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _from_setup_envtest(names: Sequence[str], reasons: list[str]) -> dict[str, Path]:
+def _from_setup_envtest(names: Sequence[str], reasons: list[str], minor: str) -> dict[str, Path]:
     tool = shutil.which("setup-envtest")
     if tool is None:
         reasons.append("setup-envtest is not on PATH")
         return {}
-    release = ".".join(KUBERNETES_VERSION.removeprefix("v").split(".")[:2])
-    command = [tool, "use", f"{release}.x", "-p", "path"]
+    command = [tool, "use", f"{minor or selected_minor()}.x", "-p", "path"]
     sys.stderr.write(f"controlplane: {' '.join(command)}\n")
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
     if outcome.returncode:
@@ -299,7 +325,7 @@ def main() -> int:
     """Find or build every binary and print one `name path` line each; return 1 if one is missing."""
     try:
         paths = resolve()
-    except MissingBinary as problem:
+    except (MissingBinary, UnsupportedRelease) as problem:
         sys.stderr.write(f"{problem}\n")
         return 1
     for name, path in paths.items():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hack.controlplane import processes
-from hack.controlplane.binaries import MissingBinary
+from hack.controlplane.binaries import MissingBinary, UnsupportedRelease
 from hack.controlplane.launcher import TEMPORARY_PREFIX, ControlPlane, ControlPlaneError
 from hack.controlplane.servers import Options
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             up(arguments.state_dir, audit=arguments.audit, kwok=arguments.kwok)
         else:
             down(arguments.state_dir)
-    except (ControlPlaneError, MissingBinary) as problem:
+    except (ControlPlaneError, MissingBinary, UnsupportedRelease) as problem:
         sys.stderr.write(f"{problem}\n")
         return 1
     return 0
@@ -86,7 +86,11 @@ def down(state_dir: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m hack.controlplane.launcher", description="A real control plane.")
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.controlplane.launcher",
+        description="A real control plane.",
+        epilog="The environment variable K8S selects its minor version: K8S=1.36.",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("up", help="Start a control plane that runs until `down`")
     starting.add_argument("--state-dir", type=Path, help="State directory; a temporary directory by default")

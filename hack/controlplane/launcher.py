@@ -86,7 +86,7 @@ class ControlPlane:
                 the log.
             MissingBinary: A binary is neither found nor buildable.
         """
-        self._binaries |= binaries.resolve(["etcd", "kube-apiserver", "kubectl"])
+        self._binaries |= binaries.resolve(["etcd", "kube-apiserver", "kubectl"], self.options.kubernetes)
         self._make_state_dir()
         if not self.detach:
             atexit.register(self.stop)
@@ -187,7 +187,7 @@ class ControlPlane:
         Returns:
             Its handle.
         """
-        self._binaries |= binaries.resolve(["kube-scheduler"])
+        self._binaries |= binaries.resolve(["kube-scheduler"], self.options.kubernetes)
         document: dict[str, Any] = yaml.safe_load(config.read_text()) if config else {}
         document.setdefault("apiVersion", "kubescheduler.config.k8s.io/v1")
         document.setdefault("kind", "KubeSchedulerConfiguration")

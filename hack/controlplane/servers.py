@@ -29,6 +29,7 @@ class Options:
         audit: Write an audit log by `audit-policy.yaml` to `ControlPlane.audit_log`.
         users: Users besides the administrator; RBAC objects, created later, grant their rights.
         apiserver_args: Further flags of kube-apiserver; they come last and win.
+        kubernetes: Minor version of Kubernetes; by default that of the environment variable K8S, else the newest.
         state_dir: State directory; a temporary directory by default.
         ready_seconds: Time limit for each server to become ready, in seconds.
     """
@@ -38,6 +39,7 @@ class Options:
     audit: bool = False
     users: Sequence[User] = ()
     apiserver_args: Sequence[str] = ()
+    kubernetes: str = ""
     state_dir: Path | None = None
     ready_seconds: float = 60.0
 

@@ -11,12 +11,9 @@ from pathlib import Path
 from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.generated_files import have_drifted, write_files
 
-from hack.docs.alert_reference import alert_page
 from hack.docs.chart_values import chart_readme
 from hack.docs.command_reference import command_page
-from hack.docs.plugin_reference import plugin_page
-from hack.docs.resource_reference import resource_page
-from hack.docs.settings_reference import settings_page
+from hack.docs.reference_pages import alert_page, plugin_page, resource_page, settings_page
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 CHART = "../../charts/bayplan/README.md"

@@ -6,7 +6,7 @@ import click
 from bayplan.cli import bayplan
 
 from hack.docs.field_tables import table
-from hack.docs.resource_reference import HEADER
+from hack.docs.reference_pages import HEADER
 
 _DEFAULT = re.compile(r"\s*\[default: (?P<default>[^]]*)\]")
 _INTRODUCTION = """# Commands

@@ -1,7 +1,4 @@
-"""`make image`: build the image, write its archive, and tell its size.
-
-Owns the command line. It must not know how an image is built.
-"""
+"""`make image`: builds the image, writes its archive and prints its size."""
 
 import argparse
 import sys
@@ -19,11 +16,11 @@ _LAYERS = ("runtime", "dependencies", "bayplan")
 def main(arguments: list[str] | None = None) -> int:
     """Build the image of Bayplan with docker, podman or buildah."""
     parser = argparse.ArgumentParser(prog="python -m hack.image", description=main.__doc__)
-    parser.add_argument("--engine", choices=NAMES, help="the first that there is, unless given")
-    parser.add_argument("--tag", help="localhost/bayplan:<version> unless given")
-    parser.add_argument("--archive", type=Path, default=ROOT / "dist" / "bayplan-image.tar", help="file to write")
-    parser.add_argument("--extras", default="", help="extra of the package to install, such as otel")
-    parser.add_argument("--no-cache", action="store_true", help="start from no earlier build")
+    parser.add_argument("--engine", choices=NAMES, help="Engine; the first installed one by default")
+    parser.add_argument("--tag", help="Tag; localhost/bayplan:<version> by default")
+    parser.add_argument("--archive", type=Path, default=ROOT / "dist" / "bayplan-image.tar", help="File to write")
+    parser.add_argument("--extras", default="", help="Extra of the package to install, such as otel")
+    parser.add_argument("--no-cache", action="store_true", help="Build without cached layers")
     given = parser.parse_args(arguments)
     began = time.monotonic()
     try:
@@ -37,12 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
     except ImageError as problem:
         sys.stderr.write(f"image: {problem}\n")
         return 1
-    _tell(engine, tag, image)
+    _print_size(engine, tag, image)
     print(f"built in {time.monotonic() - began:.0f} s")
     return 0
 
 
-def _tell(engine: Engine, tag: str, image: Image) -> None:
+def _print_size(engine: Engine, tag: str, image: Image) -> None:
     count = len(image.layer_bytes)
     names = _LAYERS if count == len(_LAYERS) else tuple(f"layer {number}" for number in range(1, count + 1))
     print(f"{tag}  {sum(image.layer_bytes) / _MEGABYTE:.0f} MB in {count} layers")

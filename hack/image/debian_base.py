@@ -1,10 +1,7 @@
-"""A base image made of Debian's packages, for machines that reach no registry of images.
+"""Builds a base image from Debian's packages with debootstrap, for machines that reach no image registry.
 
-Owns the recipe and its cache. It must not know what is built on it.
-
-Why debootstrap: it needs a mirror of Debian's packages and nothing else. Its image is as old as the suite's last point
-release, without the updates for security between two of them; what goes to production is better built on a base from a
-registry.
+debootstrap needs only a mirror of Debian's packages. The image is as old as the suite's last point release and lacks
+later security updates; for production use a base image from a registry.
 """
 
 import fcntl
@@ -14,7 +11,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import urllib.error
@@ -27,15 +23,14 @@ _SUITE = "bookworm"
 _PACKAGES = ("ca-certificates", "python3", "python3-venv")
 _MIRROR = "http://deb.debian.org/debian"
 # Read by people and by package managers, neither of which the build has.
-_STRIPPED = (
-    "usr/share/doc/",
-    "usr/share/info/",
-    "usr/share/lintian/",
-    "usr/share/locale/",
-    "usr/share/man/",
-    "var/cache/",
-    "var/lib/apt/lists/",
-    "var/log/",
+_EXCLUDED = (
+    "usr/share/info",
+    "usr/share/lintian",
+    "usr/share/locale",
+    "usr/share/man",
+    "var/cache",
+    "var/lib/apt",
+    "var/log",
 )
 _RECIPE = 1  # counts changes of this file that change what it makes
 _DOCKER_HUB = "registry-1.docker.io"
@@ -43,7 +38,7 @@ _PROBE_SECONDS = 5.0
 
 
 def registry_reached(image: str) -> bool:
-    """Whether the registry of an image answers, whatever it says.
+    """Return whether the registry of an image answers at all.
 
     Args:
         image: A name such as "python:3.11-slim-bookworm" or "registry.example/python:3.11".
@@ -61,15 +56,15 @@ def registry_reached(image: str) -> bool:
 
 
 def base_name() -> str:
-    """Name of the base in an engine's storage; another recipe is another name."""
+    """Return the name of the base in an engine's storage; each recipe has another name."""
     return f"localhost/bayplan-base:{_SUITE}-{_key()}"
 
 
 def base_archive(cache: Path) -> Path:
-    """Make the base, unless it is there.
+    """Build the base unless it is cached.
 
     Args:
-        cache: Directory that keeps it.
+        cache: Cache directory.
 
     Returns:
         A tar archive of its file system.
@@ -90,7 +85,7 @@ def base_archive(cache: Path) -> Path:
 
 
 def _key() -> str:
-    recipe = (_RECIPE, _SUITE, _PACKAGES, _STRIPPED, platform.machine())
+    recipe = (_RECIPE, _SUITE, _PACKAGES, _EXCLUDED, platform.machine())
     return hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
 
 
@@ -117,16 +112,7 @@ def _make(archive: Path) -> None:
                 f"It said:\n{said}"
             )
         packed = Path(scratch) / "packed.tar"
-        with tarfile.open(packed, "w") as sink:
-            for path in sorted(tree.rglob("*")):
-                name = str(path.relative_to(tree))
-                if _is_kept(name, path):
-                    sink.add(path, name, recursive=False)
+        excluded = [f"--exclude=./{name}/*" for name in _EXCLUDED]
+        subprocess.run(["tar", "--create", f"--file={packed}", f"--directory={tree}", *excluded, "."], check=True)
         packed.rename(archive)
     sys.stderr.write(f" {time.monotonic() - began:.0f} s\n")
-
-
-def _is_kept(name: str, path: Path) -> bool:
-    if name.startswith("usr/share/doc/"):
-        return path.is_dir() or path.name == "copyright"
-    return not name.startswith(_STRIPPED)

@@ -1,11 +1,8 @@
-"""The programs that build and run images: docker, podman or buildah, whichever there is.
+"""Finds docker, podman or buildah, and calls it with the flags that it needs.
 
-Owns the choice, the flags that each of them needs, and where podman and buildah keep what they make. It must not know
-what is built.
-
-Why a storage of its own and not the user's: what a build leaves there (a base, layers to start the next build from) can
-be thrown away as a whole, and nobody's images are touched. What is built leaves as an archive, which every engine and
-kind can load. Docker has one storage for all, behind its daemon.
+podman and buildah get a storage of their own: what a build leaves there (a base, layers for the next build) can be
+deleted as a whole, and the user's images are not touched. The result leaves as an archive, which every engine and kind
+can load. Docker has only one storage, behind its daemon.
 """
 
 import os
@@ -23,7 +20,7 @@ _REMEDY = (
     "Install one of them: on Debian `apt-get install podman buildah runc debootstrap`, elsewhere see "
     "https://docs.docker.com/engine/install or https://podman.io/docs/installation"
 )
-# The build's own processes need no container around them, and a container inside of one often cannot be had.
+# The build's processes need no container, and a container inside a container is often impossible.
 _BUILD_FLAGS = ("--isolation=chroot", "--format=docker")
 
 
@@ -42,8 +39,8 @@ class Engine:
         name: One of `NAMES`.
         program: The executable.
         storage: Flags that name where it keeps images; none for docker.
-        layered: Whether it keeps a layer for each step. Each would be a copy of everything where the file
-            system shares none.
+        layered: Whether it stores a layer for each step. If the file system shares no data, each layer is a full
+            copy.
     """
 
     name: str
@@ -52,18 +49,18 @@ class Engine:
     layered: bool = True
 
     def run(self, *args: str, cwd: Path | None = None) -> str:
-        """Call it and return what it wrote to standard output.
+        """Run a command of the engine and return its standard output.
 
         Raises:
-            ImageError: It failed; the message ends with what it said.
+            ImageError: It failed; the message ends with its output.
         """
         return self._outcome(args, cwd).stdout
 
     def run_both(self, *args: str) -> str:
-        """Call it and return what it wrote, standard error before standard output.
+        """Run a command of the engine and return its output, standard error before standard output.
 
         Raises:
-            ImageError: It failed; the message ends with what it said.
+            ImageError: It failed; the message ends with its output.
         """
         outcome = self._outcome(args, None)
         return outcome.stderr + outcome.stdout
@@ -89,7 +86,7 @@ class Engine:
         return ["build", *_BUILD_FLAGS, f"--layers={str(self.layered).lower()}", *again]
 
     def has(self, image: str) -> bool:
-        """Whether it keeps an image of that name."""
+        """Return whether its storage has an image of that name."""
         try:
             self.run("inspect", "--type=image", image)
         except ImageError:
@@ -119,7 +116,7 @@ class Engine:
 
 
 def discard(engine: Engine) -> None:
-    """Throw away the storage of an engine as a whole; docker has none of its own."""
+    """Delete the whole storage of an engine; docker has none of its own."""
     for flag in engine.storage:
         name, _, path = flag.partition("=")
         if name in {"--root", "--runroot"}:
@@ -130,14 +127,14 @@ def choose(name: str | None = None, storage: Path | None = None) -> Engine:
     """Find an engine.
 
     Args:
-        name: The one to take; the first of `NAMES` that there is unless given.
-        storage: Where podman and buildah keep images; a directory of the per-user cache unless given.
+        name: The requested one; the first installed of `NAMES` by default.
+        storage: Storage of podman and buildah; a directory of the per-user cache by default.
 
     Returns:
         The engine.
 
     Raises:
-        ImageError: There is none, or none of that name.
+        ImageError: No engine, or not the requested one, is installed.
     """
     for candidate in NAMES if name is None else (name,):
         program = shutil.which(candidate)
@@ -151,13 +148,13 @@ def choose(name: str | None = None, storage: Path | None = None) -> Engine:
 
 
 def cache_dir() -> Path:
-    """Where a base and layers are kept between builds: `$XDG_CACHE_HOME/bayplan/image`, or below ``~/.cache``."""
+    """Return the cache of bases and layers: `$XDG_CACHE_HOME/bayplan/image`, or below ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "bayplan" / "image"
 
 
 def _daemon_answers(program: str) -> bool:
-    """Whether docker has a daemon: the program alone builds nothing."""
+    """Return whether docker has a daemon: the program alone cannot build."""
     command = [program, "version", "--format={{.Server.Version}}"]
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=_DAEMON_SECONDS).returncode == 0
@@ -166,7 +163,7 @@ def _daemon_answers(program: str) -> bool:
 
 
 def _storage_flags(program: str, given: Path | None) -> tuple[tuple[str, ...], bool]:
-    """Name a storage, on overlay where that works and as plain copies elsewhere.
+    """Return the flags for a storage, with overlay if it works, otherwise with plain copies.
 
     Returns:
         The flags, and whether layers are shared.
@@ -187,24 +184,24 @@ def _storage_flags(program: str, given: Path | None) -> tuple[tuple[str, ...], b
 
 
 def _run_root(root: Path) -> Path:
-    """Where locks and mounts of a storage are, short-lived and on a short path: sockets' names have 108 bytes."""
+    """Return a short-lived directory for locks and mounts; its path is short because socket names have 108 bytes."""
     base = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     path = base / f"bayplan-image-{os.geteuid()}-{root.stat().st_ino:x}"
     path.mkdir(mode=0o700, exist_ok=True)
     if path.stat().st_uid != os.geteuid():
-        raise ImageError(f"{path} belongs to somebody else: remove it")
+        raise ImageError(f"{path} belongs to another user: remove it")
     return path
 
 
 def disk_bytes(directories: Sequence[Path]) -> int:
-    """Bytes of all files below some directories, a file of several names once."""
+    """Return the bytes of all files below some directories; hard links count once."""
     seen: set[int] = set()
     total = 0
     for top in directories:
         for directory, _, files in os.walk(top):
             for name in files:
-                told = os.lstat(Path(directory) / name)
-                if told.st_ino not in seen:
-                    seen.add(told.st_ino)
-                    total += told.st_blocks * 512
+                info = os.lstat(Path(directory) / name)
+                if info.st_ino not in seen:
+                    seen.add(info.st_ino)
+                    total += info.st_blocks * 512
     return total

@@ -1,10 +1,7 @@
-"""Asks a running operator whether it lives; what the image's health check calls.
+"""Health check of the image: queries a running operator and imports only the standard library.
 
-Owns the one question. It must not know the operator, and imports nothing but the standard library. Why a program and
-not curl: the image holds no other.
-
-``HEALTHCHECK_URL`` names another port; unless it is set, HTTP and HTTPS are tried on the usual one. A certificate is
-not verified, since the caller is in the same container.
+It is a program because the image contains no curl. ``HEALTHCHECK_URL`` selects another address; otherwise HTTP and
+HTTPS are tried on the default port. The certificate is not verified, because the caller is in the same container.
 """
 
 import http.client
@@ -18,7 +15,7 @@ _SECONDS = 2.0
 
 
 def main() -> int:
-    """Ask, and return 0 when an answer is 200, else 1."""
+    """Query the operator; return 0 if an answer is 200, else 1."""
     given = os.environ.get("HEALTHCHECK_URL")
     if given and not given.startswith(("http://", "https://")):
         sys.stderr.write(f"HEALTHCHECK_URL is {given!r}: it must begin with http:// or https://\n")
@@ -31,11 +28,11 @@ def main() -> int:
 
 
 def _ask(url: str) -> str | None:
-    """Ask one address; what is wrong with its answer, or None."""
+    """Query one address; return the problem, or None."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    # Proxies of the environment are not asked: the operator is here.
+    # No proxy of the environment is used: the operator is on this host.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(url, timeout=_SECONDS) as answer:

@@ -1,10 +1,8 @@
-"""Builds the image of a checkout, and reads what was built.
+"""Builds the image of a checkout, and reads the result.
 
-Owns the arguments of the Dockerfile and where their values come from. It must not know which engine it calls.
-
-Why the commit's time and not now: one commit gives one image, whoever builds it and whenever. `SOURCE_DATE_EPOCH` wins
-over it (https://reproducible-builds.org/specs/source-date-epoch). It is told by a label alone; files and layers carry
-one time for all commits, so that a layer that did not change is the one that is there already.
+The time of the image is the commit's, so one commit always gives the same image; `SOURCE_DATE_EPOCH` overrides it
+(https://reproducible-builds.org/specs/source-date-epoch). Only a label contains it: files and layers have one fixed
+time for all commits, so an unchanged layer is reused.
 """
 
 import json
@@ -27,14 +25,14 @@ from hack.image.runtime_root import FIXED_TIME
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY_BASE = "docker.io/library/python:3.11-slim-bookworm"
-"""What the Dockerfile is built on where its registry is reached."""
+"""Default base image, if its registry can be reached."""
 
-_STORAGE_BYTES = 4 * 2**30  # of layers that builds may start from; beyond, they are thrown away
+_STORAGE_BYTES = 4 * 2**30  # limit for cached layers; above it, all are deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What an image says of its origin.
+    """Origin of an image.
 
     Args:
         version: Version of the package.
@@ -50,7 +48,7 @@ class Provenance:
 
     @property
     def created(self) -> str:
-        """The time as RFC 3339 writes it."""
+        """Time of the commit in RFC 3339 format."""
         return datetime.fromtimestamp(self.epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -90,16 +88,16 @@ def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
 
 
 def choose_base(engine: Engine) -> str:
-    """Name the base to build on, and make it when no registry is reached.
+    """Return the base image to build on; build one if no registry can be reached.
 
     Args:
-        engine: Where the base must be.
+        engine: Engine that needs the base.
 
     Returns:
-        `BASE_IMAGE` of the environment; else the registry's; else one made of Debian's packages.
+        `BASE_IMAGE` of the environment; else the registry's; else one built from Debian's packages.
 
     Raises:
-        ImageError: There is no registry, and no base can be made.
+        ImageError: There is no registry, and no base can be built.
     """
     given = os.environ.get("BASE_IMAGE")
     if given:
@@ -163,12 +161,12 @@ def read_archive(archive: Path) -> Image:
 
 
 def _with_origin(recipe: str, origin: Provenance) -> str:
-    """Write the origin into the labels of a Dockerfile, in place of the arguments that stand there.
+    """Write the origin into the labels of a Dockerfile, replacing their template variables.
 
-    Why not as arguments of the build: buildah takes a label of an earlier build for the same when only those differ.
+    They are not build arguments, because buildah reuses the label of an earlier build if only arguments differ.
 
     Raises:
-        ImageError: A template variable is missing; the image would not tell where it comes from.
+        ImageError: A template variable is missing; the image would have no origin.
     """
     values = {
         "VERSION": origin.version,
@@ -179,13 +177,13 @@ def _with_origin(recipe: str, origin: Provenance) -> str:
     for name, value in values.items():
         variable = f"${{{name}}}"
         if variable not in recipe:
-            raise ImageError(f"the Dockerfile has no {variable}: write it into the label of the image that tells it")
+            raise ImageError(f"the Dockerfile has no {variable}: add it to the label of the image that records it")
         recipe = recipe.replace(variable, value)
     return recipe
 
 
 def _bound_storage(engine: Engine) -> None:
-    """Throw away a storage that has grown too large; docker bounds its own."""
+    """Delete a storage that has grown too large; docker limits its own."""
     roots = [Path(flag.removeprefix("--root=")) for flag in engine.storage if flag.startswith("--root=")]
     if roots and disk_bytes(roots) > _STORAGE_BYTES:
         engine.run("rmi", "--all", "--force")
@@ -197,7 +195,7 @@ def _git(*arguments: str) -> str:
 
 
 def _without_password(url: str) -> str:
-    """A repository's URL for everybody to read; "" for one that only this machine can follow."""
+    """Return a repository's URL without credentials; "" for one that only this machine can reach."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         return ""

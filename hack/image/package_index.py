@@ -1,11 +1,8 @@
-"""What the build must know of the host to reach the package index, handed over as build secrets.
+"""Passes the host's package index settings of pip, uv and proxies to the build, as build secrets.
 
-Owns which settings of pip, uv and proxies are passed on. It must not know the engine.
-
-Why secrets and neither arguments nor files of the context: an index's URL may carry a password, and arguments are kept
-in the image's history. Why the build installs from the index at all, and is not given wheels that were fetched outside:
-so `docker build .` works without any step before it, and the hashes of the lock are checked where the packages are
-unpacked.
+Secrets, and neither arguments nor files of the context, because an index's URL may contain a password and arguments
+stay in the image's history. The build installs from the index itself, so `docker build .` works without any earlier
+step, and the hashes of the lock are checked where the packages are unpacked.
 """
 
 import configparser
@@ -75,7 +72,7 @@ def host_settings(
         settings.setdefault("PIP_TRUSTED_HOST", configured["trusted-host"])
     index = settings.get("UV_DEFAULT_INDEX") or settings.get("UV_INDEX_URL") or settings.get("PIP_INDEX_URL")
     if index:
-        # Who has set one of the two means both.
+        # A user who sets one of the two means both.
         settings.setdefault("PIP_INDEX_URL", index)
         settings.setdefault("UV_DEFAULT_INDEX", index)
     if "PIP_EXTRA_INDEX_URL" in settings and "UV_INDEX" not in settings:

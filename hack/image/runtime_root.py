@@ -1,16 +1,14 @@
 """Lays out the file systems of the image's layers; runs inside the build, with the build's own interpreter.
 
-Owns which files of the base and of the virtual environment reach the image, their modes and times, and the byte code.
-It must not know the engine that builds, and imports nothing but the standard library.
-
-Why not the base itself as the last stage: a shell, a package manager, pip and programs that run as their owner would
-come along, and removing them in a layer leaves them in the layer below. What is copied is the interpreter, the standard
-library, the C libraries that `ldd` names and the certificates; the Debian packages that they are of are listed in
+It selects the files of the base and of the virtual environment that reach the image, sets their modes and times, and
+compiles the byte code. The base itself is not the last stage: its shell, package manager and setuid programs would come
+along, and removing them in a layer leaves them in the layer below. What is copied is the interpreter, the standard
+library, the C libraries that `ldd` lists and the certificates; their Debian packages are listed in
 ``/var/lib/dpkg/status.d`` with their copyright files, where scanners look for them.
 
-Layers, a directory each: ``runtime`` (what is of the base), ``dependencies`` (the virtual environment), ``bayplan``.
+Layers, a directory each: ``runtime`` (from the base), ``dependencies`` (the virtual environment), ``bayplan``.
 
-Why byte code is unchecked: its other forms hold times of files, and the root file system is read-only where it runs.
+Byte code is unchecked because the other forms contain file times and the root file system is read-only at run time.
 """
 
 import argparse
@@ -28,7 +26,7 @@ from importlib import metadata
 from pathlib import Path
 
 NOBODY = 65532
-"""User and group of the image; a number beyond what Debian gives away."""
+"""User and group of the image; a number above those that Debian assigns."""
 
 FIXED_TIME = 1
 """Seconds since 1970 of every file and layer: times differ from build to build, and byte code no longer needs them."""
@@ -39,7 +37,7 @@ _LEFT_OUT_OF_STDLIB = frozenset(
 _LEFT_OUT_OF_ENVIRONMENT = frozenset(
     {".gitignore", ".lock", "CACHEDIR.TAG", "__pycache__", "direct_url.json", "tests", "uv_cache.json"}
 )
-# Typed API classes, over a thousand modules that Bayplan does not import. A plugin's imports compile them at start.
+# Typed API classes, over a thousand modules that Bayplan does not import. A plugin that imports them compiles them.
 _NOT_COMPILED = re.compile(r"/kubernetes/(aio/)?client/(models|api)/")
 _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -51,7 +49,7 @@ class LayoutError(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Lay out the layers that are asked for."""
+    """Create the requested layers."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("part", choices=("runtime", "package"))
     parser.add_argument("--environment", type=Path, required=True, help="the virtual environment")
@@ -86,7 +84,7 @@ def lay_out_runtime(environment: Path, root: Path) -> None:
     extensions = [path for path in (*taken, *_files(environment, frozenset())) if ".so" in path.name]
     interpreter = Path(os.path.realpath(sys.executable))
     libraries = _libraries([interpreter, *extensions])
-    # The C library loads it when a thread ends, so no program names it.
+    # The C library loads it when a thread ends, so no program is linked to it.
     libraries |= {path for library in libraries for path in library.parent.glob("libgcc_s.so.1")}
     for path in sorted(libraries):
         if not path.is_relative_to(environment):
@@ -105,7 +103,7 @@ def lay_out_runtime(environment: Path, root: Path) -> None:
 
 
 def lay_out_dependencies(environment: Path, root: Path) -> None:
-    """Copy the virtual environment as it is before the project is installed, without programs but the interpreter."""
+    """Copy the virtual environment without the project, and without programs except the interpreter."""
     for path in _files(environment, _LEFT_OUT_OF_ENVIRONMENT):
         if path.parent != environment / "bin" or path.name.startswith("python"):
             _copy(path, root)
@@ -114,7 +112,7 @@ def lay_out_dependencies(environment: Path, root: Path) -> None:
 
 
 def lay_out_package(environment: Path, root: Path) -> None:
-    """Copy what the project's own wheel installed, by its record.
+    """Copy the files that the project's own wheel installed, by its record.
 
     Raises:
         LayoutError: The project is not installed.
@@ -128,7 +126,7 @@ def lay_out_package(environment: Path, root: Path) -> None:
         if not _LEFT_OUT_OF_ENVIRONMENT.intersection(path.parts) and path.exists():
             _copy(path, root)
     for record in (root / library.relative_to("/")).glob("*.dist-info/RECORD"):
-        # What was left out has a row with its hash, and one of them holds the time of the installation.
+        # Excluded files have a row with their hash, and one of them contains the time of the installation.
         rows = record.read_text().splitlines(keepends=True)
         record.write_text("".join(row for row in rows if not _LEFT_OUT_OF_ENVIRONMENT.intersection(_parts(row))))
     _compile(root)
@@ -136,12 +134,12 @@ def lay_out_package(environment: Path, root: Path) -> None:
 
 
 def _parts(row: str) -> tuple[str, ...]:
-    """The path that a row of a distribution's record is about."""
+    """Return the path in a row of a distribution's record."""
     return Path(row.rpartition(",")[0].rpartition(",")[0]).parts
 
 
 def _top_directories(root: Path) -> None:
-    """Make the links of a merged /usr as the base has them, a place for temporary files, and mount points."""
+    """Create the links of a merged /usr as the base has them, a directory for temporary files, and mount points."""
     for name in ("proc", "sys", "dev", "tmp", "etc"):
         (root / name).mkdir(parents=True)
     for name in ("lib", "lib32", "lib64"):
@@ -171,10 +169,10 @@ def _files(top: Path, left_out: frozenset[str]) -> Iterator[Path]:
 
 
 def _copy(path: Path, root: Path) -> list[Path]:
-    """Copy a file to the same place below another root; of a link, what it leads to as well.
+    """Copy a file to the same place below another root; for a link, copy its target as well.
 
     Returns:
-        What was copied, by its path in the build.
+        The copied files, by their path in the build.
     """
     copied = []
     for step in _chain(path):
@@ -191,12 +189,12 @@ def _copy(path: Path, root: Path) -> list[Path]:
 
 
 def _is_program(path: Path) -> bool:
-    """Whether the kernel starts it; modules that may be called as scripts need no such right."""
+    """Return whether the kernel starts it; modules that may be called as scripts need no such right."""
     return bool(path.stat().st_mode & 0o111) and (path.parent.name == "bin" or path.name.startswith("ld-"))
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
-    """Ask the loader which shared libraries programs and libraries need.
+    """Return the shared libraries that programs and libraries need, by the loader.
 
     Raises:
         LayoutError: One of them is not found.
@@ -223,7 +221,7 @@ def _accounts(etc: Path) -> None:
 
 
 def _packages(taken: Iterable[Path], root: Path) -> None:
-    """Note the Debian packages that files are of; what is of none (an interpreter in /usr/local) is passed over."""
+    """Record the Debian packages of the files; a file of no package (an interpreter in /usr/local) is skipped."""
     # Before /usr was merged, packages knew their libraries as /lib/...; some still do.
     names = {spelling for path in taken for spelling in (str(path), str(path).removeprefix("/usr"))}
     command = ["dpkg-query", "--search", "--", *sorted(names)]
@@ -232,9 +230,9 @@ def _packages(taken: Iterable[Path], root: Path) -> None:
     status = root / "var" / "lib" / "dpkg" / "status.d"
     status.mkdir(parents=True)
     for package in sorted({one for several in packages for one in several.split(", ")}):
-        told = subprocess.run(["dpkg-query", "--status", package], capture_output=True, text=True, check=True).stdout
-        name = HeaderParser().parsestr(told)["Package"]
-        (status / name).write_text(told)
+        text = subprocess.run(["dpkg-query", "--status", package], capture_output=True, text=True, check=True).stdout
+        name = HeaderParser().parsestr(text)["Package"]
+        (status / name).write_text(text)
         terms = Path("usr/share/doc") / name / "copyright"
         if ("/" / terms).exists():
             # Packages of one source share a directory by a link; here each has its own.
@@ -243,7 +241,7 @@ def _packages(taken: Iterable[Path], root: Path) -> None:
 
 
 def _compile(root: Path) -> None:
-    """Compile every module, one process for all: byte code made side by side differs from run to run.
+    """Compile every module in one process: byte code compiled in parallel differs from run to run.
 
     Raises:
         LayoutError: A module is not Python of this interpreter.
@@ -258,11 +256,11 @@ def _compile(root: Path) -> None:
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
     if not done:
-        raise LayoutError("a module does not compile; what is wrong with it stands above")
+        raise LayoutError("a module does not compile; see the error above")
 
 
 def _settle(root: Path) -> None:
-    """Give everything to root, writable by nobody else, at one time."""
+    """Make root the owner of everything, writable by no other user, with one fixed time."""
     for directory, _, files in os.walk(root, topdown=False):
         for path in (Path(directory), *(Path(directory) / name for name in files)):
             os.chown(path, 0, 0, follow_symlinks=False)

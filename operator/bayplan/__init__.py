@@ -3,6 +3,9 @@
 Decisions about pods are made in :mod:`scheduler_core`, which does not import this package.
 """
 
+REFERENCE_VERSION = "v1.37.1"
+"""The kube-scheduler whose behaviour Bayplan follows."""
+
 
 def __getattr__(name: str) -> str:
     """Read ``__version__`` on access: it takes 25 ms, and most commands do not need it."""

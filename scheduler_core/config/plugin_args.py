@@ -1,8 +1,8 @@
 """Args of the built-in plugins: fields, defaults and rules; and the parsing of any plugin's args.
 
 All args are in one module because a configuration is validated completely before any plugin is created.
-Source: kube-scheduler v1.36.3, pkg/scheduler/apis/config, v1/defaults.go and validation/validation_pluginargs.go,
-with the feature gates at their defaults (StorageCapacityScoring off, the timeouts of DynamicResources on).
+Source: kube-scheduler v1.37.1, pkg/scheduler/apis/config, v1/defaults.go and validation/validation_pluginargs.go,
+with the feature gates at their defaults (StorageCapacityScoring and the timeouts of DynamicResources on).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +13,13 @@ from pydantic import BaseModel, Field
 
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import Duration, DurationField, seconds
-from scheduler_core.config.embedded import NodeAffinity, TopologySpreadConstraint
 from scheduler_core.config.kubernetes_names import qualified_name_problems
+from scheduler_core.config.kubernetes_types import NodeAffinity, TopologySpreadConstraint
 from scheduler_core.config.validation import field_path, repeated, validate
 from scheduler_core.errors import ConfigError, Problem
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
-"""The only version of kube-scheduler's configuration API that v1.36 serves."""
+"""The only version of kube-scheduler's configuration API."""
 
 Args = TypeVar("Args", bound=BaseModel)
 ScoringStrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
@@ -47,6 +47,17 @@ class UtilizationShapePoint(ConfigModel):
     score: int = Field(default=0, ge=0, le=10, description="Score at this utilization; interpolated between points.")
 
 
+def _shape_problems(shape: tuple[UtilizationShapePoint, ...]) -> Iterator[RuleProblem]:
+    """Check that points are in ascending order of utilization."""
+    for index in range(1, len(shape)):
+        if shape[index - 1].utilization >= shape[index].utilization:
+            yield RuleProblem(
+                ("shape", index, "utilization"),
+                "must be greater than that of the previous point; sort the points in ascending order",
+            )
+            return
+
+
 class RequestedToCapacityRatioParam(ConfigModel):
     """The scoring function of the RequestedToCapacityRatio strategy."""
 
@@ -58,13 +69,7 @@ class RequestedToCapacityRatioParam(ConfigModel):
         """Check that there are points in ascending order of utilization."""
         if not self.shape:
             yield RuleProblem(("shape",), "must have at least one point, each with utilization and score")
-        for index in range(1, len(self.shape)):
-            if self.shape[index - 1].utilization >= self.shape[index].utilization:
-                yield RuleProblem(
-                    ("shape", index, "utilization"),
-                    "must be greater than that of the previous point; sort the points in ascending order",
-                )
-                return
+        yield from _shape_problems(self.shape)
 
 
 class ScoringStrategy(ConfigModel):
@@ -230,21 +235,28 @@ class PodTopologySpreadArgs(ConfigModel):
 
 
 class VolumeBindingArgs(ConfigModel):
-    """Timeout of volume binding."""
+    """Timeout of volume binding, and the score by storage capacity."""
 
     bind_timeout_seconds: int = Field(
         default=600, ge=0, le=INT64_MAX, description="Timeout for binding a pod's volumes, in seconds."
     )
-    shape: tuple[UtilizationShapePoint, ...] | None = Field(
-        default=None,
+    shape: tuple[UtilizationShapePoint, ...] = Field(
+        default=(),
         strict=False,
-        description="Not supported: needs a feature gate of kube-scheduler that is off by default.",
+        description="Points of the scoring function: used percentage of volumes or storage on a node, and score, "
+        "ascending in the first. By default nodes with more free storage score higher: 0 to 10, 100 to 0.",
     )
 
+    def scoring_shape(self) -> tuple[UtilizationShapePoint, ...]:
+        """Return the points of the scoring function: those listed, or the default."""
+        return self.shape or _EMPTIEST_STORAGE
+
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Reject the shape, which is behind a feature gate that is off."""
-        if self.shape is not None:
-            yield RuleProblem(("shape",), "scoring by storage capacity is not available; remove it")
+        """Check that points are in ascending order of utilization."""
+        yield from _shape_problems(self.shape)
+
+
+_EMPTIEST_STORAGE = (UtilizationShapePoint(utilization=0, score=10), UtilizationShapePoint(utilization=100, score=0))
 
 
 class NodeAffinityArgs(ConfigModel):

@@ -83,20 +83,6 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
     raise ConfigError(problems)
 
 
-def problems_of(error: ValidationError, prefix: str = "", model: type[BaseModel] | None = None) -> list[Problem]:
-    """Translate a pydantic error.
-
-    Args:
-        error: The error.
-        prefix: Field path of the document within a larger one.
-        model: The validated model, for suggestions of similar field names; None for no suggestions.
-
-    Returns:
-        One problem for each error, with its path as in the document.
-    """
-    return [_problem(prefix, detail["loc"], detail, model) for detail in error.errors(include_url=False)]
-
-
 def field_path(prefix: str, location: Iterable[str | int]) -> str:
     """Return a location as a Kubernetes field path.
 

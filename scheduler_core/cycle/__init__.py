@@ -1,5 +1,6 @@
-"""The scheduling cycle: from a popped pod to a bound one, or to the reason why not.
+"""The scheduling cycle of a pod or a gang, the binding cycle, and the feeds of cluster events.
 
-Owns the order of the steps and their unwinding. Must not know plugins by name. A cycle never awaits until its pod is
-assumed, reserved and permitted, so no other code sees a half-done one; that is why there are no locks.
+A scheduling cycle does not await before its pod is assumed, reserved and permitted, so no other code sees an unfinished
+cycle and no locks are needed. The exception is a cycle that waits for an extender; see
+:mod:`scheduler_core.cycle.suspension`.
 """

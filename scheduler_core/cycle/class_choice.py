@@ -1,7 +1,6 @@
 """The choice of a node from what earlier pods of the same class computed.
 
-``choose`` and ``learn`` stand before and after the full search in every scheduling cycle, of single pods and of gang
-members alike.
+``choose`` runs before and ``learn`` after the full search in every scheduling cycle, of single pods and gang members.
 """
 
 from __future__ import annotations
@@ -9,6 +8,9 @@ from __future__ import annotations
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import reuse_failed
 from scheduler_core.cycle.node_selection import Feasible, row_of_ties
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import Code
+from scheduler_core.metrics.cycle_recorder import CycleRecorder
 from scheduler_core.runtime.equivalence.reuse import Evaluation, PodClasses
 
 _SAMPLED = 10
@@ -20,17 +22,22 @@ def choose(context: CycleContext, attempt: Attempt) -> str:
     classes = _classes(context, attempt)
     if classes is None:
         return ""
-    ended = len(attempt.state.times.ends)
+    recorder = attempt.recorder
+    assert recorder is not None, "an attempt without a recorder reuses no results"
+    # The stage Reuse stays, the stages after it run again.
+    stages = len(recorder.left)
     try:
-        found = _evaluate(context, attempt, classes)
+        found = _evaluate(context, attempt, classes, recorder)
     except Exception as error:
-        attempt.state.times.truncate(ended)
+        recorder.interrupt()
+        recorder.rewind(stages)
         reuse_failed(context, attempt, error)
         return ""
     if found is None:
+        recorder.rewind(stages)
         return ""
-    context.measures.profiles[attempt.instance.name].reused += 1
-    found.state.times = attempt.state.times
+    context.metrics.profiles[attempt.instance.name].reused += 1
+    found.state.recorder = recorder
     attempt.state = found.state
     attempt.feasible_count = found.feasible_count
     return context.cache.columns.node_name(row_of_ties(context, attempt, found.best))
@@ -48,9 +55,13 @@ def learn(context: CycleContext, attempt: Attempt, feasible: Feasible) -> None:
         reuse_failed(context, attempt, error)
 
 
-def _evaluate(context: CycleContext, attempt: Attempt, classes: PodClasses) -> Evaluation | None:
-    instance, nodes, times = attempt.instance, context.cache.columns, attempt.state.times
+def _evaluate(
+    context: CycleContext, attempt: Attempt, classes: PodClasses, recorder: CycleRecorder
+) -> Evaluation | None:
+    instance, nodes = attempt.instance, context.cache.columns
+    recorder.enter(CycleStage.REUSE)
     found = classes.lookup(instance, attempt.info, nodes)
+    recorder.leave(CycleStage.REUSE, Code.SUCCESS)
     if found is None:
         return None
     if attempt.is_sampled:
@@ -60,7 +71,7 @@ def _evaluate(context: CycleContext, attempt: Attempt, classes: PodClasses) -> E
         if is_turn or found.every_time.reads_anything:
             return None
         attempt.is_sampled = False
-    return found.evaluate(instance, attempt.info, nodes, times, attempt.among)
+    return found.evaluate(instance, attempt.info, nodes, recorder, attempt.among)
 
 
 def _classes(context: CycleContext, attempt: Attempt) -> PodClasses | None:
@@ -69,8 +80,8 @@ def _classes(context: CycleContext, attempt: Attempt) -> PodClasses | None:
     That is so with nominated nodes, reservations, extenders and a percentage of nodes to score.
     """
     instance = attempt.instance
-    if not context.reuses_results or context.reservations or len(context.queue.nominator) or instance.extenders:
+    if not context.options.reuses_results or context.reservations or len(context.queue.nominator) or instance.extenders:
         return None
-    if attempt.info.pod.status.nominated_node_name or context.percentage_of(instance) < 100:
+    if attempt.info.pod.status.nominated_node_name or context.options.percentage_of(instance) < 100:
         return None
     return context.classes_of(instance)

@@ -1,7 +1,4 @@
-"""What all steps of a cycle share.
-
-Owns nothing itself: it names the parts that belong together and the options that hold for all profiles.
-"""
+"""Data shared by the steps of a cycle: the parts of the scheduler, and one attempt to schedule one pod."""
 
 from __future__ import annotations
 
@@ -9,25 +6,26 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.gang_binding import GangBinding
-from scheduler_core.cycle.gang_reservations import GangReservations
-from scheduler_core.cycle.measures import Measures
-from scheduler_core.cycle.plugin_metrics import ProfileMetrics
-from scheduler_core.cycle.slow_cycles import SlowCycles
+from scheduler_core.cycle.gang_constraints import MemberDomains, NodeReservations
+from scheduler_core.cycle.quorum_barrier import GangBinding
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import CycleTimesPool
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
+from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.metrics.slow_cycles import SlowCycles
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, PodClasses, ReuseBounds
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.pre_binding import PodsInPreBind
-from scheduler_core.runtime.profiles import ProfileTable
+from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.declared_objects import DeclaredObjects
 from scheduler_core.snapshot.node_order import NodeOrder
@@ -36,13 +34,13 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class LostBind:
-    """A pod that someone else has bound while it was being bound here.
+    """A pod that another scheduler bound while it was being bound here.
 
     Attributes:
-        pod: Its namespace and name, joined by a slash.
+        pod: ``namespace/name`` of the pod.
         node_name: The node that was chosen here.
-        rival_node_name: The node that it runs on.
-        when: When that was found, UTC.
+        rival_node_name: The node to which the other scheduler bound it.
+        when: Time of the discovery, UTC.
     """
 
     pod: str
@@ -53,15 +51,15 @@ class LostBind:
 
 @dataclass(slots=True)
 class ProfileRecord:
-    """What a profile has done since the process started; instances come and go, this stays.
+    """Counts of a profile since the process started, over all of its revisions.
 
     Attributes:
         scheduled: Pods bound.
         unschedulable: Attempts that ended in a rejection.
         errors: Attempts that ended in an error.
-        last_scheduled: When the last pod was bound, UTC.
-        last_error: The text of the last error.
-        lost_binds: Pods that someone else has bound while they were being bound here.
+        last_scheduled: Time of the last successful bind, UTC.
+        last_error: Message of the last error.
+        lost_binds: Pods that another scheduler bound while they were being bound here.
         last_lost_bind: The last of these.
     """
 
@@ -74,30 +72,83 @@ class ProfileRecord:
     last_lost_bind: LostBind | None = None
 
 
-@dataclass(slots=True)
-class CycleContext:
-    """The parts.
+class CycleOptions(Struct, frozen=True):
+    """Options of cycles that apply to all profiles.
 
     Attributes:
-        seed: Settles ties among equal nodes; equal seeds and equal clusters give equal placements.
-        percentage_of_nodes_to_score: For profiles that set none themselves; None looks at all nodes.
-        next_start: Where the next search begins, for profiles that look at a percentage of the nodes.
-        records: What profiles have done, by scheduler name.
-        storage_writer: Writes volumes and claims; None where they cannot be written.
-        declared: Objects of kinds that plugins declare.
-        metrics: What plugins tell of themselves, by scheduler name.
-        measures: What the scheduler itself costs and does.
-        times: Readings for cycles.
-        slow_cycles: Tells of cycles that take too long.
-        tracer: Is told of every cycle; None for nobody.
-        in_pre_bind: Pods whose PreBind runs.
-        preemptions: Preemptions whose evictions are still to be issued.
-        nearest_again: Before which time it is not found out what gangs lack least, in the clock's seconds.
+        seed: Resolves ties among equal nodes; the same seed and cluster give the same placements.
+        percentage_of_nodes_to_score: Default for profiles that set none; None evaluates all nodes.
         reuses_results: Whether plugin results are reused for pods of the same class.
         reuse_bounds: Bounds of what is stored for that.
         gangs_preempt: Whether a gang may evict pods of lower priority.
-        reservations: Capacity that is kept for gangs.
-        suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
+    """
+
+    seed: int = 0
+    percentage_of_nodes_to_score: int | None = None
+    reuses_results: bool = True
+    reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
+    gangs_preempt: bool = True
+
+    def percentage_of(self, instance: FrameworkInstance) -> int:
+        """Return the percentage of nodes that a search must find feasible; 0 for kube-scheduler's adaptive formula."""
+        for percentage in (instance.config.percentage_of_nodes_to_score, self.percentage_of_nodes_to_score):
+            if percentage is not None:
+                return percentage
+        return 100
+
+
+@dataclass(slots=True)
+class PluginServices:
+    """Parts of the scheduler that plugins use through their handle, besides those that cycles use.
+
+    Attributes:
+        preemptions: Preemptions whose evictions are not all issued.
+        storage_writer: Writer of volumes and claims; None if they cannot be written.
+        declared: Objects of kinds that plugins declare.
+        metrics: Metrics that plugins record, by scheduler name.
+        in_pre_bind: Pods whose PreBind runs.
+    """
+
+    preemptions: PreemptionsUnderWay
+    storage_writer: StorageWriter | None = None
+    declared: DeclaredObjects = field(default_factory=DeclaredObjects)
+    metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
+    in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
+
+    def metrics_of(self, profile: str) -> RecordedPluginMetrics:
+        """Return the metrics that the plugins of a profile record."""
+        return self.metrics.setdefault(profile, RecordedPluginMetrics())
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRecording:
+    """Recording of cycles.
+
+    Attributes:
+        recorders: Pool of recorders.
+        slow_cycles: Logs cycles that take too long.
+        tracer: Receives every cycle; None for no tracing.
+    """
+
+    recorders: RecorderPool
+    slow_cycles: SlowCycles
+    tracer: Tracer | None = None
+
+
+@dataclass(slots=True)
+class CycleContext:
+    """The parts of the scheduler that cycles use.
+
+    Attributes:
+        node_order: Order of the nodes and start of the next search, for profiles that evaluate a percentage of them.
+        suspension: Whether a cycle waits for an extender; meanwhile nothing may change the state that cycles read.
+        reservations: Nodes reserved for gangs.
+        member_domains: Domains of gangs that require one.
+        options: Options that apply to all profiles.
+        services: Parts that plugins use.
+        recording: Recording of cycles.
+        metrics: Metrics of the scheduler.
+        records: Counts of the profiles, by scheduler name.
     """
 
     cache: ClusterCache
@@ -107,81 +158,58 @@ class CycleContext:
     clock: Clock
     writer: ClusterWriter
     node_order: NodeOrder
-    seed: int = 0
-    percentage_of_nodes_to_score: int | None = None
-    next_start: int = 0
+    suspension: Suspension
+    reservations: NodeReservations
+    member_domains: MemberDomains
+    options: CycleOptions
+    services: PluginServices
+    recording: CycleRecording
+    metrics: SchedulerMetrics
     records: dict[str, ProfileRecord] = field(default_factory=dict)
-    storage_writer: StorageWriter | None = None
-    declared: DeclaredObjects = field(default_factory=DeclaredObjects)
-    metrics: dict[str, ProfileMetrics] = field(default_factory=dict)
-    measures: Measures = field(default_factory=Measures)
-    slow_cycles: SlowCycles = field(default_factory=SlowCycles)
-    tracer: Tracer | None = None
-    in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
-    preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
-    suspension: Suspension = field(default_factory=Suspension)
-    nearest_again: float = 0.0
-    reuses_results: bool = True
-    reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
-    gangs_preempt: bool = True
-    times: CycleTimesPool = field(init=False)
-    reservations: GangReservations = field(init=False)
-
-    def __post_init__(self) -> None:
-        """All cycles are read off the one clock."""
-        self.times = CycleTimesPool(self.clock.now)
-        self.reservations = GangReservations(self.cache.columns, self.queue, self.clock, self.suspension.report)
 
     def classes_of(self, instance: FrameworkInstance) -> PodClasses:
         """Return the pod classes of a profile's revision."""
         if instance.pod_classes is None:
-            instance.pod_classes = PodClasses(self.reuse_bounds)
+            instance.pod_classes = PodClasses(self.options.reuse_bounds)
         return instance.pod_classes
 
-    def percentage_of(self, instance: FrameworkInstance) -> int:
-        """How many percent of the nodes a search of a profile must find feasible; 0 is the adaptive formula."""
-        for percentage in (instance.config.percentage_of_nodes_to_score, self.percentage_of_nodes_to_score):
-            if percentage is not None:
-                return percentage
-        return 100
-
-    def metrics_of(self, profile: str) -> ProfileMetrics:
-        """What the plugins of a profile tell."""
-        return self.metrics.setdefault(profile, ProfileMetrics())
-
     def record(self, profile: str) -> ProfileRecord:
-        """The record of a profile."""
+        """Return the counts of a profile."""
         return self.records.setdefault(profile, ProfileRecord())
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One try to place one pod.
+    """One attempt to schedule one pod.
 
     Attributes:
         queued: The pod in the queue.
-        info: The pod as it was when the attempt began; an update meanwhile does not touch it.
-        instance: The profile's revision that decides, from begin to end.
-        state: What plugins keep.
-        started: The clock's time.
+        info: The pod when the attempt began; later updates do not change it.
+        instance: The revision of the profile, for the whole attempt.
+        state: The cycle state of the plugins.
+        started: Start, in the clock's seconds.
+        recorder: Records the current cycle; None in explanations, which are not recorded.
+        search_ended: When the node was chosen, in the clock's seconds; None before that.
         node_name: The chosen node, "" until there is one.
-        is_node_told: Whether the chosen node was written to the pod as its nomination.
-        feasible_count: Nodes on which the pod fits, once that is known.
-        is_sampled: Whether its plugins' times are counted.
-        trace: What the tracer gave for the scheduling cycle.
-        among: bool per row, the only rows to look at; None for all.
-        among_reason: Why the others are not looked at, for people.
-        number: Which of the pod's attempts it is; None for that which the queue has counted.
-        gang: The gang with whose members it is bound together; None for a pod that is bound alone.
+        has_written_nomination: Whether the chosen node was written to the pod as its nomination.
+        feasible_count: Number of feasible nodes, once it is known.
+        is_sampled: Whether its plugins are timed for the metrics.
+        trace: Return value of the tracer for the scheduling cycle.
+        among: bool per row, the only rows to evaluate; None for all.
+        among_reason: Rejection reason of the other rows.
+        number: Number of the attempt; None for the number that the queue counted.
+        gang: The gang with whose members the pod is bound; None for a single pod.
     """
 
     queued: QueuedPod
     info: PodInfo
     instance: FrameworkInstance
     started: float
+    recorder: CycleRecorder | None = None
+    search_ended: float | None = None
     state: CycleState = field(default_factory=CycleState)
     node_name: str = ""
-    is_node_told: bool = False
+    has_written_nomination: bool = False
     feasible_count: int = 0
     is_sampled: bool = False
     trace: object = None
@@ -189,3 +217,8 @@ class Attempt:
     among_reason: str = ""
     number: int | None = None
     gang: GangBinding | None = None
+
+    def log_fields(self) -> dict[str, str]:
+        """Return the log fields that identify the attempt; ``node`` only if one was chosen."""
+        fields = {"pod": self.info.key, "profile": self.instance.name, "revision": self.instance.revision}
+        return fields | {"node": self.node_name} if self.node_name else fields

@@ -1,7 +1,6 @@
-"""The scheduling cycle of a profile whose extenders are called: the same steps, awaiting their answers.
+"""The scheduling cycle of a profile with extenders: the same steps, and extender calls between them.
 
-Owns where in the cycle extenders come in. Must not repeat a step: each is a function of the cycle that does not
-await. While it waits the cycle is suspended, so that all steps see the cluster as the first one saw it.
+The cycle is suspended while it awaits an extender, so that all of its steps see the same state of the cluster.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/schedule_one.go`` (``findNodesThatFitPod``, ``evaluateNominatedNode``,
 ``prioritizeNodes``).
@@ -15,31 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.decision_log import subject_of
 from scheduler_core.cycle.failure import Failure, no_fit
 from scheduler_core.cycle.node_selection import Feasible, Search, best_row, score_feasible
-from scheduler_core.cycle.scheduling import begin, conclude, failure_of, hold, release
+from scheduler_core.cycle.scheduling import begin, conclude, failure_of, release, reserve_and_permit
 from scheduler_core.errors import ExtenderError
-from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.runtime.extenders import PreemptionConsultation, run_extender_filters, run_extender_scores
 from scheduler_core.runtime.post_filtering import run_post_filters_with
 
 log = logging.getLogger(__name__)
+_EXTENDERS = CycleStage.EXTENDERS
 
 
 async def schedule_with_extenders(context: CycleContext, queued: QueuedPod) -> Attempt | None:
     """Run one scheduling cycle, suspended while extenders answer.
 
     Args:
-        context: The shared parts; what is reported meanwhile is in them when this returns.
+        context: The shared parts; changes that arrive meanwhile are applied to them before this returns.
         queued: The popped pod, whose profile has extenders.
 
     Returns:
-        The attempt, whose pod is assumed on a node and is to be bound; None if it failed or was not to be made. If the
-        cycle is cancelled, the pod holds nothing and is back in the queue.
+        The attempt, whose pod is assumed and must be bound; None if it failed or the pod was skipped. If the cycle is
+        cancelled, the pod is released and requeued.
     """
     attempt = begin(context, queued)
     if attempt is None:
@@ -58,10 +57,10 @@ async def schedule_with_extenders(context: CycleContext, queued: QueuedPod) -> A
 
 
 async def choose_with_extenders(context: CycleContext, attempt: Attempt) -> tuple[str, Failure | None]:
-    """Find a node for a pod, without holding it and without preemption.
+    """Choose a node for a pod, without assuming the pod and without preemption.
 
     Returns:
-        The node's name; or "" and why there is none.
+        The name of the node; or "" and the failure.
 
     Raises:
         SchedulerCoreError: A plugin or an extender failed.
@@ -76,7 +75,7 @@ async def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
     feasible = await _find_feasible(context, attempt)
     if not len(feasible.rows):
         return no_fit(feasible.diagnosis, await _run_post_filters(context, attempt, feasible.diagnosis))
-    return hold(context, attempt, await _select_node(context, attempt, feasible.rows))
+    return reserve_and_permit(context, attempt, await _select_node(context, attempt, feasible.rows))
 
 
 async def _find_feasible(context: CycleContext, attempt: Attempt) -> Feasible:
@@ -85,35 +84,38 @@ async def _find_feasible(context: CycleContext, attempt: Attempt) -> Feasible:
         return search.ended(_NO_ROWS)
     rejections: dict[str, Status] = {}
     try:
-        nominated = await _left_by_extenders(context, attempt, search.nominated(), rejections)
+        nominated = await _filter_with_extenders(context, attempt, search.nominated(), rejections)
     except ExtenderError as error:
-        # The whole search will tell whether it lasts.
-        text = "whether pod %s fits its nominated node is not known: %s"
-        log.warning(text, attempt.info.key, error, extra=subject_of(attempt))
+        attempt.state.recorder.interrupt()
+        # The search of all nodes calls the extender again, and fails if the error persists.
+        text = "nominated node of pod %s is not evaluated first, because an extender failed: %s"
+        log.warning(text, attempt.info.key, error, extra=attempt.log_fields())
         nominated = _NO_ROWS
     if len(nominated):
         return search.ended(nominated, nominated_only=True)
     rows = search.rows()
-    left = await _left_by_extenders(context, attempt, rows, rejections)
-    return search.turned_away(rejections) if len(rows) and not len(left) else search.ended(left)
+    left = await _filter_with_extenders(context, attempt, rows, rejections)
+    return search.rejected_by_extenders(rejections) if len(rows) and not len(left) else search.ended(left)
 
 
-async def _left_by_extenders(
+async def _filter_with_extenders(
     context: CycleContext, attempt: Attempt, rows: NDArray[np.intp], rejections: dict[str, Status]
 ) -> NDArray[np.intp]:
     if not len(rows):
         return rows
     nodes = context.cache.columns
     names = [nodes.node_name(row) for row in rows.tolist()]
+    attempt.state.recorder.enter(_EXTENDERS)
     left = await run_extender_filters(attempt.instance.extenders, attempt.info, names, rejections)
-    _extenders_ended(attempt)
+    attempt.state.recorder.leave(_EXTENDERS, Code.SUCCESS)
     return rows if left is names else np.array(sorted({nodes.row_of(name) for name in left}), dtype=np.intp)
 
 
 async def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
     consultation = PreemptionConsultation(attempt.instance.extenders, context.cache.columns)
+    attempt.state.recorder.enter(CycleStage.POST_FILTER)
     outcome = await run_post_filters_with(attempt.instance, attempt.state, attempt.info, diagnosis, consultation)
-    attempt.state.times.end(ENDS[Point.POST_FILTER][outcome.status.code])
+    attempt.state.recorder.leave(CycleStage.POST_FILTER, outcome.status.code)
     diagnosis.post_filter_message = outcome.status.message
     return outcome.nominated_node
 
@@ -121,16 +123,13 @@ async def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: 
 async def _select_node(context: CycleContext, attempt: Attempt, rows: NDArray[np.intp]) -> str:
     nodes, row = context.cache.columns, int(rows[0])
     if len(rows) > 1:
-        totals = score_feasible(context, attempt, rows).totals
+        totals = score_feasible(context.cache.columns, attempt, rows).totals
         names = [nodes.node_name(each) for each in rows.tolist()]
+        attempt.state.recorder.enter(_EXTENDERS)
         totals = totals + await run_extender_scores(attempt.instance.extenders, attempt.info, names)
-        _extenders_ended(attempt)
+        attempt.state.recorder.leave(_EXTENDERS, Code.SUCCESS)
         row = best_row(context, attempt, rows, totals)
     return nodes.node_name(row)
-
-
-def _extenders_ended(attempt: Attempt) -> None:
-    attempt.state.times.end(ENDS[Point.EXTENDERS][Code.SUCCESS])
 
 
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)

@@ -1,7 +1,6 @@
-"""What becomes of a pod whose attempt failed.
+"""Handling of a failed attempt: the pod's condition, its event, and its way back into the queue.
 
-Owns the words (condition and event, as kube-scheduler words them) and the way back into the queue. Must not undo
-anything: what was assumed or reserved is unwound by the step that did it, before it comes here.
+Messages are kube-scheduler's. Whatever was assumed or reserved must be released before.
 
 Follows kube-scheduler v1.36.3 (``handleSchedulingFailure``).
 """
@@ -14,11 +13,12 @@ from dataclasses import dataclass
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import attempt_failed
-from scheduler_core.cycle.decision_log import subject_of, tell_unschedulable
+from scheduler_core.cycle.freed_room import report_nomination_ended
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Status
+from scheduler_core.metrics.decision_log import log_unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
-from scheduler_core.ports import Event, ObjectReference, PodStatusPatch
+from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class Failure:
     """Why an attempt failed.
 
     Attributes:
-        message: The whole text.
-        rejected_by: Plugins that turned the pod away; empty for errors.
-        pending_on: Of those, the ones that answered Pending.
+        message: The message of the condition and the event.
+        rejected_by: Plugins that rejected the pod; empty for errors.
+        pending_on: Those of them that returned Pending.
         is_error: Whether it is an error rather than a rejection.
-        nominated_node: The node to be promised; "" takes a promise back, None leaves what the pod's status says.
-        bound_to: The node to which someone else has bound the pod, "" where that is not so.
-        is_gated: Whether the pod is not tried at all; more nodes do not help it, so an autoscaler must not add any.
+        nominated_node: The node to nominate; "" clears the nomination, None takes that of the pod's status.
+        bound_to: The node to which another scheduler has bound the pod, "" for none.
+        is_gated: Whether the pod is gated. More nodes do not help a gated pod, so an autoscaler must not add any.
     """
 
     message: str
@@ -59,7 +59,7 @@ class Failure:
 
 
 def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:
-    """The pod fits nowhere."""
+    """Return the failure of a pod without a feasible node."""
     return Failure(
         diagnosis.message(),
         frozenset(diagnosis.rejected_by),
@@ -69,7 +69,7 @@ def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:
 
 
 def of_status(status: Status) -> Failure:
-    """A plugin turned the pod away after its node was chosen, or failed."""
+    """Return the failure of a pod that a plugin rejected after its node was chosen, or that met an error there."""
     if not status.is_rejected:
         return Failure(status.message or f"plugin {status.plugin} answered {status.code_name}", is_error=True)
     message = "0/1 nodes are available:"
@@ -81,42 +81,45 @@ def of_status(status: Status) -> Failure:
 
 
 def too_late(status: Status) -> Failure:
-    """A plugin turned the pod away, or failed, after Permit: whoever it was, the pod is retried after backoff."""
+    """Return the failure of a pod after Permit: whichever plugin rejected it, it is retried after backoff."""
     return Failure(
         status.message or f"plugin {status.plugin} answered {status.code_name}", is_error=not status.is_rejected
     )
 
 
 def reference_to(pod: Pod) -> ObjectReference:
-    """The pod as events name it."""
+    """Return the reference to the pod in events."""
     return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
 
 
 def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) -> None:
-    """Tell why, and let the pod wait again, unless it is bound or gone meanwhile."""
+    """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile."""
     queued, profile = attempt.queued, attempt.instance.name
     record = context.record(profile)
     attempt_failed(context, attempt, is_error=failure.is_error)
     if failure.is_error:
         record.errors += 1
         record.last_error = f"{attempt.info.key}: {failure.message}"
-        extra = subject_of(attempt) | {"result": "error"}
+        extra = attempt.log_fields() | {"result": "error"}
         text = "pod %s cannot be scheduled by profile %s: %s"
         log.warning(text, attempt.info.key, profile, failure.message, extra=extra)
     else:
         record.unschedulable += 1
-        tell_unschedulable(attempt, failure.message)
+        log_unschedulable(queued, attempt.log_fields, failure.message)
     attempt.instance.end()
     held = context.queue.find(queued.uid)
     if held is not queued:
-        # It was removed. Should it have come back, then what it does now is none of this attempt's business.
+        # It was removed from the queue. If it was added again, that entry does not belong to this attempt.
         if held is None:
             context.queue.done(queued.uid)
         return
     queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
     context.queue.nominator.decide(queued.info, failure.nominated_node)
-    pod = queued.info.pod
+    pod, nominator = queued.info.pod, context.queue.nominator
+    node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
     context.queue.failed(queued)
+    if nominated is not None and not nominator.node_of(queued.uid):
+        report_nomination_ended(context.queue, nominated, node_name)
     context.writer.record(
         Event(
             reference_to(pod),
@@ -127,31 +130,31 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
             reporting_controller=profile,
         )
     )
-    patch_status(context, pod, failure, is_node_told=attempt.is_node_told)
+    patch_status(context.writer, pod, failure, has_written_nomination=attempt.has_written_nomination)
 
 
-def patch_status(context: CycleContext, pod: Pod, failure: Failure, *, is_node_told: bool = False) -> bool:
-    """Write the PodScheduled condition and the nomination where they are not as they should be.
+def patch_status(writer: ClusterWriter, pod: Pod, failure: Failure, *, has_written_nomination: bool = False) -> bool:
+    """Write the PodScheduled condition and the nomination if they differ from the pod's status.
 
     Args:
-        context: The shared parts.
+        writer: Writer of the status.
         pod: The pod as last seen.
-        failure: Why it waits.
-        is_node_told: Whether the attempt wrote a nomination, which the pod as it was last seen might not show yet.
+        failure: The failure.
+        has_written_nomination: Whether the attempt wrote a nomination, which the pod as last seen may not show yet.
 
     Returns:
-        Whether the condition says something else than before.
+        Whether the condition changes.
     """
     condition = PodCondition(POD_SCHEDULED, "False", failure.reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
     stands = known is not None and known.says_as(condition)
     nominated = failure.nominated_node
-    if nominated == pod.status.nominated_node_name and not is_node_told:
+    if nominated == pod.status.nominated_node_name and not has_written_nomination:
         nominated = None
     if stands and nominated is None:
         return False
     meta = pod.metadata
-    context.writer.patch_pod_status(
+    writer.patch_pod_status(
         PodStatusPatch(meta.namespace, meta.name, meta.uid, None if known == condition else condition, nominated)
     )
     return not stands

@@ -1,11 +1,8 @@
-"""Pods that someone else has bound while they were being bound here.
+"""Pods that another scheduler bound while they were being bound here.
 
-Owns how such a pod is let go, and that it is counted. Must not know who the rival is: the API server tells on which
-node a pod is, and not by whom.
-
-Why the pod is not put back into the queue, as kube-scheduler v1.36.3 does (``handleSchedulingFailure`` requeues it
-until a watch shows it bound): it is placed, so another attempt could only be refused again, and PodScheduled=False or
-FailedScheduling would be untrue. The rival's node counts from now on, also where the watch is late to tell of it.
+kube-scheduler v1.36.3 requeues such a pod until a watch shows it bound (``handleSchedulingFailure``). Here it is not
+requeued: it is bound, so another bind would be rejected too, and PodScheduled=False or FailedScheduling would be false.
+The pod is counted on the other scheduler's node at once, even if the watch is late.
 """
 
 from __future__ import annotations
@@ -14,34 +11,34 @@ import logging
 
 from scheduler_core.cycle.context import Attempt, CycleContext, LostBind
 from scheduler_core.cycle.cycle_report import attempt_failed, binding_ended
-from scheduler_core.cycle.departure import on_node, tell_departure, tell_unused_promise
-from scheduler_core.cycle.measures import ERROR
+from scheduler_core.cycle.freed_room import on_node, report_freed_room, report_unused_nomination
 from scheduler_core.cycle.scheduling import release
-from scheduler_core.snapshot.cluster_cache import Placement
+from scheduler_core.metrics.profile_metrics import ERROR
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 
 log = logging.getLogger(__name__)
 
 
-def node_of_rival(context: CycleContext, attempt: Attempt) -> str:
-    """The other node on which a watch has shown the attempt's pod; "" for none."""
-    placed = context.cache.get(attempt.info.uid)
+def node_of_rival(cache: ClusterCache, attempt: Attempt) -> str:
+    """Return the other node on which a watch has shown the attempt's pod; "" for none."""
+    placed = cache.get(attempt.info.uid)
     if placed is None or placed.placement is not Placement.ADDED or placed.info.node_name == attempt.node_name:
         return ""
     return placed.info.node_name
 
 
-def let_go(context: CycleContext, attempt: Attempt, rival_node_name: str) -> None:
-    """Account a pod where the rival has bound it, give back what is held for it, and try it no more.
+def record_lost_bind(context: CycleContext, attempt: Attempt, rival_node_name: str) -> None:
+    """Count a pod on the node to which another scheduler bound it, release it here and end its attempt.
 
     Args:
         context: The shared parts.
-        attempt: The attempt that has lost.
-        rival_node_name: The node that the pod is on.
+        attempt: The attempt whose bind was lost.
+        rival_node_name: The node to which the pod is bound.
     """
     info, node_name, profile = attempt.info, attempt.node_name, attempt.instance.name
     placed = context.cache.get(info.uid)
     if placed is not None and placed.placement is not Placement.ADDED:
-        # Not where the pod is unknown by now: it was deleted since, and nothing would ever take it away again.
+        # An unknown pod was deleted meanwhile; no later event would remove it from the cache.
         context.cache.add_pod(on_node(rival_node_name, placed.info.pod))
     release(context, attempt)
     binding_ended(context, attempt, ERROR)
@@ -51,20 +48,20 @@ def let_go(context: CycleContext, attempt: Attempt, rival_node_name: str) -> Non
     record.lost_binds += 1
     record.last_lost_bind = LostBind(info.key, node_name, rival_node_name, context.clock.wall())
     log.warning(
-        "pod %s of profile %s is on node %s, where someone else has bound it, and is let go here, where node %s was "
-        "chosen; see that one scheduler alone serves a schedulerName",
+        "another scheduler has bound pod %s of profile %s to node %s, while node %s was chosen here; make sure that "
+        "only one scheduler serves each schedulerName",
         info.key,
         profile,
         rival_node_name,
         node_name,
     )
     attempt.instance.end()
-    promised = context.queue.nominator.node_of(info.uid)
+    nominated = context.queue.nominator.node_of(info.uid)
     held = context.queue.find(info.uid)
     if held is attempt.queued:
         context.queue.remove(info.uid)
     if held is None or held is attempt.queued:
-        # Otherwise it was removed and has come back, and what it does now is none of this attempt's business.
+        # Otherwise it was removed and added again, and that entry does not belong to this attempt.
         context.queue.done(info.uid)
-    tell_departure(context, info.pod, node_name)
-    tell_unused_promise(context, info.pod, promised, rival_node_name)
+    report_freed_room(context.queue, context.reservations, info.pod, node_name)
+    report_unused_nomination(context.queue, info.pod, nominated, rival_node_name)

@@ -1,9 +1,8 @@
-"""Which node a pod gets: filter, score, choose.
+"""Node selection for one pod: filter, score, and choose the best node.
 
-Owns the search. It changes nothing that outlives it but where the next partial search begins. Follows kube-scheduler
-v1.36.3 (``schedulePod``, ``findNodesThatFitPod``); on purpose different: every feasible node is scored unless a
-percentage is set, and ties are settled by seeded bits over node names, so that the order in which nodes came does not
-change a decision.
+Only the position of the next partial search outlives a search. Follows kube-scheduler v1.36.3 (``schedulePod``,
+``findNodesThatFitPod``) with two differences: every feasible node is scored unless a percentage is set, and ties are
+resolved by a seeded hash of node names, so that decisions do not depend on the order in which nodes were added.
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.nominated import judge_with_nominated_pods
-from scheduler_core.cycle.reservation import Reservation
+from scheduler_core.cycle.nominated_pods import filter_with_nominated_pods
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
-from scheduler_core.framework.status import Code, Status, unresolvable
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status, unresolvable
 from scheduler_core.model.pod_group import GroupKey
-from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
 from scheduler_core.runtime.extenders import EXTENDER
 from scheduler_core.runtime.filtering import (
     NARROWED,
@@ -34,38 +31,36 @@ from scheduler_core.runtime.filtering import (
     run_pre_filters,
 )
 from scheduler_core.runtime.scoring import ScoreTable, Scoring, run_pre_scores, run_scores
-from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import NO_ROW
 
 MIN_FEASIBLE_NODES = 100
 _MIN_PERCENTAGE = 5
-_PRE_FILTER, _FILTERED = ENDS[Point.PRE_FILTER], ENDS[Point.FILTER][Code.SUCCESS]
-_PRE_SCORED, _SCORED = ENDS[Point.PRE_SCORE][Code.SUCCESS], ENDS[Point.SCORE][Code.SUCCESS]
+_PRE_FILTER, _FILTER = CycleStage.PRE_FILTER, CycleStage.FILTER
+_PRE_SCORE, _SCORE = CycleStage.PRE_SCORE, CycleStage.SCORE
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
-_FIRST_TOLD = NARROWED - 1
-"""The verdict of the first status that extenders gave; further ones go down from here."""
-_FREED_BY = "NodeResourcesFit"
-"""Whose hints tell when a reservation leaves more room."""
+_FIRST_OWN_VERDICT = NARROWED - 1
+"""Verdict of the first status that no plugin returned, such as an extender's; further ones are lower."""
 _MIXER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 
 
 class NoNodesError(SchedulerCoreError):
-    """There are no nodes at all."""
+    """The cluster has no nodes."""
 
     def __str__(self) -> str:
-        """The reference's words."""
+        """Return kube-scheduler's message."""
         return "no nodes available to schedule pods"
 
 
 class Feasible(Struct):
-    """Where a pod fits.
+    """Feasible nodes of a pod.
 
     Attributes:
-        rows: intp[k], ascending; empty if nowhere.
-        diagnosis: Why not elsewhere.
-        nominated_only: Whether only the pod's nominated node was looked at.
-        node_names: The only nodes that PreFilter left; None for all.
+        rows: intp[k], ascending; empty for none.
+        diagnosis: Why the other nodes are infeasible.
+        nominated_only: Whether only the pod's nominated node was evaluated.
+        node_names: The only nodes that PreFilter allows; None for all.
     """
 
     rows: NDArray[np.intp]
@@ -75,17 +70,17 @@ class Feasible(Struct):
 
 
 def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
-    """Run PreFilter and Filter; extenders are not asked.
+    """Run PreFilter and Filter, without extenders.
 
     Args:
         context: The shared parts.
         attempt: The pod, its profile and its cycle state.
-        everywhere: Whether all nodes are looked at whatever percentage is set, as an explanation wants it; where the
-            next partial search begins then stays as it is.
+        everywhere: Whether to evaluate all nodes whatever percentage is set, as explanations need it; the position of
+            the next partial search does not change then.
 
     Raises:
-        NoNodesError: There are no nodes.
-        PluginError: A plugin raised, or answered what its point does not allow.
+        NoNodesError: The cluster has no nodes.
+        PluginError: A plugin raised, or returned what its point does not allow.
     """
     search = Search(context, attempt)
     if search.is_rejected:
@@ -97,11 +92,11 @@ def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool =
 
 
 class Search:
-    """One pod's way to its feasible nodes, step by step, so that extenders can be asked between the steps.
+    """Search for the feasible nodes of one pod in steps, so that extenders can be called between them.
 
     Attributes:
-        diagnosis: Why not elsewhere; whole when the search has :meth:`ended`.
-        is_rejected: Whether PreFilter rejected the pod as a whole, so that no node is to be looked at.
+        diagnosis: Why nodes are infeasible; complete after :meth:`ended`.
+        is_rejected: Whether PreFilter rejected the pod, so that no node must be evaluated.
     """
 
     def __init__(self, context: CycleContext, attempt: Attempt) -> None:
@@ -109,64 +104,70 @@ class Search:
 
         Raises:
             NoNodesError: There are no nodes.
-            PluginError: A plugin raised, or answered what its point does not allow.
+            PluginError: A plugin raised, or returned what its point does not allow.
         """
         nodes, state, info = context.cache.columns, attempt.state, attempt.info
         if nodes.count == 0:
             raise NoNodesError
         self._context, self._attempt = context, attempt
+        state.recorder.enter(_PRE_FILTER)
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
-        state.times.end(_PRE_FILTER[outcome.status.code])
+        state.recorder.leave(_PRE_FILTER, outcome.status.code)
         self._narrowed = narrowed_status(outcome.narrowing)
-        self._told: list[Status] = []
+        self._statuses: list[Status] = []
         self._own_row, self._own_verdict = NO_ROW, 0
-        self._promised: dict[int, int] = {}
-        self._reserved: dict[GroupKey, Reservation] = {}
+        self._nominated: dict[int, int] | None = None
+        self._reserved_for: set[GroupKey] = set()
         self.diagnosis = Diagnosis(nodes.count, np.zeros(nodes.size, dtype=np.int32), nodes.alive, self._decode)
         self.diagnosis.rejected_by.update(outcome.narrowing)
         self.is_rejected = not outcome.status.is_success
         if self.is_rejected:
             self.diagnosis.pre_filter = outcome.status
             _note_rejection(self.diagnosis, outcome.status)
-        else:
-            self._promised = judge_with_nominated_pods(
-                attempt.instance, state, info, nodes, context.queue.nominator, find_placed=context.cache.get
-            )
 
     def _decode(self, verdict: int) -> Status:
         if verdict == NARROWED:
             return self._narrowed
-        if verdict <= _FIRST_TOLD:
-            return self._told[_FIRST_TOLD - verdict]
+        if verdict <= _FIRST_OWN_VERDICT:
+            return self._statuses[_FIRST_OWN_VERDICT - verdict]
         return decode_verdict(self._attempt.instance, self._attempt.state, self._attempt.info, verdict)
 
-    def _judge(self, rows: Rows) -> Verdicts:
-        attempt, nodes = self._attempt, self._context.cache.columns
-        return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._promised)
+    def _filter(self, rows: Rows) -> Verdicts:
+        attempt, context, nodes = self._attempt, self._context, self._context.cache.columns
+        if self._nominated is None:
+            self._nominated = filter_with_nominated_pods(
+                attempt.instance,
+                attempt.state,
+                attempt.info,
+                nodes,
+                context.queue.nominator,
+                find_cached=context.cache.get,
+            )
+        return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._nominated)
 
-    def _withhold(self, rows: Rows) -> None:
-        """Let nodes that are reserved for a gang stand as beyond preemption's help, where the pod would take its room.
+    def _reject_reserved(self, rows: Rows) -> None:
+        """Reject nodes reserved for a gang, as unresolvable, if the pod would use the gang's room there.
 
-        A node that is beyond help anyway keeps its own reason.
+        A node that is unresolvable already keeps its own reason.
         """
         if not self._context.reservations:
             return
         verdicts = self.diagnosis.verdicts
-        asked = None if isinstance(rows, slice) else rows
+        requested = None if isinstance(rows, slice) else rows
         attempt = self._attempt
-        for reservation, refused in self._context.reservations.kept_from(attempt.queued.group, attempt.info):
-            kept = refused if asked is None else np.intersect1d(refused, asked)
-            told = self._verdict(unresolvable(f"node(s) were reserved for gang {reservation.key}").of(GANG_SCHEDULING))
-            for verdict in np.unique(verdicts[kept]).tolist():
+        for gang, refused in self._context.reservations.blocking(attempt.queued.group, attempt.info):
+            blocked = refused if requested is None else np.intersect1d(refused, requested)
+            reserved_verdict = self._verdict(unresolvable(f"node(s) were reserved for gang {gang}").of(GANG_SCHEDULING))
+            for verdict in np.unique(verdicts[blocked]).tolist():
                 if not verdict or self._decode(verdict).code is Code.UNSCHEDULABLE:
-                    verdicts[kept[verdicts[kept] == verdict]] = told
-                    self._reserved[reservation.key] = reservation
+                    verdicts[blocked[verdicts[blocked] == verdict]] = reserved_verdict
+                    self._reserved_for.add(gang)
 
     def nominated(self) -> NDArray[np.intp]:
-        """The row of the pod's nominated node, if it has one that fits; else no row.
+        """Return the row of the pod's nominated node if it is feasible; else no row.
 
         Raises:
-            PluginError: A plugin raised, or answered what its point does not allow.
+            PluginError: A plugin raised, or returned what its point does not allow.
         """
         name = self._attempt.info.pod.status.nominated_node_name
         self._own_row = self._context.cache.columns.row_of(name) if name else NO_ROW
@@ -175,18 +176,19 @@ class Search:
         among = self._attempt.among
         if among is not None and not among[self._own_row]:
             return _NO_ROWS
-        own = np.array([self._own_row], dtype=np.intp)
-        self.diagnosis.verdicts[own] = self._judge(own)
-        self._withhold(own)
+        recorder, own = self._attempt.state.recorder, np.array([self._own_row], dtype=np.intp)
+        recorder.enter(_FILTER)
+        self.diagnosis.verdicts[own] = self._filter(own)
+        self._reject_reserved(own)
         self._own_verdict = int(self.diagnosis.verdicts[self._own_row])
-        self._attempt.state.times.end(_FILTERED)
+        recorder.leave(_FILTER, Code.SUCCESS)
         return _NO_ROWS if self._own_verdict else own
 
     def rows(self, *, everywhere: bool = False) -> NDArray[np.intp]:
-        """Rows of nodes that fit, ascending; with ``everywhere``, whatever percentage is set.
+        """Return the feasible rows, ascending; with ``everywhere``, whatever percentage is set.
 
         Raises:
-            PluginError: A plugin raised, or answered what its point does not allow.
+            PluginError: A plugin raised, or returned what its point does not allow.
         """
         nodes, diagnosis, names = self._context.cache.columns, self.diagnosis, self._pre_filter.node_names
         rows: Rows = ALL_ROWS
@@ -198,25 +200,27 @@ class Search:
         if among is not None:
             rows = np.flatnonzero(among & nodes.alive) if isinstance(rows, slice) else rows[among[rows]]
             diagnosis.verdicts[~among] = self._verdict(unresolvable(self._attempt.among_reason).of(GANG_SCHEDULING))
-        diagnosis.verdicts[rows] = self._judge(rows)
-        self._withhold(rows)
+        recorder = self._attempt.state.recorder
+        recorder.enter(_FILTER)
+        diagnosis.verdicts[rows] = self._filter(rows)
+        self._reject_reserved(rows)
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
         limit = None if everywhere else _limit(self._context, self._attempt, candidates)
         if limit is not None:
             fitting = _first_in_order(self._context, diagnosis, rows, limit)
         else:
             fitting = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
-        self._attempt.state.times.end(_FILTERED)
+        recorder.leave(_FILTER, Code.SUCCESS)
         return fitting
 
     def ended(self, rows: NDArray[np.intp], *, nominated_only: bool = False) -> Feasible:
-        """What was found, with a whole diagnosis if it is nothing."""
+        """Return the result; its diagnosis is complete if no row is feasible."""
         diagnosis, narrowing = self.diagnosis, self._pre_filter.narrowing
         self._attempt.feasible_count = len(rows)
         if not len(rows) and not self.is_rejected:
             if self._own_verdict and self._pre_filter.node_names is not None:
-                # The nominated node was looked at first: it keeps its own reason, and the plugin that rejected it is
-                # named beside those that narrowed the search, as the reference's diagnosis has it.
+                # The nominated node was evaluated first: it keeps its own reason, and the plugin that rejected it is
+                # listed with those that narrowed the search, as in kube-scheduler's diagnosis.
                 diagnosis.verdicts[self._own_row] = self._own_verdict
                 own = self._decode(self._own_verdict)
                 self._narrowed = narrowed_status(tuple({*narrowing, own.plugin}))
@@ -226,18 +230,18 @@ class Search:
         return Feasible(rows, diagnosis, nominated_only, self._pre_filter.node_names)
 
     def _note_reserved(self) -> None:
-        """Have the pod tried again when a reservation that kept it off ends, or leaves it more room."""
-        if self._reserved:
-            self._context.reservations.turned_away(self._attempt.info.uid, self._reserved.values())
-            self.diagnosis.rejected_by.add(_FREED_BY)
+        """Requeue the pod when a reservation that blocked it ends or leaves it more room."""
+        if self._reserved_for:
+            self._context.reservations.note_rejected(self._attempt.info.uid, self._reserved_for)
+            self.diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
 
-    def turned_away(self, rejections: Mapping[str, Status]) -> Feasible:
-        """What was found when extenders have left none of the nodes that fit.
+    def rejected_by_extenders(self, rejections: Mapping[str, Status]) -> Feasible:
+        """Return the result if extenders rejected all feasible nodes.
 
-        A node that nobody said anything of, not looked at or left out without a word, is beyond preemption's help.
+        A node without a reason, not evaluated or dropped by an extender without one, counts as unresolvable.
 
         Args:
-            rejections: What extenders said, by node name, also of nodes that they were not asked about.
+            rejections: Statuses from extenders by node name, also of nodes that were not sent to them.
         """
         found, nodes, diagnosis = self.ended(_NO_ROWS), self._context.cache.columns, self.diagnosis
         silent = nodes.alive & ((diagnosis.verdicts == 0) | ~diagnosis.evaluated)
@@ -252,10 +256,10 @@ class Search:
         return found
 
     def _verdict(self, status: Status) -> int:
-        """A verdict below those of plugins that stands for a status."""
-        if status not in self._told:
-            self._told.append(status)
-        return _FIRST_TOLD - self._told.index(status)
+        """Return the verdict that stands for a status of no plugin."""
+        if status not in self._statuses:
+            self._statuses.append(status)
+        return _FIRST_OWN_VERDICT - self._statuses.index(status)
 
 
 def _note_rejection(diagnosis: Diagnosis, status: Status) -> None:
@@ -265,24 +269,24 @@ def _note_rejection(diagnosis: Diagnosis, status: Status) -> None:
             diagnosis.pending_on.add(status.plugin)
 
 
-def _merge(verdicts: Verdicts, rows: Rows, promised: dict[int, int]) -> Verdicts:
-    """Let the verdict with nominated pods stand where it is a rejection."""
-    if not promised:
+def _merge(verdicts: Verdicts, rows: Rows, nominated: dict[int, int]) -> Verdicts:
+    """Use the verdict with nominated pods where it is a rejection."""
+    if not nominated:
         return verdicts
     if isinstance(rows, slice):
-        for row, verdict in promised.items():
+        for row, verdict in nominated.items():
             if verdict:
                 verdicts[row] = verdict
         return verdicts
     for position, row in enumerate(rows.tolist()):
-        if promised.get(row):
-            verdicts[position] = promised[row]
+        if nominated.get(row):
+            verdicts[position] = nominated[row]
     return verdicts
 
 
 def _limit(context: CycleContext, attempt: Attempt, candidates: int) -> int | None:
-    """After how many feasible nodes the search ends; None if it does not."""
-    percentage = context.percentage_of(attempt.instance)
+    """Return the number of feasible nodes after which the search ends; None to evaluate all nodes."""
+    percentage = context.options.percentage_of(attempt.instance)
     if percentage >= 100:
         return None
     if not attempt.instance.scores and not attempt.instance.extenders_judge_nodes:
@@ -295,17 +299,17 @@ def _limit(context: CycleContext, attempt: Attempt, candidates: int) -> int | No
 
 
 def _first_in_order(context: CycleContext, diagnosis: Diagnosis, rows: Rows, limit: int) -> NDArray[np.intp]:
-    """The first ``limit`` feasible rows from where the last search ended; the rest counts as not looked at."""
+    """Return the first ``limit`` feasible rows from the end of the last search; later rows count as not evaluated."""
     order = context.node_order.rows() if isinstance(rows, slice) else rows
     if not len(order):
         return order
-    start = context.next_start
+    start = context.node_order.next_start
     first = start % len(order)
     order = np.concatenate((order[first:], order[:first]))
     fits = diagnosis.verdicts[order] == 0
     enough = np.flatnonzero(np.cumsum(fits) == limit)
     looked_at = len(order) if not len(enough) else int(enough[0]) + 1
-    context.next_start = (start + looked_at) % max(1, context.cache.columns.count)
+    context.node_order.next_start = (start + looked_at) % max(1, context.cache.columns.count)
     evaluated = np.zeros(len(diagnosis.verdicts), dtype=np.bool_)
     evaluated[order[:looked_at]] = True
     diagnosis.evaluated = evaluated | (diagnosis.verdicts == NARROWED) & context.cache.columns.alive
@@ -313,47 +317,49 @@ def _first_in_order(context: CycleContext, diagnosis: Diagnosis, rows: Rows, lim
 
 
 def score_feasible(
-    context: CycleContext, attempt: Attempt, rows: NDArray[np.intp], *, keep_parts: bool = False
+    nodes: NodeColumns, attempt: Attempt, rows: NDArray[np.intp], *, keep_parts: bool = False
 ) -> ScoreTable:
     """Run PreScore and Score on the feasible rows.
 
     Raises:
-        PluginError: A plugin raised, or answered what its point does not allow.
+        PluginError: A plugin raised, or returned what its point does not allow.
     """
-    nodes, times = context.cache.columns, attempt.state.times
-    asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
-    scoring = Scoring(attempt.state, attempt.info, nodes, asked)
+    recorder = attempt.state.recorder
+    requested: Rows = ALL_ROWS if len(rows) == nodes.size else rows
+    scoring = Scoring(attempt.state, attempt.info, nodes, requested)
+    recorder.enter(_PRE_SCORE)
     run_pre_scores(attempt.instance, scoring)
-    times.end(_PRE_SCORED)
+    recorder.leave(_PRE_SCORE, Code.SUCCESS)
+    recorder.enter(_SCORE)
     table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
-    times.end(_SCORED)
+    recorder.leave(_SCORE, Code.SUCCESS)
     return table
 
 
 def select_node(context: CycleContext, attempt: Attempt, feasible: Feasible) -> str:
-    """Choose among feasible nodes, of which there is at least one.
+    """Return the best of the feasible nodes; there must be at least one.
 
     Raises:
-        PluginError: A plugin raised, or answered what its point does not allow.
+        PluginError: A plugin raised, or returned what its point does not allow.
     """
     rows = feasible.rows
     row = int(rows[0])
     if len(rows) > 1:
-        row = best_row(context, attempt, rows, score_feasible(context, attempt, rows).totals)
+        row = best_row(context, attempt, rows, score_feasible(context.cache.columns, attempt, rows).totals)
     return context.cache.columns.node_name(row)
 
 
 def best_row(context: CycleContext, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
-    """The row of the highest total, int64 per row; ties are settled by the seed."""
+    """Return the row with the highest total, int64 per row; ties are resolved by the seed."""
     return row_of_ties(context, attempt, rows[np.flatnonzero(totals == totals.max())])
 
 
 def row_of_ties(context: CycleContext, attempt: Attempt, tied: NDArray[np.intp]) -> int:
-    """One of some rows, of which there is at least one, by the seed, the pod and the names of the nodes."""
+    """Return one of at least one tied rows, by the seed, the pod and the names of the nodes."""
     if len(tied) == 1:
         return int(tied[0])
     number = attempt.queued.attempts if attempt.number is None else attempt.number
-    text = f"{context.seed}/{attempt.info.key}/{number}"
+    text = f"{context.options.seed}/{attempt.info.key}/{number}"
     bits = np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
     mixed = (context.cache.columns.name_hashes[tied] ^ bits) * _MIXER
     mixed ^= mixed >> _SHIFT

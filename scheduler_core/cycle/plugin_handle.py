@@ -1,4 +1,4 @@
-"""The scheduler as its plugins reach it; see :class:`scheduler_core.framework.handle.Handle`."""
+"""Implementation of :class:`scheduler_core.framework.handle.Handle`, the interface of the scheduler for plugins."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.group_views import GangViews
-from scheduler_core.cycle.patient_storage import PatientStorageWriter
-from scheduler_core.cycle.plugin_metrics import ProfileMetrics
-from scheduler_core.cycle.what_if import NodeDryRun
+from scheduler_core.cycle.node_dry_run import NodeDryRun
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
+from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
@@ -28,16 +29,22 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
 class PluginHandle:
-    """The handle of one profile."""
+    """The handle of one profile.
 
-    def __init__(self, context: CycleContext, profile_name: str) -> None:
+    Args:
+        context: The shared parts.
+        groups: The pod groups as plugins see them.
+        profile_name: The scheduler name.
+    """
+
+    def __init__(self, context: CycleContext, groups: GroupViews, profile_name: str) -> None:
         self._context = context
         self._instance: FrameworkInstance | None = None
-        self.groups = GangViews(context)
+        self.groups = groups
         self.profile_name = profile_name
 
     def attach(self, instance: FrameworkInstance) -> None:
-        """Say whose handle this is; the plugins were made with it before the instance was whole."""
+        """Set the profile's instance, which is complete only after its plugins were created with this handle."""
         self._instance = instance
 
     @property
@@ -47,16 +54,16 @@ class PluginHandle:
 
     @property
     def seed(self) -> int:
-        """Settles what is left to chance."""
-        return self._context.seed
+        """Seed of random choices."""
+        return self._context.options.seed
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
-        """The objects of a declared kind.
+        """Return the objects of a declared kind.
 
         Raises:
             PluginError: No plugin declares it.
         """
-        store = self._context.declared.find(kind.path)
+        store = self._context.services.declared.find(kind.path)
         if store is None:
             raise PluginError(
                 "", "handle", f"no plugin declares {kind.path}; name the kind in the plugin's reads.kinds"
@@ -64,9 +71,9 @@ class PluginHandle:
         return store
 
     @property
-    def metrics(self) -> ProfileMetrics:
-        """What the profile's plugins tell of themselves."""
-        return self._context.metrics_of(self.profile_name)
+    def metrics(self) -> RecordedPluginMetrics:
+        """Metrics that the profile's plugins record."""
+        return self._context.services.metrics_of(self.profile_name)
 
     @property
     def clock(self) -> Clock:
@@ -75,14 +82,14 @@ class PluginHandle:
 
     @property
     def writer(self) -> ClusterWriter:
-        """The cluster."""
+        """Writer of the cluster."""
         return self._context.writer
 
     @property
     def storage_writer(self) -> StorageWriter | None:
-        """The cluster's volumes and claims; None where they cannot be written."""
-        writer = self._context.storage_writer
-        return None if writer is None else PatientStorageWriter(writer, self._context.suspension)
+        """Writer of volumes and claims; None if they cannot be written."""
+        writer = self._context.services.storage_writer
+        return None if writer is None else DeferredStorageWriter(writer, self._context.suspension)
 
     @property
     def waiting_pods(self) -> WaitingPodMap:
@@ -92,12 +99,12 @@ class PluginHandle:
     @property
     def pods_in_pre_bind(self) -> PodsInPreBind:
         """Pods whose PreBind runs."""
-        return self._context.in_pre_bind
+        return self._context.services.in_pre_bind
 
     @property
     def preemptions(self) -> PreemptionsUnderWay:
         """Preemptions whose evictions are still to be issued."""
-        return self._context.preemptions
+        return self._context.services.preemptions
 
     @property
     def nominator(self) -> NominatedPods:
@@ -109,10 +116,10 @@ class PluginHandle:
         self._context.queue.activate([pod.uid for pod in pods])
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
-        """Whether ``pod`` would pass the profile's filters on one row as things are.
+        """Run the profile's PreFilter and Filter plugins for a pod and one row.
 
         Raises:
-            PluginError: The profile is not made yet, or a plugin raised.
+            PluginError: The profile is not built yet, or a plugin raised.
         """
         instance = self._whole_instance()
         if row == NO_ROW:
@@ -124,15 +131,49 @@ class PluginHandle:
         verdict = int(run_filters(instance, state, pod, self.nodes, np.array([row], dtype=np.intp))[0])
         return decode_verdict(instance, state, pod, verdict) if verdict else SUCCESS
 
-    def dry_run(self, state: CycleState, pod: PodInfo) -> NodeDryRun:
-        """Try out how ``pod`` would fare if running pods were gone.
+    def dry_run(self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True) -> NodeDryRun:
+        """Return a dry run for a pod in which running pods can be removed.
 
         Raises:
-            PluginError: The profile is not made yet.
+            PluginError: The profile is not built yet.
         """
-        return NodeDryRun(self._whole_instance(), state, pod, self.nodes, self._context.queue.nominator)
+        nominator = self._context.queue.nominator
+        return NodeDryRun(
+            self._whole_instance(), state, pod, self.nodes, nominator, frees_shared_ports=frees_shared_ports
+        )
 
     def _whole_instance(self) -> FrameworkInstance:
         if self._instance is None:
-            raise PluginError("", "filter", f'profile "{self.profile_name}" is not made yet; ask when it serves pods')
+            raise PluginError(
+                "", "filter", f'profile "{self.profile_name}" is not built yet; call this only from extension points'
+            )
         return self._instance
+
+
+class DeferredStorageWriter:
+    """Storage writer that writes at once, and returns results and errors when no cycle is suspended.
+
+    A PreBind plugin changes its assumed volumes as soon as it gets a result, which a suspended cycle must not see.
+
+    Args:
+        writer: The actual writer.
+        suspension: Whether a cycle is suspended.
+    """
+
+    def __init__(self, writer: StorageWriter, suspension: Suspension) -> None:
+        self._writer = writer
+        self._suspension = suspension
+
+    async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
+        """See :meth:`scheduler_core.ports.StorageWriter.bind_volume`."""
+        try:
+            return await self._writer.bind_volume(volume)
+        finally:
+            await self._suspension.over()
+
+    async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """See :meth:`scheduler_core.ports.StorageWriter.select_node`."""
+        try:
+            return await self._writer.select_node(claim)
+        finally:
+            await self._suspension.over()

@@ -1,7 +1,6 @@
-"""The scheduling cycle: from popped to assumed, reserved and permitted, without awaiting.
+"""The scheduling cycle of one pod: from the pop to assumed, reserved and permitted, without awaiting.
 
-Owns the synchronous half of an attempt and its unwinding. What it leaves to the binding cycle is an attempt with a
-node, or nothing, when it failed. Follows kube-scheduler v1.36.3 (``schedulingCycle``).
+Follows kube-scheduler v1.36.3 (``schedulingCycle``).
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ import logging
 from scheduler_core.cycle import class_choice
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_attempt, scheduling_ended
-from scheduler_core.cycle.decision_log import subject_of
-from scheduler_core.cycle.departure import tell_unused_promise
 from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_status, reference_to
-from scheduler_core.cycle.gang_domains import domain_of_members
-from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE, end_broken_point
+from scheduler_core.cycle.freed_room import report_unused_nomination
+from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code
+from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Event
@@ -31,8 +29,8 @@ from scheduler_core.runtime.post_filtering import run_post_filters
 from scheduler_core.runtime.reserving import run_reserve, run_unreserve
 
 log = logging.getLogger(__name__)
-_POST_FILTER, _RESERVE, _PERMIT = ENDS[Point.POST_FILTER], ENDS[Point.RESERVE], ENDS[Point.PERMIT]
-_UNRESERVED = ENDS[Point.UNRESERVE][Code.SUCCESS]
+_POST_FILTER, _RESERVE = CycleStage.POST_FILTER, CycleStage.RESERVE
+_PERMIT, _UNRESERVE = CycleStage.PERMIT, CycleStage.UNRESERVE
 
 
 def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
@@ -43,7 +41,7 @@ def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
         queued: The popped pod; if its profile is not live, it is parked.
 
     Returns:
-        The attempt, whose pod is assumed on a node and is to be bound; None if it failed or was not to be made.
+        The attempt, whose pod is assumed and must be bound; None if it failed or the pod was skipped.
     """
     attempt = begin(context, queued)
     if attempt is None:
@@ -56,7 +54,7 @@ def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
 
 
 def begin(context: CycleContext, queued: QueuedPod) -> Attempt | None:
-    """Begin an attempt; None if none is to be made, and the pod is then taken care of."""
+    """Begin an attempt; None if the pod is parked or skipped instead."""
     instance = context.profiles.get(queued.profile)
     if instance is None:
         context.queue.failed(queued)
@@ -67,37 +65,31 @@ def begin(context: CycleContext, queued: QueuedPod) -> Attempt | None:
     instance.begin()
     attempt = begin_attempt(context, queued, instance)
     if queued.group is not None:
-        keep_to_domain(context, attempt)
+        restrict_to_domain(context.member_domains, attempt)
     return attempt
 
 
-def keep_to_domain(context: CycleContext, attempt: Attempt) -> None:
-    """Let a member that joins its gang alone look where the others are, if all are to be in one domain."""
-    gang = context.queue.gangs.of_uid(attempt.info.uid)
-    topology = None if gang is None or gang.group is None else gang.group.topology
-    if gang is None or topology is None or not topology.is_required:
-        return
-    # In an order that does not depend on hashes, as in a group cycle: the domain is that of the first.
-    placed = [held.info for uid in sorted(gang.placed) if (held := context.cache.get(uid)) is not None]
-    domain = domain_of_members(context.cache.columns, topology, placed)
+def restrict_to_domain(domains: MemberDomains, attempt: Attempt) -> None:
+    """Restrict a member that is scheduled alone to the domain of its gang, if the gang requires one."""
+    domain = domains.of_member(attempt.info.uid)
     if domain is not None:
-        attempt.among, attempt.among_reason = domain.among, f"node(s) were outside the gang's domain {domain}"
+        attempt.among, attempt.among_reason = domain.among, domain.reason
 
 
 def failure_of(attempt: Attempt, error: Exception) -> Failure:
-    """The failure that an exception stands for."""
-    end_broken_point(attempt.state.times, error)
+    """Return the failure for an exception."""
+    attempt.state.recorder.interrupt()
     if isinstance(error, NoNodesError):
         return Failure(str(error))
     if isinstance(error, SchedulerCoreError):
         return Failure(str(error), is_error=True)
     text = "scheduling pod %s failed in the scheduler itself"
-    log.error(text, attempt.info.key, exc_info=error, extra=subject_of(attempt))
+    log.error(text, attempt.info.key, exc_info=error, extra=attempt.log_fields())
     return Failure(f"internal error: {type(error).__name__}: {error}; please report it", is_error=True)
 
 
 def conclude(context: CycleContext, attempt: Attempt, failure: Failure | None) -> Attempt | None:
-    """End the cycle: hand the attempt on to its binding cycle, or give back what it holds and tell why."""
+    """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""
     if failure is None:
         scheduling_ended(context, attempt)
         named = take_pods_to_activate(attempt.state)
@@ -111,31 +103,31 @@ def conclude(context: CycleContext, attempt: Attempt, failure: Failure | None) -
 
 
 def _skip(context: CycleContext, queued: QueuedPod) -> bool:
-    """Whether nothing is to be done: the pod is being deleted, or placed already."""
+    """Return whether the pod must be skipped: it is being deleted, or is assumed or bound already."""
     pod = queued.info.pod
     if pod.metadata.deletion_timestamp is not None:
         note = f"skip schedule deleting pod: {pod.key}"
-        teller = pod.spec.scheduler_name
+        controller = pod.spec.scheduler_name
         context.writer.record(
-            Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", note, reporting_controller=teller)
+            Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", note, reporting_controller=controller)
         )
-        _hollow_promise(context, pod)
+        _strip_nomination(context, pod)
         return True
     return context.cache.get(queued.uid) is not None
 
 
-def _hollow_promise(context: CycleContext, pod: Pod) -> None:
-    """Keep of a node promised to a pod that is in no queue any more only that somebody was promised it.
+def _strip_nomination(context: CycleContext, pod: Pod) -> None:
+    """Keep the nomination of a pod that has left the queue, but drop the pod's requests and priority.
 
-    A finalizer may hold the pod for long, and it will never need the room. kube-scheduler v1.36.3 knows from its queues
-    what promised pods need (``PriorityQueue.nominatedPodToInfo``); of one in none it knows the name alone, so that it
-    counts as a pod of priority 0 that requests nothing.
+    A finalizer may delay its deletion for long, and the pod never needs the room. kube-scheduler v1.36.3 looks
+    nominated pods up in its queues (``PriorityQueue.nominatedPodToInfo``); one that is in none of them counts as a pod
+    of priority 0 without requests.
     """
-    promised = context.queue.nominator.node_of(pod.metadata.uid)
-    if promised:
+    nominated = context.queue.nominator.node_of(pod.metadata.uid)
+    if nominated:
         meta = pod.metadata
         bare = Pod(ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid))
-        context.queue.nominator.nominate(context.cache.columns.compile_pod(bare), promised)
+        context.queue.nominator.nominate(context.cache.columns.compile_pod(bare), nominated)
 
 
 def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
@@ -146,50 +138,57 @@ def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
             return no_fit(feasible.diagnosis, _run_post_filters(context, attempt, feasible.diagnosis))
         node_name = select_node(context, attempt, feasible)
         class_choice.learn(context, attempt, feasible)
-    return hold(context, attempt, node_name)
+    return reserve_and_permit(context, attempt, node_name)
 
 
 def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
-    """Let PostFilter plugins help.
+    """Run the PostFilter plugins.
 
     Returns:
-        The node to be promised; "" takes a promise back, None leaves it.
+        The node to nominate; "" clears the nomination, None keeps it.
     """
+    attempt.state.recorder.enter(_POST_FILTER)
     outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, context.cache.columns, diagnosis)
-    attempt.state.times.end(_POST_FILTER[outcome.status.code])
+    attempt.state.recorder.leave(_POST_FILTER, outcome.status.code)
     diagnosis.post_filter_message = outcome.status.message
     return outcome.nominated_node
 
 
-def hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
-    """Assume, reserve and permit; what is held when that fails is released by the caller."""
+def reserve_and_permit(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
+    """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails."""
     failure = reserve(context, attempt, node_name)
-    spend_promise(context, attempt)
+    end_nomination(context, attempt)
     return failure or permit(context, attempt)
 
 
 def reserve(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
-    """Assume and reserve: the half of :func:`hold` that :func:`release` undoes without a trace."""
+    """Assume the pod and run Reserve; :func:`release` undoes this completely."""
+    if attempt.recorder is not None:
+        attempt.search_ended = attempt.recorder.times[-1]
     context.cache.assume(attempt.info, node_name)
     attempt.node_name = node_name
     if attempt.queued.group is not None:
         context.queue.gangs.assumed(attempt.info.uid)
+    recorder = attempt.state.recorder
+    recorder.enter(_RESERVE)
     status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
-    attempt.state.times.end(_RESERVE[status.code])
+    recorder.leave(_RESERVE, status.code)
     return None if status.is_success else of_status(status)
 
 
-def spend_promise(context: CycleContext, attempt: Attempt) -> None:
-    """The pod has a node: what it was promised is free for others."""
-    promised = context.queue.nominator.node_of(attempt.info.uid)
+def end_nomination(context: CycleContext, attempt: Attempt) -> None:
+    """Withdraw the nomination of an assumed pod, and report the room if that was another node."""
+    nominated = context.queue.nominator.node_of(attempt.info.uid)
     context.queue.nominator.withdraw(attempt.info.uid)
-    tell_unused_promise(context, attempt.info.pod, promised, attempt.node_name)
+    report_unused_nomination(context.queue, attempt.info.pod, nominated, attempt.node_name)
 
 
 def permit(context: CycleContext, attempt: Attempt) -> Failure | None:
-    """Ask Permit about a pod that is assumed and reserved."""
+    """Run Permit for a pod that is assumed and reserved."""
+    recorder = attempt.state.recorder
+    recorder.enter(_PERMIT)
     status, waits = run_permit(attempt.instance, attempt.state, attempt.info, attempt.node_name)
-    attempt.state.times.end(_PERMIT[status.code])
+    recorder.leave(_PERMIT, status.code)
     if status.code is Code.WAIT:
         context.waiting.add(attempt.info, attempt.node_name, waits)
         return None
@@ -197,12 +196,14 @@ def permit(context: CycleContext, attempt: Attempt) -> Failure | None:
 
 
 def release(context: CycleContext, attempt: Attempt) -> None:
-    """Give back what an attempt holds, in reverse order of taking it; nothing where it holds nothing."""
+    """Release the pod of an attempt: run Unreserve and drop it from the cache; no effect if it is not assumed."""
     if not attempt.node_name:
         return
     context.waiting.discard(attempt.info.uid)
+    recorder = attempt.state.recorder
+    recorder.enter(_UNRESERVE)
     run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
-    attempt.state.times.end(_UNRESERVED)
+    recorder.leave(_UNRESERVE, Code.SUCCESS)
     context.cache.forget(attempt.info)
     if attempt.queued.group is not None:
         context.queue.gangs.released(attempt.info.uid)

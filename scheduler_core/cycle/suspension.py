@@ -1,13 +1,11 @@
-"""The time in which a scheduling cycle waits for an extender's answer.
+"""Suspension of a scheduling cycle while it waits for an extender.
 
-Owns what must not happen meanwhile: changes of the columns, the nominations and the other things that the waiting cycle
-has read and will read on. Must not know who waits, or for what::
+Meanwhile nothing may change the state that the cycle reads, such as columns and nominations::
 
-    running ──begin──▶ suspended (reports are kept, in order; binding tasks wait) ──end──▶ running, reports taken
+    running ──begin──▶ suspended (changes buffered in order, binding tasks wait) ──end──▶ running, changes applied
 
-Why reports are kept rather than the cluster copied: an extender answers within seconds, and a copy of the columns at
-each cycle would cost more than all the reports of that time. What only wakes pods (backoff timers, activation, the swap
-of a profile) goes on: a cycle does not read what other pods wait for.
+Buffering is cheaper than copying the columns for each cycle, because extenders respond within seconds. Changes that
+only requeue pods (backoff timers, activation, profile swaps) are not buffered, because a cycle does not read the queue.
 """
 
 from __future__ import annotations
@@ -26,33 +24,33 @@ P = ParamSpec("P")
 
 
 class Suspension:
-    """Whether a cycle is suspended, and what waits for its end.
+    """State of the suspension, and the changes buffered until it ends.
 
     Attributes:
-        is_on: Whether a cycle is suspended now: nothing that cycles read may change, and none may be tried out.
+        is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
     """
 
     def __init__(self) -> None:
         self.is_on = False
-        self._kept: deque[Callable[[], None]] = deque()
+        self._deferred: deque[Callable[[], None]] = deque()
         self._over = asyncio.Event()
         self._waiting = 0
 
     @property
     def is_awaited(self) -> bool:
-        """Whether tasks wait in :meth:`over`, or have not run since the end that they waited for."""
+        """Whether tasks wait in :meth:`over`, or have not run since the suspension ended."""
         return self._waiting > 0
 
     def report(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Take a report at once, or when the suspended cycle is over, after all that came before it."""
+        """Call a function at once, or after the suspended cycle and all calls buffered before."""
         if self.is_on:
-            self._kept.append(partial(take, *args, **kwargs))
+            self._deferred.append(partial(take, *args, **kwargs))
         else:
             take(*args, **kwargs)
 
     @contextmanager
     def of_cycle(self) -> Iterator[None]:
-        """A cycle that may wait; when the block ends, however it does, all reports of its time are taken."""
+        """Suspend other changes for a cycle that may await; apply the buffered changes on exit, even after an error."""
         self.is_on = True
         self._over.clear()
         try:
@@ -61,7 +59,7 @@ class Suspension:
             self._end()
 
     async def over(self) -> None:
-        """Wait until no cycle is suspended; what follows runs before another one can be."""
+        """Wait until no cycle is suspended; the caller continues before another cycle can be suspended."""
         while self.is_on:
             self._waiting += 1
             try:
@@ -71,10 +69,12 @@ class Suspension:
 
     def _end(self) -> None:
         self.is_on = False
-        while self._kept:
-            take = self._kept.popleft()
+        while self._deferred:
+            take = self._deferred.popleft()
             try:
                 take()
             except Exception:
-                log.exception("a change that came while a cycle was suspended could not be taken; please report it")
+                log.exception(
+                    "a change that arrived while a cycle was suspended could not be applied; please report it"
+                )
         self._over.set()

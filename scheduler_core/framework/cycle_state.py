@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 from msgspec import Struct
 
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cycle_times import UNTIMED, CycleTimes
+from scheduler_core.framework.recorder import NOT_RECORDED, Recorder
 
 T = TypeVar("T")
 
@@ -30,10 +30,10 @@ class CycleState:
         skip_filter: Names of the plugins whose PreFilter returned Skip.
         skip_score: Names of the plugins whose PreScore returned Skip.
         skip_pre_bind: Names of the plugins whose PreBindPreFlight returned Skip.
-        times: Timings that the runtime records; a clone records none.
+        recorder: Records the stages and plugins of the cycle; a clone records nothing.
     """
 
-    __slots__ = ("_values", "skip_filter", "skip_pre_bind", "skip_score", "times")
+    __slots__ = ("_values", "recorder", "skip_filter", "skip_pre_bind", "skip_score")
 
     def __init__(self) -> None:
         # Keyed by name, not by StateKey: str caches its hash, the hash of a Struct is computed on every lookup.
@@ -41,7 +41,7 @@ class CycleState:
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
-        self.times: CycleTimes = UNTIMED
+        self.recorder: Recorder = NOT_RECORDED
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Store a value; it replaces an earlier one of the same key."""

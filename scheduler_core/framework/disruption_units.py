@@ -17,7 +17,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from scheduler_core.framework.group_view import GroupViews
-from scheduler_core.snapshot.disruption_index import DisruptionBudgets
+from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.pod_info import PodInfo
 
 Importance = tuple[int, bool, int, datetime]

@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.node_view import NodeView
 from scheduler_core.framework.plugin import Normalization, Plugin, PodReads, Reads, Reuse
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_sums import RowSums
 
 if TYPE_CHECKING:
     from scheduler_core.framework.diagnosis import Diagnosis
 
 __all__ = [
+    "CONTINUE",
     "MAX_NODE_SCORE",
     "BindPlugin",
     "Codes",
@@ -95,6 +97,10 @@ class PreFilterResult:
     node_names: frozenset[str] | None = None
 
 
+CONTINUE = PreFilterResult()
+"""Success, with all nodes to consider."""
+
+
 class PreFilterPlugin(Plugin):
     """Runs once per pod before Filter; on Skip the plugin's Filter is not called for this pod."""
 
@@ -131,7 +137,13 @@ class Shortage:
 
 
 class FilterPlugin(Plugin):
-    """Rules out nodes, all in one call."""
+    """Rules out nodes, all in one call.
+
+    Attributes:
+        reasons: Statuses of the codes 1, 2, ...; override :meth:`decode` if a status depends on the pod.
+    """
+
+    reasons: ClassVar[Sequence[Status]] = ()
 
     @abstractmethod
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -152,9 +164,14 @@ class FilterPlugin(Plugin):
         codes = self.filter(state, pod, nodes, np.array([row], dtype=np.intp))
         return 0 if codes is None else int(codes[0])
 
-    @abstractmethod
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """Return the status for ``code``, which this plugin returned in the same attempt."""
+        del state, pod
+        if not 0 < code <= len(self.reasons):
+            raise PluginError(
+                self.name, "filter", f"returned code {code}; its reasons have {len(self.reasons)} statuses"
+            )
+        return self.reasons[code - 1]
 
     def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
         """Return the insufficient resources of a rejected row; () (the default) if the reason says everything."""
@@ -318,7 +335,14 @@ class PermitResult:
 
 
 class PermitPlugin(Plugin):
-    """Approves, rejects or delays the binding."""
+    """Approves, rejects or delays the binding.
+
+    Attributes:
+        gathers_gangs: Whether members of a gang wait for each other here. They are then attempted one by one, because a
+            group cycle would wait for its own members.
+    """
+
+    gathers_gangs: ClassVar[bool] = False
 
     @abstractmethod
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:

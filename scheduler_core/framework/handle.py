@@ -135,7 +135,7 @@ class DryRun(Protocol):
     def is_row_local(self) -> bool:
         """Whether removing a pod from one row cannot affect the verdict on another; then many rows may be tried."""
 
-    def in_sums(self, rows: Sequence[int]) -> SimulatedRemoval | None:
+    def by_sums(self, rows: Sequence[int]) -> SimulatedRemoval | None:
         """Return the same dry run on sums of these unchanged rows, which is much faster; None if that is not exact."""
 
     def remove(self, *running: PodInfo) -> None:
@@ -230,12 +230,16 @@ class Handle(Protocol):
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
         """Return whether ``pod`` would pass this profile's filters on one row now."""
 
-    def dry_run(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[DryRun]:
+    def dry_run(
+        self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True
+    ) -> AbstractContextManager[DryRun]:
         """Dry-run the filters for ``pod`` with running pods removed.
 
         Args:
             state: The state of the attempt; it is cloned.
             pod: The pod to schedule.
+            frees_shared_ports: Whether the removal of a pod frees its host ports although another pod on the node uses
+                them, as in kube-scheduler, which stores the ports of a node as a set.
 
         Returns:
             A context manager; use it within one cycle and without awaiting. Until the block ends, the live columns

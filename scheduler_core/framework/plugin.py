@@ -52,6 +52,16 @@ class PodReads(Flag):
     ANYTHING = RESOURCES | LABELS | IDENTITY
 
 
+class NodeChange(Flag):
+    """Changes of nodes after which the scheduler itself needs a plugin's queueing hints."""
+
+    NOTHING = 0
+    CAPACITY = auto()
+    """More free resources."""
+    LABELS = auto()
+    """Other labels."""
+
+
 class Reuse(Struct, frozen=True):
     """A plugin's declaration of what its results depend on, so that they can be reused for the next pod.
 
@@ -92,12 +102,15 @@ class Plugin(ABC):
         args_model: The pydantic model of its args, None if it takes none.
         reads: What it reads of the cluster beyond what is always decoded.
         reuse: What its results depend on. The default, anything, calls the plugin for every pod.
+        hints_for: Changes of nodes whose queueing hints of this plugin also requeue pods and gangs that the scheduler
+            itself rejected, because of a reservation, ``minResources`` or a topology domain.
     """
 
     name: ClassVar[str]
     args_model: ClassVar[type[BaseModel] | None] = None
     reads: ClassVar[ObjectReads] = NO_EXTRA_READS
     reuse: ClassVar[Reuse] = Reuse()
+    hints_for: ClassVar[NodeChange] = NodeChange.NOTHING
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Store the args and the handle.

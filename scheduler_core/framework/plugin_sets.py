@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from scheduler_core.config.built_in_behaviour import BUILT_IN_BEHAVIOUR, disabled_problems, unavailable_plugin
+from scheduler_core.config.enabled_plugins import ALL_PLUGINS, Plugins, PluginSet
+from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
 from scheduler_core.config.plugin_args import IN_TREE_ARGS
-from scheduler_core.config.plugins_config import ALL_PLUGINS, Plugins, PluginSet
-from scheduler_core.config.plugins_config import Plugin as PluginEntry
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import Problem
 from scheduler_core.framework.extension_points import POINT_CLASSES, serves

@@ -98,6 +98,9 @@ class PreemptionsUnderWay:
         """Return the preemption of the pod with this UID, or of a gang by :func:`holder_of`; None if there is none."""
         return self._by_preemptor.get(holder)
 
+    def attempted(self) -> None:
+        """Record an attempt to preempt, whether it finds victims or not; metrics count it."""
+
     def begin(self, preemption: Preemption) -> None:
         """Add a preemption; it replaces an earlier one of the same preemptor."""
         self._by_preemptor[preemption.preemptor.holder] = preemption

@@ -53,7 +53,9 @@ class QueuedPod:
         pending_on: Those of them that returned Pending.
         gated_by: The PreEnqueue plugin that gates it, "" for none.
         gate_reasons: The reasons of that plugin.
+        is_nomination_withheld: Whether its nomination does not count until its gate opens.
         was_flushed: Whether it is retried only because it was unschedulable for too long.
+        flushed_at: When it was last retried for that reason since its last attempt; 0 for never.
         sequence: Arrival number; breaks ties of time and priority.
         sort_key: The key of the QueueSort plugin, computed when the pod enters the active or the backoff queue.
         first_attempt: When it first entered the active queue; 0 before that.
@@ -66,10 +68,12 @@ class QueuedPod:
         "error_count",
         "first_added",
         "first_attempt",
+        "flushed_at",
         "gate_reasons",
         "gated_by",
         "group",
         "info",
+        "is_nomination_withheld",
         "pending_on",
         "place",
         "profile",
@@ -98,9 +102,11 @@ class QueuedPod:
         self.pending_on: frozenset[str] = frozenset()
         self.gated_by = ""
         self.gate_reasons: tuple[str, ...] = ()
+        self.is_nomination_withheld = False
         self.sort_key: object = None
         self.place = Place.NOWHERE
         self.was_flushed = False
+        self.flushed_at = 0.0
         self.group: GroupKey | None = None
 
     @property

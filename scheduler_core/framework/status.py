@@ -11,6 +11,9 @@ from enum import IntEnum
 
 from scheduler_core.errors import StatusError
 
+GANG_SCHEDULING = "GangScheduling"
+"""Plugin of the statuses with which the scheduler itself rejects a pod because of a gang, as in kube-scheduler."""
+
 
 class Code(IntEnum):
     """Status codes, numbered as in kube-scheduler."""

@@ -6,13 +6,13 @@ and rounded once at the end, as in kube-scheduler; pods without any of these fea
 Amounts are clamped: capacities to 0 to 2**62 - 2 and requests to one more, so that the sum of a node's requests and a
 pod's request fits in int64, and a request that exceeds the bound fits on no node. kube-scheduler lets int64 overflow.
 
-Follows ``k8s.io/component-helpers`` v0.36.3 ``resource/helpers.go`` and kube-scheduler v1.36.3
-``framework/types.go`` (``CalculateResource``), with the feature gates at their defaults.
+Follows ``k8s.io/component-helpers`` v0.37.1 ``resource/helpers.go`` and kube-scheduler v1.37.1
+``framework/types.go`` (``calculateResource``), with the feature gates at their defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from msgspec import Struct
@@ -85,18 +85,18 @@ def pod_requests(pod: Pod) -> PodRequests:
         QuantityError: A quantity of the pod is invalid.
     """
     spec = pod.spec
-    pod_level = _pod_level_requests(pod)
+    pod_level = _pod_level_requests(pod, use_status=False)
     plain = not (pod_level or spec.init_containers or spec.overhead)
-    has_status = bool(pod.status.container_statuses or pod.status.init_container_statuses or pod.status.resources)
-    if plain and not has_status and len(spec.containers) == 1:
+    resized = _is_resized(pod)
+    if plain and not resized and len(spec.containers) == 1:
         return _single_container_requests(tuple(spec.containers[0].resources.requests.items()))
     fit = _requests(pod, use_status=False, missing={})
-    accounted = _requests(pod, use_status=True, missing={}) if has_status else fit
-    scored = _requests(pod, use_status=has_status, missing=_SCORING_DEFAULTS)
+    accounted = _requests(pod, use_status=True, missing={}) if resized else fit
+    scored = _requests(pod, use_status=resized, missing=_SCORING_DEFAULTS)
     nonzero = scored
     if pod_level:
         missing = {name: default for name, default in _SCORING_DEFAULTS.items() if name not in accounted}
-        nonzero = _requests(pod, use_status=has_status, missing=missing) if missing else accounted
+        nonzero = _requests(pod, use_status=resized, missing=missing) if missing else accounted
     return PodRequests(
         fit=in_units(fit),
         accounted=in_units(accounted),
@@ -184,67 +184,111 @@ def _resize_is_infeasible(pod: Pod) -> bool:
     return False
 
 
-def _granted(pod: Pod, spec: Quantities, actual: Quantities, allocated: Quantities) -> NanoUnits:
-    """Return the maximum of requested, allocated and actual resources; an infeasible resize request does not count."""
-    result: NanoUnits = {} if _resize_is_infeasible(pod) else _nano(spec)
-    _raise_to(result, _nano(actual))
-    _raise_to(result, _nano(allocated))
-    return result
+def _is_resized(pod: Pod) -> bool:
+    """Return whether the status may grant other resources than the spec requests.
+
+    The status of most running pods repeats the requests of the spec; their sums are then equal.
+    """
+    status = pod.status
+    if status.resources is not None or _resize_is_infeasible(pod):
+        return True
+    statuses = _statuses(pod)
+    for container in (*pod.spec.containers, *pod.spec.init_containers) if statuses else ():
+        granted = statuses.get(container.name)
+        if granted is not None:
+            requested = container.resources.requests
+            actual = granted.resources.requests if granted.resources is not None else {}
+            if any(given and given != requested for given in (actual, granted.allocated_resources)):
+                return True
+    return False
 
 
-def _container_requests(
-    pod: Pod, container: Container, statuses: Mapping[str, ContainerStatus], missing: Mapping[str, int]
-) -> NanoUnits:
-    status = statuses.get(container.name)
-    if status is not None and status.resources is not None:
-        requests = _granted(pod, container.resources.requests, status.resources.requests, status.allocated_resources)
-    else:
-        requests = _nano(container.resources.requests)
-    for name, default in missing.items():
-        requests.setdefault(name, default)
-    return requests
+def _requested(container: Container) -> Quantities:
+    return container.resources.requests
 
 
-def _pod_level_requests(pod: Pod) -> Quantities:
-    resources = pod.spec.resources
-    if resources is None:
-        return {}
+def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
+    """Return the status of each container, by name."""
+    status = pod.status
+    return {entry.name: entry for entry in (*status.init_container_statuses, *status.container_statuses)}
+
+
+def _pod_level(amounts: Quantities) -> NanoUnits:
     return {
-        name: quantity
-        for name, quantity in resources.requests.items()
+        name: nano(quantity)
+        for name, quantity in amounts.items()
         if name in (CPU, MEMORY) or name.startswith("hugepages-")
     }
 
 
+def _pod_level_requests(pod: Pod, *, use_status: bool) -> NanoUnits:
+    """Return the pod-level requests; with the status, the largest of those requested, in effect and allocated."""
+    resources, status = pod.spec.resources, pod.status
+    requested = {} if resources is None else _pod_level(resources.requests)
+    if not (requested and use_status and status.resources is not None):
+        return requested
+    result: NanoUnits = {} if _resize_is_infeasible(pod) else requested
+    _raise_to(result, _pod_level(status.resources.requests))
+    _raise_to(result, _pod_level(status.allocated_resources))
+    return result
+
+
 def _requests(pod: Pod, *, use_status: bool, missing: Mapping[str, int]) -> NanoUnits:
-    """Sum containers and sidecars, at least the largest init step; then apply pod-level resources and overhead."""
-    spec, status = pod.spec, pod.status
-    statuses: dict[str, ContainerStatus] = {}
-    if use_status:
-        statuses = {entry.name: entry for entry in (*status.container_statuses, *status.init_container_statuses)}
+    """Sum the containers, then apply pod-level resources and overhead."""
+    total = _granted(pod, missing) if use_status else _sum(pod, _requested, missing)
+    total |= _pod_level_requests(pod, use_status=use_status)
+    _add(total, _nano(pod.spec.overhead))
+    return total
+
+
+def _granted(pod: Pod, missing: Mapping[str, int]) -> NanoUnits:
+    """Return the largest of what is requested, allocated and in effect; an infeasible resize request does not count."""
+    status, statuses, infeasible = pod.status, _statuses(pod), _resize_is_infeasible(pod)
+
+    def requested(container: Container) -> Quantities:
+        return {} if infeasible else container.resources.requests
+
+    def allocated(container: Container) -> Quantities:
+        granted = statuses.get(container.name)
+        return (granted.allocated_resources if granted is not None else {}) or requested(container)
+
+    def in_effect(container: Container) -> Quantities:
+        granted = statuses.get(container.name)
+        actual = granted.resources.requests if granted is not None and granted.resources is not None else {}
+        return actual or allocated(container)
+
+    total: NanoUnits = {} if infeasible else _sum(pod, requested, missing)
+    of_pod = {} if status.resources is None else status.resources.requests
+    if of_pod and status.allocated_resources:
+        _raise_to(total, _nano(of_pod))
+        _raise_to(total, _nano(status.allocated_resources))
+    else:
+        _raise_to(total, _sum(pod, in_effect, missing))
+        _raise_to(total, _sum(pod, allocated, missing))
+    return total
+
+
+def _sum(pod: Pod, amounts: Callable[[Container], Quantities], missing: Mapping[str, int]) -> NanoUnits:
+    """Sum containers and sidecars, at least the largest init step.
+
+    Args:
+        pod: The pod.
+        amounts: Returns the resources of a container.
+        missing: Amounts of a container without its own.
+    """
     total: NanoUnits = {}
-    for container in spec.containers:
-        _add(total, _container_requests(pod, container, statuses, missing))
+    for container in pod.spec.containers:
+        _add(total, {**missing, **_nano(amounts(container))})
     sidecars: NanoUnits = {}
     largest_init_step: NanoUnits = {}
-    for container in spec.init_containers:
-        is_sidecar = container.restart_policy == "Always"
-        requests = _container_requests(pod, container, statuses if is_sidecar else {}, missing)
-        if is_sidecar:
-            _add(total, requests)
-            _add(sidecars, requests)
+    for container in pod.spec.init_containers:
+        step = {**missing, **_nano(amounts(container))}
+        if container.restart_policy == "Always":
+            _add(total, step)
+            _add(sidecars, step)
             step = sidecars
         else:
-            _add(requests, sidecars)
-            step = requests
+            _add(step, sidecars)
         _raise_to(largest_init_step, step)
     _raise_to(total, largest_init_step)
-    pod_level = _pod_level_requests(pod)
-    if pod_level:
-        granted: NanoUnits | None = None
-        if use_status and status.resources is not None and spec.resources is not None:
-            granted = _granted(pod, spec.resources.requests, status.resources.requests, status.allocated_resources)
-        for name, quantity in pod_level.items():
-            total[name] = nano(quantity) if granted is None else granted.get(name, 0)
-    _add(total, _nano(spec.overhead))
     return total

@@ -86,12 +86,3 @@ def value(quantity: str | float) -> int:
         QuantityError: The text is not a quantity.
     """
     return whole_units(nano(quantity))
-
-
-def milli_value(quantity: str | float) -> int:
-    """Return a quantity in thousandths.
-
-    Raises:
-        QuantityError: The text is not a quantity.
-    """
-    return milli_units(nano(quantity))

@@ -238,9 +238,15 @@ class CsiNode(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiDriverSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a CSIDriver; ``storage_capacity`` if it reports its capacity."""
+    """``spec`` of a CSIDriver.
+
+    Attributes:
+        storage_capacity: Whether the driver reports its capacity.
+        prevent_pod_scheduling_if_missing: Whether pods with its volumes need nodes where the driver is installed.
+    """
 
     storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CsiDriver(Struct, gc=False, frozen=True, rename="camel"):

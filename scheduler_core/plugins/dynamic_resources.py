@@ -1,10 +1,9 @@
 """DynamicResources: rejects pods with resource claims; devices are not allocated yet.
 
-For pods without claims it returns the same as in kube-scheduler. That is visible: it runs before DefaultPreemption, so
-its PostFilter message starts the message of each failed preemption. A pod with claims is rejected with a reason,
-because it would run without its devices otherwise.
+For pods without claims it returns the same as in kube-scheduler. A pod with claims is rejected with a reason, because
+it would run without its devices otherwise.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _PRE_FILTER_RAN: StateKey[bool] = StateKey("DynamicResources/preFilter")
 _NO_CLAIMS = PreFilterResult(SKIP)
 _NOT_SUPPORTED = unresolvable("resource claims are not supported yet; remove spec.resourceClaims from the pod")
-_NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable("no new claims to deallocate"))
+_NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable())
 _PRE_FILTER_DID_NOT_RUN = PostFilterResult(error("not found"))
 
 
@@ -52,6 +51,7 @@ class DynamicResources(
     """Rejects pods with resource claims."""
 
     name = "DynamicResources"
+    reasons = (_NOT_SUPPORTED,)
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     args_model = DynamicResourcesArgs
 
@@ -84,15 +84,10 @@ class DynamicResources(
         del state, pod, nodes, rows
         return None
 
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return the only rejection."""
-        del state, pod, code
-        return _NOT_SUPPORTED
-
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        """Report that there is no claim to deallocate; return an error, ending PostFilter, if PreFilter did not run."""
+        """Reject without a reason; return an error, which ends PostFilter, if PreFilter did not run."""
         del pod, nodes, diagnosis
         return _NOTHING_TO_DEALLOCATE if state.get(_PRE_FILTER_RAN) else _PRE_FILTER_DID_NOT_RUN
 

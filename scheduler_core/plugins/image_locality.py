@@ -2,7 +2,7 @@
 
 An image that few nodes have counts less, so that the pods of a rare image do not all go to one node.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/imagelocality/image_locality.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/imagelocality/image_locality.go``.
 
 Each image counts from 0 up to the upper bound of the sum, which gives the same score for all sizes of 0 and more. With
 a size near 2**63 kube-scheduler's result depends on the processor, whose conversion of floats to int64 overflows.
@@ -32,7 +32,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _MIB = 1024 * 1024
 _LOWEST_SUM = 23 * _MIB
-_HIGHEST_SUM_PER_CONTAINER = 1000 * _MIB
+_HIGHEST_SUM_PER_IMAGE = 1000 * _MIB
 
 
 class ImageLocality(ScorePlugin):
@@ -50,16 +50,16 @@ class ImageLocality(ScorePlugin):
         return ()
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Score between two bounds: 0 up to 23 MiB on the node, 100 from 1,000 MiB per container.
+        """Score between two bounds: 0 up to 23 MiB on the node, 100 from 1,000 MiB per image.
 
         Returns:
             int64 per row, 0 to 100.
         """
         del state
         sums = None
-        containers = _container_count(pod.pod)
-        highest = _HIGHEST_SUM_PER_CONTAINER * containers
-        for name in _images(pod.pod):
+        names = tuple(_images(pod.pod))
+        highest = _HIGHEST_SUM_PER_IMAGE * len(names)
+        for name in names:
             image = nodes.images.get(name)
             if image is None:
                 continue
@@ -67,7 +67,7 @@ class ImageLocality(ScorePlugin):
                 sums = np.zeros(nodes.size, dtype=np.int64)
             spread = len(image.rows) / nodes.count
             sums[image.row_array()] += min(max(int(image.size_bytes * spread), 0), highest)
-        if sums is None or not containers:
+        if sums is None:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
         chosen = sums[rows]
         np.clip(chosen, _LOWEST_SUM, highest, out=chosen)
@@ -94,7 +94,3 @@ def _images(pod: Pod) -> Iterator[str]:
     for volume in pod.spec.volumes:
         if volume.image is not None:
             yield full_image_name(volume.image.reference)
-
-
-def _container_count(pod: Pod) -> int:
-    return len(pod.spec.init_containers) + len(pod.spec.containers)

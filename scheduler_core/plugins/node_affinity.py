@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_core.config import embedded
+from scheduler_core.config import kubernetes_types as embedded
 from scheduler_core.config.plugin_args import NodeAffinityArgs
 from scheduler_core.errors import SelectorError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     Normalization,
@@ -33,7 +34,7 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.plugin import always
+from scheduler_core.framework.plugin import NodeChange, always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
 from scheduler_core.model.affinity import (
     NodeAffinity as PodNodeAffinity,
@@ -62,11 +63,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _ENFORCED = 1
 _MISMATCH = 2
-_REJECTIONS = {
-    _ENFORCED: unresolvable("node(s) didn't match scheduler-enforced node affinity"),
-    _MISMATCH: unresolvable("node(s) didn't match Pod's node affinity/selector"),
-}
-_CONTINUE = PreFilterResult()
 _SKIPPED = PreFilterResult(SKIP)
 _CONFLICT = PreFilterResult(unresolvable("pod affinity terms conflict"))
 
@@ -78,7 +74,12 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes that the pod or the profile excludes, and scores the others by preference."""
 
     name = "NodeAffinity"
+    reasons = (
+        unresolvable("node(s) didn't match scheduler-enforced node affinity"),
+        unresolvable("node(s) didn't match Pod's node affinity/selector"),
+    )
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
+    hints_for = NodeChange.LABELS
     args_model = NodeAffinityArgs
     normalization = Normalization.MAX
 
@@ -138,10 +139,10 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         state.write(_REQUIRED, required)
         affinity = _node_affinity(pod.pod)
         if affinity is None or affinity.required is None:
-            return _CONTINUE
+            return CONTINUE
         names = _named_nodes(affinity.required.node_selector_terms)
         if names is None:
-            return _CONTINUE
+            return CONTINUE
         return PreFilterResult(SUCCESS, names) if names else _CONFLICT
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -161,11 +162,6 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
             else:
                 codes[~allowed] = _ENFORCED
         return codes
-
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return whether the profile or the pod excludes the node."""
-        del state, pod
-        return _REJECTIONS[code]
 
     # -- scoring ------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     PodReads,
@@ -29,7 +30,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
-from scheduler_core.framework.status import SKIP, Status, unresolvable
+from scheduler_core.framework.status import SKIP, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, PodSpec
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -38,9 +39,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK = "UserNamespacesHostNetworkSupport"
 
-_CONTINUE = PreFilterResult()
 _SKIPPED = PreFilterResult(SKIP)
-_REJECTION = unresolvable("node(s) didn't match Pod's required features")
 
 
 def _restarts_all_containers(spec: PodSpec) -> bool:
@@ -71,6 +70,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that do not declare a feature that the pod needs."""
 
     name = "NodeDeclaredFeatures"
+    reasons = (unresolvable("node(s) didn't match Pod's required features"),)
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -92,13 +92,13 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return additions of nodes, changes of their declared features, and updates of the pod."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
-        pod = ClusterEvent(Resource.POD, Action.UPDATE)
+        pod = ClusterEvent(Resource.TARGET_POD, Action.UPDATE)
         return (EventRegistration(node, after_node_change), EventRegistration(pod, after_pod_update))
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod that needs no feature."""
         del state, nodes
-        return _CONTINUE if required_features(pod.pod) else _SKIPPED
+        return CONTINUE if required_features(pod.pod) else _SKIPPED
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows without a needed feature; None if no feature is needed."""
@@ -110,11 +110,6 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
         for feature in features:
             lacking |= ~self._declaring(feature, nodes)
         return lacking[rows].astype(np.int16)
-
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return the only rejection."""
-        del state, pod, code
-        return _REJECTION
 
     def _declaring(self, feature: str, nodes: NodeColumns) -> NDArray[np.bool_]:
         """Return the rows whose node declares a feature, bool[row]; cached until a Node object changes."""

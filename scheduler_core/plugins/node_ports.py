@@ -1,6 +1,6 @@
 """NodePorts: a host port is used only once per node.
 
-The ports in use are stored in :mod:`scheduler_core.snapshot.host_ports`. Follows kube-scheduler v1.36.3,
+The ports in use are stored in :mod:`scheduler_core.snapshot.indexes.host_ports`. Follows kube-scheduler v1.36.3,
 ``pkg/scheduler/framework/plugins/nodeports/node_ports.go``. Filter reads the ports from the compiled pod, so it works
 in profiles that do not enable PreFilter, where kube-scheduler fails the pod.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     PodReads,
@@ -23,14 +24,12 @@ from scheduler_core.framework.extension_points import (
     Reuse,
 )
 from scheduler_core.framework.plugin import always
-from scheduler_core.framework.status import SKIP, Status, unschedulable
+from scheduler_core.framework.status import SKIP, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, PodInfo, host_ports
 
 _TAKEN = 1
-_REJECTION = unschedulable("node(s) didn't have free ports for the requested pod ports")
-_CONTINUE = PreFilterResult()
 _SKIPPED = PreFilterResult(SKIP)
 
 
@@ -38,6 +37,7 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     """Rules out nodes where a host port of the pod is in use."""
 
     name = "NodePorts"
+    reasons = (unschedulable("node(s) didn't have free ports for the requested pod ports"),)
     reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
@@ -48,14 +48,14 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return deletions of pods, with a hint on their ports, and additions of nodes."""
         return (
-            EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), after_pod_deletion),
+            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
             EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
         )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod without host ports."""
         del state, nodes
-        return _CONTINUE if pod.host_ports else _SKIPPED
+        return CONTINUE if pod.host_ports else _SKIPPED
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows where a port is in use; None if there is none."""
@@ -66,11 +66,6 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
         codes: Codes = np.zeros(nodes.size, dtype=np.int16)
         codes[taken_rows] = _TAKEN
         return codes[rows]
-
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return the only rejection."""
-        del state, pod, code
-        return _REJECTION
 
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:

@@ -30,8 +30,8 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
 from scheduler_core.kernels.allocation import balanced_allocation
 from scheduler_core.kernels.allocation_row import balanced_allocation_row
-from scheduler_core.kernels.kept_allocation import CachedBalance
-from scheduler_core.plugins.kept_scores import ScoreCache
+from scheduler_core.kernels.cached_allocation import CachedBalance
+from scheduler_core.plugins.cached_scores import ScoreCache
 from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_columns, scored_resource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -3,25 +3,29 @@
 Reads ``spec.unschedulable``. The node controller also adds a taint, which TaintToleration handles; the field takes
 effect at once, the taint only when the controller has acted.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource, hint_on
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     PodReads,
+    PreFilterPlugin,
+    PreFilterResult,
     Reads,
     Reuse,
 )
-from scheduler_core.framework.status import Status, unresolvable
+from scheduler_core.framework.plugin import always
+from scheduler_core.framework.status import unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import NO_SCHEDULE, TAINT_NODE_UNSCHEDULABLE, Taint, tolerated
@@ -29,20 +33,33 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _CORDON = Taint(TAINT_NODE_UNSCHEDULABLE, NO_SCHEDULE)
-_REJECTION = unresolvable("node(s) were unschedulable")
 
 
-class NodeUnschedulable(FilterPlugin):
+class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
     """Rules out cordoned nodes."""
 
     name = "NodeUnschedulable"
+    reasons = (unresolvable("node(s) were unschedulable"),)
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return additions of nodes, changes of their taints (including cordons), and new tolerations of the pod."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-        toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
-        return (EventRegistration(node, after_node_change), EventRegistration(toleration, after_toleration_change))
+        toleration = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
+        return (
+            EventRegistration(node, after_node_change),
+            EventRegistration(toleration, after_toleration_change),
+        )
+
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """Return a check that always holds, because PreFilter depends on the pod alone."""
+        del pod, nodes
+        return always
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Continue; the extension point is there so that a profile may name the plugin at it, as in kube-scheduler."""
+        del state, pod, nodes
+        return CONTINUE
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject cordoned rows; None if there are none in ``rows`` or the pod tolerates the cordon."""
@@ -52,25 +69,20 @@ class NodeUnschedulable(FilterPlugin):
             return None
         return cordoned.astype(np.int16)
 
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return the only rejection."""
-        del state, pod, code
-        return _REJECTION
 
-
-def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+@hint_on(Node)
+def after_node_change(pod: Pod, old: Node | None, new: Node | None) -> Hint:
     """Queue if the node was added uncordoned, or was uncordoned."""
     del pod
-    if not isinstance(new, Node) or not isinstance(old, Node | None):
-        return Hint.QUEUE
     was_closed = old is None or old.spec.unschedulable
-    return Hint.QUEUE if was_closed and not new.spec.unschedulable else Hint.SKIP
+    return Hint.QUEUE if new is None or (was_closed and not new.spec.unschedulable) else Hint.SKIP
 
 
-def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+@hint_on(Pod)
+def after_toleration_change(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
     """Queue if the update is of this pod and it tolerates a cordon now."""
     del old
-    if not isinstance(new, Pod):
+    if new is None:
         return Hint.QUEUE
     if new.metadata.uid != pod.metadata.uid:
         return Hint.SKIP

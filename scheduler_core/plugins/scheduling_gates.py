@@ -21,7 +21,7 @@ class SchedulingGates(PreEnqueuePlugin):
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return the removal of the pod's last gate."""
-        removed = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+        removed = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
         return (EventRegistration(removed, after_gates_eliminated),)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:

@@ -4,7 +4,7 @@ For each list of tolerations there are two tables by distinct taint list: whethe
 PreferNoSchedule taints are not tolerated. A cluster of thousands of nodes has few distinct taint lists, so filtering is
 one lookup per row, and tolerations are compared with taints once per taint list.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go``. PreScore only
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go``. PreScore only
 finds the table early; Score works without it, where kube-scheduler fails the pod.
 """
 
@@ -19,10 +19,13 @@ from numpy.typing import NDArray
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     Normalization,
     PodReads,
+    PreFilterPlugin,
+    PreFilterResult,
     PreScorePlugin,
     Reads,
     Reuse,
@@ -38,9 +41,6 @@ from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
 from scheduler_core.snapshot.interning import LoggedInterner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
-
-_UNTOLERATED = 1
-_REJECTION = unresolvable("node(s) had untolerated taint(s)")
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -109,10 +109,11 @@ class TolerationTables:
 _TABLE: StateKey[TolerationTable] = StateKey("TaintToleration/table")
 
 
-class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
+class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes with taints that the pod does not tolerate; PreferNoSchedule taints lower the score."""
 
     name = "TaintToleration"
+    reasons = (unresolvable("node(s) had untolerated taint(s)"),)
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     normalization = Normalization.REVERSE_MAX
 
@@ -129,8 +130,13 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return additions of nodes, changes of their taints, and new tolerations of the pod."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-        toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+        toleration = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
         return (EventRegistration(node, after_node_change), EventRegistration(toleration, after_toleration_change))
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Continue; the extension point is there so that a profile may name the plugin at it, as in kube-scheduler."""
+        del state, pod, nodes
+        return CONTINUE
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows with an untolerated NoSchedule or NoExecute taint; None if no taint list has one."""
@@ -139,11 +145,6 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
         if not table.rejects:
             return None
         return table.codes.take(nodes.taint_set_ids[rows])
-
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return the only rejection; it does not name the taint, because messages count equal reasons over nodes."""
-        del state, pod, code
-        return _REJECTION
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Store the pod's table; never skips, because a pod without such taints scores 100 on all nodes."""

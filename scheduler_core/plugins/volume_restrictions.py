@@ -1,6 +1,6 @@
 """VolumeRestrictions: disks that can be attached only once, and claims with access mode ReadWriteOncePod.
 
-The disks in use are stored in :mod:`scheduler_core.snapshot.volume_use`. Follows kube-scheduler v1.36.3,
+The disks in use are stored in :mod:`scheduler_core.snapshot.indexes.volume_use`. Follows kube-scheduler v1.36.3,
 ``pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go``, including that a removed pod's claims are
 counted by name, regardless of their namespace.
 """
@@ -15,6 +15,7 @@ from msgspec import Struct
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     PodReads,
@@ -33,14 +34,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _DISK_TAKEN = 1
 _CLAIM_IN_USE = 2
-_REJECTIONS = {
-    _DISK_TAKEN: unschedulable("node(s) had no available disk"),
-    _CLAIM_IN_USE: unschedulable(
-        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
-        "another pod"
-    ),
-}
-_CONTINUE = PreFilterResult()
 _SKIPPED = PreFilterResult(SKIP)
 
 
@@ -66,6 +59,13 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
     """Rules out nodes where a disk of the pod is in use, and all nodes while a ReadWriteOncePod claim is in use."""
 
     name = "VolumeRestrictions"
+    reasons = (
+        unschedulable("node(s) had no available disk"),
+        unschedulable(
+            "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+            "another pod"
+        ),
+    )
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
@@ -76,7 +76,7 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return deletions of pods, additions of nodes, and additions of the pod's claims."""
         return (
-            EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), after_pod_deletion),
+            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
             EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
             EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), after_claim_creation),
         )
@@ -95,7 +95,7 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         if not pod.volumes.disks and not uses:
             return _SKIPPED
         state.write(_STATE, _OnePodClaims(frozenset(names), uses))
-        return _CONTINUE
+        return CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
         """Add the claims of an added pod."""
@@ -123,11 +123,6 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         codes: Codes = np.full(nodes.size, _CLAIM_IN_USE if in_use else 0, dtype=np.int16)
         codes[taken] = _DISK_TAKEN
         return codes[rows]
-
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return whether a disk or a claim is in use."""
-        del state, pod
-        return _REJECTIONS[code]
 
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:

@@ -38,10 +38,10 @@ from scheduler_core.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.node_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.storage_index import StorageIndex
 
 _TOPOLOGY_KEYS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _SUCCESSOR = {BETA_ZONE: ZONE, BETA_REGION: REGION}

@@ -1,5 +1,1 @@
-"""The scheduling queue: which pod is tried when.
-
-Owns every pod that waits to be scheduled. Must not know filters, scores or nodes: it hears of events and asks the hints
-that plugins registered.
-"""
+"""The scheduling queue: pods that wait, gangs, nominations, and the rules by which events requeue pods."""

@@ -1,15 +1,15 @@
-"""Gangs in the queue: one entry for all the members of a gang whose quorum waits.
+"""Gangs in the queue: one entry for all members of a gang whose quorum waits.
 
-Owns when a member waits with its gang and when the gang's entry comes and goes::
+::
 
     member ──its PodGroup is not known──▶ gated ──known──▶ member
-    member, gates open ──gather──▶ grouped ──quorum──▶ the entry is queued as a pod is ──pop──▶ its group cycle
-           ▲                         │ ▲                                                        │ placed
-           │ needed is 0             │ └──────────────── failed ◀───────────────────────────────┤
-           └─────────────────────────┘                                              in flight, each on its own
+    member, gates open ──gather──▶ grouped ──quorum──▶ the entry is queued like a pod ──pop──▶ its group cycle
+           ▲                         │ ▲                                                       │ scheduled
+           │ needed is 0             │ └──────────────── failed ◀──────────────────────────────┤
+           └─────────────────────────┘                                         in flight, each member by itself
 
-Must not know how a gang is placed. Nothing is looked at from time to time: whatever changes a gang calls
-:meth:`GangEntries.review`, which costs the same for a gang of any size unless its quorum comes or goes.
+There is no polling: every change of a gang calls :meth:`GangEntries.review`, whose cost does not depend on the size of
+the gang unless the quorum is reached or lost.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ from collections.abc import Collection, Iterable
 
 from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
-from scheduler_core.framework.status import SUCCESS, Status, unresolvable
+from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
 from scheduler_core.model.pod_group import GroupKey, GroupSource
-from scheduler_core.queueing.gang import Gang
-from scheduler_core.queueing.gangs import Gangs
-from scheduler_core.queueing.moves import ATTEMPT_FAILED, Moves, RulesLookup
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import Gang
 from scheduler_core.queueing.queueing_rules import Requeue
-
-GANG_SCHEDULING = "GangScheduling"
-"""What members that wait for their gang are held by, as kube-scheduler names it."""
+from scheduler_core.queueing.requeueing import ATTEMPT_FAILED, Moves, RulesLookup
 
 QUORUM_EXISTS = "GangQuorum"
-"""The event by which a gang comes into the queue, for the counts."""
+"""Label of the event by which a gang enters the queue, for metrics."""
 
 GROUP_CHANGED = "PodGroupUpdate"
 
-_TIMES_AWAY = 2.0
-"""Each gang that fails backs off for so many times as long as all of those take, one after the other."""
+_BACKOFF_FACTOR = 2.0
+"""Minimum backoff of a failing gang, as a multiple of the time that one cycle of every failing gang takes."""
 DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
@@ -46,31 +44,39 @@ _CALLED_IN = (*_RANKED, Place.UNSCHEDULABLE)
 
 
 def group_gate(gangs: Gangs, key: GroupKey | None) -> Status:
-    """Return Success if a PodGroup is known, or if *key* is None; else why its members must not be decided.
+    """Return Success if a PodGroup is known, or if *key* is None; else why its members are gated.
 
-    All profiles have this gate, whether they place gangs in one cycle or by Permit.
+    All profiles have this gate, whether they schedule gangs in one cycle or by Permit.
     """
     text = "" if key is None else gangs.obstacle(key)
     return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
 
 
 class GangEntries:
-    """Forms, keeps and dissolves the entries of gangs."""
+    """Creates, updates and removes the queue entries of gangs.
 
-    def __init__(self, gangs: Gangs, moves: Moves, rules: RulesLookup, sequence: itertools.count[int]) -> None:
+    Args:
+        gangs: All gangs.
+        rules: Returns the rules of a profile.
+        clock: Time.
+        sequence: Numbers new entries, as it numbers the pods of the queue.
+
+    Attributes:
+        moves: Moves pods and these entries.
+    """
+
+    def __init__(self, gangs: Gangs, rules: RulesLookup, clock: Clock, sequence: itertools.count[int]) -> None:
         self._gangs = gangs
-        self._moves = moves
-        self._places = moves.places
+        self.moves = Moves(rules, clock, self)
+        self._places = self.moves.places
         self._rules = rules
         self._sequence = sequence
         self._failing: dict[str, float] = {}
-        moves.gather = self.gather
-        moves.group_gate = self.gate
 
     # -- members ------------------------------------------------------------------------------------------------
 
-    def belongs(self, pod: QueuedPod) -> None:
-        """Note to which gang a pod belongs."""
+    def assign_gang(self, pod: QueuedPod) -> None:
+        """Set the gang of a pod."""
         gang = self._gangs.of_uid(pod.uid)
         pod.group = None if gang is None else gang.key
 
@@ -78,7 +84,7 @@ class GangEntries:
         """Return Success if the PodGroup that a pod names is known, or if the pod names none."""
         status = group_gate(self._gangs, pod.group)
         if not status.is_success and (pod.gated_by, pod.gate_reasons) != (status.plugin, status.reasons):
-            self._gangs.held(pod)
+            self._gangs.report_gated(pod)
         return status
 
     def source_changed(self, source: GroupSource) -> None:
@@ -88,43 +94,43 @@ class GangEntries:
             self._try_gate(gang)
 
     def _try_gate(self, gang: Gang) -> None:
-        """Let the members that are held back pass if the PodGroup is known, or note why it is not."""
+        """Run the gate again for gated members."""
         for pod in self._queued(gang):
-            if self.holds_back(pod):
-                self._moves.enter(pod, GROUP_CHANGED)
+            if self.is_gated_by_group(pod):
+                self.moves.enter(pod, GROUP_CHANGED)
                 self._tried(pod)
 
-    def holds_back(self, pod: QueuedPod) -> bool:
+    def is_gated_by_group(self, pod: QueuedPod) -> bool:
         """Return whether a pod is gated because its PodGroup is not known; it has no nomination then."""
         return pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING
 
     def _tried(self, pod: QueuedPod) -> None:
         if pod.place is _GROUPED:
-            self._gangs.held(pod)
-        nominator = self._moves.nominator
+            self._gangs.report_gated(pod)
+        nominator = self.moves.nominator
         if pod.place is not Place.GATED and not nominator.node_of(pod.uid):
-            # After a restart, pods may be listed before their PodGroups: the nomination is the status's.
+            # After a restart, pods may be listed before their PodGroups: take the nomination from the status.
             nominator.decide(pod.info, None)
 
-    def _hold_back(self, gang: Gang) -> None:
-        """Send the members that wait to the gate: the PodGroup is not known any more."""
+    def _gate_members(self, gang: Gang) -> None:
+        """Gate the waiting members: the PodGroup is not known any more."""
         self._withdraw(gang)
         gang.waiting.clear()
         for pod in self._queued(gang):
             if pod.place in _CALLED_IN or pod.place is _GROUPED:
-                self._places.absolve(pod)
+                self._places.clear_rejection(pod)
                 pod.rejected_by = pod.pending_on = frozenset()
-                self._moves.enter(pod, GROUP_CHANGED)
+                self.moves.enter(pod, GROUP_CHANGED)
 
     def _queued(self, gang: Gang) -> list[QueuedPod]:
         return [pod for uid in gang.pods if (pod := self._places.find(uid)) is not None]
 
     def gather(self, pod: QueuedPod, label: str) -> bool:
-        """Let a pod whose gates are open wait with its gang, if it is to be placed with it.
+        """Add an ungated pod to the waiting members of its gang, if the gang needs it.
 
         Args:
-            pod: The pod, wherever it is.
-            label: The event by which it moves, for the counts.
+            pod: The pod, in any place.
+            label: Label of the event that moves it, for metrics.
 
         Returns:
             Whether it waits with its gang now.
@@ -133,22 +139,22 @@ class GangEntries:
         if gang is None:
             return False
         if pod.place is not _GROUPED:
-            self._places.absolve(pod)
+            self._places.clear_rejection(pod)
             pod.rejected_by = pod.pending_on = frozenset()
             self._places.take(pod)
-            self._places.hold(pod, _GROUPED)
+            self._places.put(pod, _GROUPED)
         is_new = pod.uid not in gang.waiting
         if pod.info.pod.metadata.deletion_timestamp is None:
             gang.waiting[pod.uid] = pod
         self.review(gang, label)
         entry = gang.entry
         if is_new and entry is not None and entry.place is Place.UNSCHEDULABLE:
-            # With another member the quorum may fit, and that member has no condition yet.
-            self._moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
+            # The quorum may be feasible with another member, and that member needs a condition.
+            self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
         return True
 
     def member_updated(self, pod: QueuedPod) -> QueuedGang | None:
-        """A member that waits with its gang has changed; what stands for it, if that waits aside."""
+        """Handle an update of a grouped member; return the gang's entry if it is unschedulable or gated."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is None:
             return None
@@ -157,21 +163,23 @@ class GangEntries:
         entry = gang.entry
         return entry if entry is not None and entry.place in _ASIDE else None
 
-    def take_back(self, pod: QueuedPod) -> bool:
-        """Let a pod whose attempt has failed wait with its gang, if that is not whole without it.
+    def requeue_member(self, pod: QueuedPod) -> bool:
+        """Requeue a pod whose attempt has failed with its gang, if the gang needs it; return whether that was done.
 
-        The gang backs off as the pod would have.
+        The gang's entry takes over the backoff of the pod.
         """
-        self.belongs(pod)
+        self.assign_gang(pod)
         if pod.group is not None and self._gangs.obstacle(pod.group):
-            self._places.absolve(pod)
+            self._places.clear_rejection(pod)
             pod.rejected_by = pod.pending_on = frozenset()
-            self._moves.enter(pod, ATTEMPT_FAILED)
+            self.moves.enter(pod, ATTEMPT_FAILED)
+            if pod.place is Place.GATED:
+                self.moves.withhold_nomination(pod)
             return True
         gang = self._gang_that_needs(pod)
         if gang is None:
             return False
-        self._places.absolve(pod)
+        self._places.clear_rejection(pod)
         entry = gang.entry
         if entry is None:
             entry = gang.entry = self._entry_of(gang, pod)
@@ -179,16 +187,16 @@ class GangEntries:
             entry.timestamp, entry.backoff_until = pod.timestamp, 0.0
             entry.error_count, entry.unschedulable_count = pod.error_count, pod.unschedulable_count
             entry.rejected_by, entry.pending_on = pod.rejected_by, frozenset()
-            self._places.blame(entry, entry.rejected_by)
+            self._places.count_rejection(entry, entry.rejected_by)
         pod.rejected_by = pod.pending_on = frozenset()
-        self._places.hold(pod, _GROUPED)
+        self._places.put(pod, _GROUPED)
         if pod.info.pod.metadata.deletion_timestamp is None:
             gang.waiting[pod.uid] = pod
         self.review(gang, ATTEMPT_FAILED)
         return True
 
-    def forget(self, pod: QueuedPod) -> None:
-        """A member waits no more: it is gone, or has a node."""
+    def remove_member(self, pod: QueuedPod) -> None:
+        """Remove a waiting member that was deleted or bound."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is not None and gang.waiting.pop(pod.uid, None) is not None:
             self.review(gang)
@@ -200,12 +208,12 @@ class GangEntries:
             return None
         if gang.needed:
             return gang
-        # It goes on alone: whoever reviews the gang next calls it in, should the gang not be whole any more.
+        # It is scheduled by itself; the next review regroups it if the gang is not whole any more.
         gang.was_whole = True
         return None
 
     def entry_of(self, pod: QueuedPod) -> QueuedGang | None:
-        """What stands for a pod that waits with its gang; None while there is no quorum."""
+        """Return the queue entry of the gang of a grouped pod; None without a quorum."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         entry = None if gang is None else gang.entry
         return None if entry is None or entry.place is _NOWHERE else entry
@@ -213,16 +221,16 @@ class GangEntries:
     # -- the entry ----------------------------------------------------------------------------------------------
 
     def group_changed(self, gang: Gang) -> None:
-        """A gang's PodGroup has come or has changed: it may fit now."""
+        """Handle a created or updated PodGroup: its gang may be schedulable now."""
         self.review(gang)
         entry = gang.entry
         if entry is not None and entry.place in _ASIDE:
-            self._moves.requeue(entry, Requeue.AFTER_BACKOFF, GROUP_CHANGED)
+            self.moves.requeue(entry, Requeue.AFTER_BACKOFF, GROUP_CHANGED)
 
     def domains_changed(self, labels: Collection[str]) -> None:
-        """Nodes have other values of some labels: gangs that look for a domain by one of them may find one now.
+        """Requeue gangs whose topology uses one of some changed node labels.
 
-        No plugin's hint tells: those ask about one pod, and the domains are the group's.
+        Queueing hints do not cover this: they are called for single pods, and domains belong to the group.
         """
         if not labels:
             return
@@ -232,10 +240,10 @@ class GangEntries:
             if topology is None or entry is None or entry.place not in _ASIDE:
                 continue
             if not {topology.key, *topology.levels}.isdisjoint(labels):
-                self._moves.requeue(entry, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
+                self.moves.requeue(entry, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
 
     def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
-        """A gang has changed: let its entry come or go, and members that nothing is waited for with go on alone."""
+        """Update the entry of a changed gang; members of a whole gang continue as single pods."""
         entry = gang.entry
         if entry is not None and entry.place is _IN_FLIGHT:
             return
@@ -243,7 +251,7 @@ class GangEntries:
         if not gang.was_known:
             gang.was_whole = False
             if was_known:
-                self._hold_back(gang)
+                self._gate_members(gang)
             return
         if not was_known:
             gang.is_reported = False
@@ -251,17 +259,17 @@ class GangEntries:
         is_whole = not gang.needed
         was_whole, gang.was_whole = gang.was_whole, is_whole
         if was_whole and not is_whole:
-            self._call_in(gang)
-        # What moved members may have brought the entry.
+            self._regroup(gang)
+        # Moving members may have created the entry.
         entry = gang.entry
         if is_whole:
-            self._let_go(gang, label)
+            self._release_members(gang, label)
         elif gang.binding or not gang.has_quorum:
             self._withdraw(gang)
         elif entry is None or entry.place is _NOWHERE:
             self._enter(gang, label)
         else:
-            self._stand(gang, entry)
+            self._update_priority(gang, entry)
 
     def _enter(self, gang: Gang, label: str) -> None:
         first = min(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
@@ -270,31 +278,31 @@ class GangEntries:
             entry = gang.entry = self._entry_of(gang, first)
         entry.info = copy.copy(first.info)
         entry.set_sort_position(gang.priority, gang.since)
-        self._places.welcome(entry)
-        self._moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
+        self._places.register(entry)
+        self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def _entry_of(self, gang: Gang, pod: QueuedPod) -> QueuedGang:
         return QueuedGang(gang.key, copy.copy(pod.info), pod.timestamp, next(self._sequence))
 
-    def _stand(self, gang: Gang, entry: QueuedGang) -> None:
-        """A gang of another priority has another place in the queue."""
+    def _update_priority(self, gang: Gang, entry: QueuedGang) -> None:
+        """Reorder the entry if the priority of the gang has changed."""
         priority = gang.priority
         if priority != entry.info.priority:
             entry.set_sort_position(priority, gang.since)
             if entry.place in _RANKED:
-                self._moves.reorder(entry)
+                self.moves.reorder(entry)
 
-    def stand_back(self, gang: Gang, now: float) -> None:
-        """A gang has had its time: its age starts anew, so that its peers go first."""
+    def move_behind_peers(self, gang: Gang, now: float) -> None:
+        """Reset the age of a timed-out gang, so that gangs and pods of the same priority are tried first."""
         gang.since = now
         entry = gang.entry
         if entry is not None and entry.place is not _NOWHERE:
             entry.set_sort_position(gang.priority, now)
             if entry.place in _RANKED:
-                self._moves.reorder(entry)
+                self.moves.reorder(entry)
 
     def _withdraw(self, gang: Gang) -> None:
-        """The quorum is gone; how its attempts went is kept for when there is one again."""
+        """Remove the entry from the queue without its quorum; its backoff is kept for the next quorum."""
         entry = gang.entry
         if entry is None:
             return
@@ -302,50 +310,50 @@ class GangEntries:
         if entry.place is not _NOWHERE:
             self._places.drop(entry)
 
-    def _let_go(self, gang: Gang, label: str) -> None:
+    def _release_members(self, gang: Gang, label: str) -> None:
         self._withdraw(gang)
         gang.entry = None
         members = list(gang.waiting.values())
         gang.waiting.clear()
         for pod in members:
-            self._moves.enter(pod, label)
+            self.moves.enter(pod, label)
 
-    def _call_in(self, gang: Gang) -> None:
-        """Let members that wait alone wait with their gang, which is not whole any more, past their gates again."""
+    def _regroup(self, gang: Gang) -> None:
+        """Regroup members that wait as single pods, because their gang is not whole any more."""
         for pod in self._queued(gang):
             if pod.place in _CALLED_IN:
-                self._places.absolve(pod)
+                self._places.clear_rejection(pod)
                 pod.rejected_by = pod.pending_on = frozenset()
-                self._moves.enter(pod, QUORUM_EXISTS)
+                self.moves.enter(pod, QUORUM_EXISTS)
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
     def failed(self, entry: QueuedGang, now: float) -> None:
-        """An attempt has failed: attempts of gangs that fail are to take half of the time at the most.
+        """Set the minimum backoff of a failed gang, so that failing gangs take at most half of the scheduler's time.
 
-        Failures do not cost a gang its turn. Were there so many that the first are back before the last has failed,
-        they would be tried over and over, and what came after them would never be. While nobody else wants to be
-        tried, backing off delays nothing: who is nearest its end is tried early.
+        A failed gang keeps its position. With very many failing gangs the first would be back before the last has been
+        tried, and pods behind them would starve. If the active queue is empty, the entry nearest the end of its backoff
+        is tried early, so the backoff then delays nothing.
 
         Args:
-            entry: What stands for the gang.
+            entry: The gang's entry.
             now: The clock's seconds.
         """
         self._failing[entry.uid] = now - entry.tried_at
-        entry.set_minimum_backoff(_TIMES_AWAY * sum(self._failing.values()))
+        entry.set_minimum_backoff(_BACKOFF_FACTOR * sum(self._failing.values()))
 
     def attempted(self, entry: QueuedGang) -> None:
-        """A failed attempt is over, and its entry has its place: what changed meanwhile counts from now on."""
+        """Review a gang after its failed attempt was requeued: it may have changed meanwhile."""
         gang = self._gangs.get(entry.gang_key)
         if gang is not None:
             self.review(gang)
 
-    def concluded(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
-        """A gang's attempt has placed its quorum: its entry is no more, and those who were tried fly on their own.
+    def gang_placed(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
+        """Remove the entry of a scheduled gang; its assumed members are in flight by themselves.
 
         Args:
-            entry: What was popped.
-            placed: The members that the attempt was about, those beyond the quorum included.
+            entry: The popped entry.
+            placed: The assumed members, those beyond the quorum included.
         """
         self._failing.pop(entry.uid, None)
         if entry.place is not _NOWHERE:
@@ -353,7 +361,7 @@ class GangEntries:
         gang = self._gangs.get(entry.gang_key)
         for pod in placed:
             self._places.take(pod)
-            self._places.fly(pod)
+            self._places.begin_attempt(pod)
             if gang is not None:
                 gang.waiting.pop(pod.uid, None)
         if gang is not None:
@@ -363,7 +371,7 @@ class GangEntries:
     # -- profiles -----------------------------------------------------------------------------------------------
 
     def profile_changed(self, profile: str) -> None:
-        """A profile came, was replaced or went: members wait by its new rules, or are parked."""
+        """Requeue waiting members by the new rules of a profile, or park them if it was withdrawn."""
         rules = self._rules(profile)
         for gang in self._gangs:
             members = [pod for pod in gang.waiting.values() if pod.profile == profile]
@@ -374,6 +382,6 @@ class GangEntries:
             self.review(gang)
             for pod in members:
                 if rules is None:
-                    self._moves.park(pod)
+                    self.moves.park(pod)
                 else:
-                    self._moves.enter(pod, PROFILE_SWAPPED.name)
+                    self.moves.enter(pod, PROFILE_SWAPPED.name)

@@ -1,7 +1,7 @@
-"""A heap from which entries can be taken out by UID.
+"""A heap from which entries can be removed by UID.
 
-Owns ordering by a key that is fixed when the entry comes. Taking out leaves a dead entry behind, which is dropped when
-it surfaces, or all at once when dead entries outnumber the living.
+The key of an entry is fixed when it is added. A removed entry stays in the heap until it reaches the top, or until
+removed entries outnumber the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Entry = tuple[Any, int, QueuedPod]
 
 
 class PodHeap:
-    """Pods by key, lowest first; equal keys in order of arrival."""
+    """Heap of pods by key, lowest first; equal keys in order of arrival."""
 
     __slots__ = ("_count", "_heap", "_living")
 
@@ -35,7 +35,7 @@ class PodHeap:
         return (entry[2] for entry in self._living.values())
 
     def all(self) -> Iterator[QueuedPod]:
-        """Every pod, in order of arrival."""
+        """Return all pods, in order of arrival."""
         return iter(self)
 
     def push(self, key: Any, pod: QueuedPod) -> None:
@@ -49,24 +49,24 @@ class PodHeap:
             heapq.heapify(self._heap)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Take a pod out by its UID; None if it is not here."""
+        """Remove and return a pod by its UID; None if it is not in the heap."""
         entry = self._living.pop(uid, None)
         if entry is None:
             return None
         if not self._living:
-            # Only dead entries are left; with them, keys would have to compare that never lived together.
+            # Only removed entries are left; their keys may not be comparable with later ones.
             self._heap.clear()
         return entry[2]
 
     def lowest_key(self) -> Any:
-        """The key of the pod that is next; None when empty."""
+        """Return the lowest key; None if the heap is empty."""
         heap = self._heap
         while heap and self._living.get(heap[0][2].uid) is not heap[0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def pop(self) -> QueuedPod | None:
-        """Take out the pod that is next; None when empty."""
+        """Remove and return the pod with the lowest key; None if the heap is empty."""
         heap = self._heap
         while heap:
             entry = heapq.heappop(heap)

@@ -1,9 +1,8 @@
-"""Pods whose attempt is under way, and what happened meanwhile.
+"""In-flight pods, and the events that occurred during their attempts.
 
-Owns the events since the oldest attempt that still needs them began. A pod that fails is judged against those of its
-own time, so that what would have woken it is not missed because it was not asleep yet. An attempt may last long (Permit
-waits for minutes), a record must not grow as long: beyond a limit the older half is dropped, and who would have needed
-it is retried whatever happened.
+A pod that fails is requeued by the events of its own attempt, so that no event is missed between the pop and the
+requeue. Attempts may take minutes (Permit), so the record is bounded: beyond the limit its older half is dropped, and
+the pods that would need it are retried after backoff in any case.
 
 Follows kube-scheduler v1.36.3 (``backend/queue/active_queue.go``), which has no limit.
 """
@@ -15,17 +14,16 @@ from collections import Counter
 from msgspec import Struct
 
 from scheduler_core.framework.cluster_events import ClusterEvent
-from scheduler_core.queueing.event_labels import label_of
 
 POD_POPPED = "PodPopped"
-"""What kube-scheduler's metric calls an attempt among the events."""
+"""Label of an in-flight pod in kube-scheduler's metric of in-flight events."""
 
 MAX_EVENTS = 10_000
-"""Events with their objects are some 10 kB each: 100 MB at most, and minutes of a busy cluster."""
+"""Maximum number of events: at about 10 kB each 100 MB, or minutes of a busy cluster."""
 
 
 class SeenEvent(Struct, frozen=True):
-    """An event and its object before and after."""
+    """An event with its object before and after."""
 
     event: ClusterEvent
     old: object | None
@@ -33,7 +31,7 @@ class SeenEvent(Struct, frozen=True):
 
 
 class InFlight:
-    """Attempts under way, as far as events still matter to them."""
+    """In-flight attempts whose events are recorded."""
 
     __slots__ = ("_events", "_first", "_max_events", "_starts")
 
@@ -51,24 +49,24 @@ class InFlight:
 
     @property
     def event_count(self) -> int:
-        """Events that are kept."""
+        """Number of recorded events."""
         return len(self._events)
 
     def counts(self) -> dict[str, int]:
-        """Events that are kept by label, and attempts as :data:`POD_POPPED`; counted when asked for."""
-        counts = Counter(label_of(seen.event, seen.old, seen.new) for seen in self._events)
+        """Return the number of recorded events by label, and of attempts as :data:`POD_POPPED`."""
+        counts = Counter(seen.event.name for seen in self._events)
         if self._starts:
             counts[POD_POPPED] = len(self._starts)
         return dict(counts)
 
     def begin(self, uid: str) -> None:
-        """An attempt begins; what happens from now on is kept for it."""
-        # Taken out first, so that attempts stay in the order in which they began.
+        """Record events for an attempt that begins."""
+        # Removed first, so that the dict stays in the order in which attempts began.
         self._starts.pop(uid, None)
         self._starts[uid] = self._first + len(self._events)
 
     def note(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
-        """Keep an event for those in flight."""
+        """Record an event if any attempt is in flight."""
         if not self._starts:
             return
         self._events.append(SeenEvent(event, old, new))
@@ -76,17 +74,17 @@ class InFlight:
             self._drop_older_half()
 
     def events_of(self, uid: str) -> list[SeenEvent] | None:
-        """What happened since the attempt of ``uid`` began; None if that is not known."""
+        """Return the events since the attempt of a pod began; None if they were not recorded completely."""
         start = self._starts.get(uid)
         return None if start is None else self._events[start - self._first :]
 
     def end(self, uid: str) -> None:
-        """Nothing that happens matters to this attempt any more; events that no one else needs are dropped."""
+        """Stop recording for an attempt, and drop the events that no other attempt needs."""
         if self._starts.pop(uid, None) is not None and self._events:
             self._trim()
 
     def _trim(self) -> None:
-        # Attempts begin in order and dicts keep it, so the first left is the oldest.
+        # The dict is in the order in which attempts began, so the first one is the oldest.
         end = self._first + len(self._events)
         oldest = next(iter(self._starts.values()), end)
         if oldest > self._first:
@@ -94,7 +92,7 @@ class InFlight:
             self._first = oldest
 
     def _drop_older_half(self) -> None:
-        kept_from = self._first + len(self._events) // 2
-        for uid in [uid for uid, start in self._starts.items() if start < kept_from]:
+        cutoff = self._first + len(self._events) // 2
+        for uid in [uid for uid, start in self._starts.items() if start < cutoff]:
             del self._starts[uid]
         self._trim()

@@ -1,8 +1,8 @@
-"""Nodes that preemption has promised to pods.
+"""Nominated nodes of pods.
 
-Owns the promises. A promised pod is counted on its node while others of no higher priority are filtered there, so that
-the room made for it is not taken. A promise is made in memory before it is written, so what a pod's status says may lag
-behind: the rules by which one follows the other are here.
+A nominated pod counts on its node while pods of the same or lower priority are filtered there, so that they do not use
+the room that preemption made for it. A nomination exists in memory before it is written to the pod's status, so the
+status may lag behind; this module merges the two.
 
 Follows kube-scheduler v1.36.3, ``backend/queue/nominator.go``.
 """
@@ -19,7 +19,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class NominatedPods:
-    """Promises by node; see :class:`scheduler_core.framework.handle.Nominator`."""
+    """Nominations by node; see :class:`scheduler_core.framework.handle.Nominator`."""
 
     __slots__ = ("_by_node", "_hidden", "_node_of", "_raised")
 
@@ -33,29 +33,33 @@ class NominatedPods:
         return len(self._node_of)
 
     def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
-        """The pods that are nominated to a node and not hidden, in the order of the nominations."""
+        """Return the pods that are nominated to a node and not hidden, in the order of the nominations."""
         pods = self._by_node.get(node_name, {})
         if not self._hidden:
             return tuple(pods.values())
         return tuple(pod for uid, pod in pods.items() if uid not in self._hidden)
 
     def nodes(self) -> Iterable[str]:
-        """Nodes to which any pod is nominated that is not hidden."""
+        """Return the nodes to which any pod is nominated that is not hidden."""
         if not self._hidden:
             return tuple(self._by_node)
         return tuple(name for name, pods in self._by_node.items() if not pods.keys() <= self._hidden.keys())
 
     def node_of(self, uid: str) -> str:
-        """The node to which a pod is nominated, hidden or not; "" for none."""
+        """Return the node to which a pod is nominated, hidden or not; "" for none."""
         return self._node_of.get(uid, "")
 
+    def nomination_of(self, uid: str) -> PodInfo | None:
+        """The nominated pod of this UID with the priority by which it counts; None if it is not nominated."""
+        return self._by_node.get(self.node_of(uid), {}).get(uid)
+
     def nominate(self, pod: PodInfo, node_name: str, priority: int | None = None) -> None:
-        """Promise a node; an earlier promise to the pod is replaced.
+        """Nominate a pod to a node; an earlier nomination of the pod is replaced.
 
         Args:
             pod: The pod.
             node_name: The node.
-            priority: What it counts by as long as it is promised any node, where that is its gang's and not its own.
+            priority: Priority of its gang, by which its nominations count until they are withdrawn; None for its own.
         """
         raised = self._raised.get(pod.uid) if priority is None else priority
         self.withdraw(pod.uid)
@@ -67,7 +71,7 @@ class NominatedPods:
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
-        """Take back what was promised to a pod."""
+        """Withdraw the nomination of a pod, if any."""
         node_name = self._node_of.pop(uid, None)
         self._raised.pop(uid, None)
         if node_name is None:
@@ -91,17 +95,17 @@ class NominatedPods:
             self._hidden -= Counter(hidden)
 
     def decide(self, pod: PodInfo, node_name: str | None, priority: int | None = None) -> None:
-        """Promise a node to a pod: ``node_name``, none (""), or what the pod's own status says (None)."""
-        promised = pod.pod.status.nominated_node_name if node_name is None else node_name
-        if promised:
-            self.nominate(pod, promised, priority)
+        """Set the nomination of a pod: ``node_name``, none (""), or that of the pod's status (None)."""
+        nominated = pod.pod.status.nominated_node_name if node_name is None else node_name
+        if nominated:
+            self.nominate(pod, nominated, priority)
         elif pod.uid in self._node_of:
             self.withdraw(pod.uid)
 
     def update(self, old: Pod, pod: PodInfo) -> None:
-        """A waiting pod has changed: its status is followed, but where it never named a node a promise is kept."""
-        kept = self.node_of(pod.uid)
-        if kept and not old.status.nominated_node_name and not pod.pod.status.nominated_node_name:
-            self.nominate(pod, kept)
+        """Take the nomination of an updated pod from its status, unless neither version has one there."""
+        node_name = self.node_of(pod.uid)
+        if node_name and not old.status.nominated_node_name and not pod.pod.status.nominated_node_name:
+            self.nominate(pod, node_name)
         else:
             self.decide(pod, None)

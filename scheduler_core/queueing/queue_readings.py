@@ -1,7 +1,7 @@
-"""What the queue tells of itself: who waits where, and how many.
+"""Read access to the queue for status, metrics and explanations.
 
-Owns the readings and changes nothing. Must not be used where the order of pods matters. A gang is told as its members,
-each in the place of the entry that stands for them; whose quorum is missing counts as gated.
+Iteration is not in queue order. The members of a gang are listed in the place of the gang's entry; members without a
+quorum count as gated.
 """
 
 from __future__ import annotations
@@ -9,30 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
-from scheduler_core.queueing.gang import Gang
-from scheduler_core.queueing.gangs import Gangs
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import Gang
 from scheduler_core.queueing.in_flight import InFlight
-from scheduler_core.queueing.places import Places, QueueCounts
+from scheduler_core.queueing.pod_locations import Places, QueueCounts
 
 _GATED = Place.GATED.label
 _COUNTED_AS = {Place.ERROR_BACKOFF.label: "backoff", Place.IN_FLIGHT.label: "active"}
 
 
 class QueueReadings:
-    """The part of the queue that is read by status, metrics and explanation.
+    """Read-only part of the scheduling queue.
+
+    Args:
+        gangs: All gangs.
+        places: The places of the pods.
+        in_flight: The attempts whose events are recorded.
 
     Attributes:
-        gangs: All gangs, those that wait and those that are placed.
+        gangs: All gangs, waiting and scheduled ones.
     """
 
-    gangs: Gangs
-    _places: Places
-    _in_flight: InFlight
+    def __init__(self, gangs: Gangs, places: Places, in_flight: InFlight) -> None:
+        self.gangs = gangs
+        self._places = places
+        self._in_flight = in_flight
 
     # -- looking ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        """Every pod that waits for a live profile; those in flight and those parked are left out."""
+        """Yield all pods that wait and whose profile is live, without those in flight."""
         for pod in self._places.waiting():
             if type(pod) is not QueuedGang:
                 yield pod
@@ -42,7 +48,7 @@ class QueueReadings:
         return self._places.waiting_count() + sum(map(_members_more, self.gangs))
 
     def places(self) -> Iterator[tuple[str, QueuedPod]]:
-        """Every pod with the name of its place, such as ``errorBackoff``, place by place; move none while iterating."""
+        """Yield every pod with the name of its place, such as ``errorBackoff``; move none while iterating."""
         for place in Place:
             if place is not Place.NOWHERE:
                 for pod in self._places.pods(place):
@@ -58,21 +64,21 @@ class QueueReadings:
 
     @property
     def parked_count(self) -> int:
-        """Pods whose profile is not live."""
+        """Number of pods whose profile is not live."""
         return self._places.size(Place.PARKED)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing can be tried before time passes or something happens."""
+        """Whether no pod can be tried before a backoff ends or an event occurs."""
         return not any(map(self._places.size, (Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT)))
 
     @property
     def in_flight_count(self) -> int:
-        """Attempts under way."""
+        """Number of pods in flight."""
         return self._places.size(Place.IN_FLIGHT)
 
     def counts(self) -> dict[str, QueueCounts]:
-        """Counts by profile."""
+        """Return counts by profile."""
         counts = self._places.counts()
         for gang in self.gangs:
             if gang.waiting:
@@ -85,21 +91,21 @@ class QueueReadings:
 
     @property
     def incoming(self) -> dict[tuple[str, str], int]:
-        """Pods that came into a queue, by the event's label and "active", "backoff" or "unschedulable"."""
+        """Pods that entered a queue, by event label and "active", "backoff" or "unschedulable"."""
         return self._places.incoming
 
     @property
     def unschedulable_by(self) -> dict[tuple[str, str], int]:
-        """How many waiting pods a plugin rejected, by plugin and profile."""
+        """Number of waiting pods that a plugin rejected, by plugin and profile."""
         return self._places.unschedulable_by
 
     def in_flight_events(self) -> dict[str, int]:
-        """Events kept for attempts under way, by label, and these attempts as ``PodPopped``."""
+        """Return the number of events recorded for in-flight pods by label, and of these pods as ``PodPopped``."""
         return self._in_flight.counts()
 
 
 def _members_more(gang: Gang) -> int:
-    """How many more members wait than entries stand for them."""
+    """Return the number of waiting members, less 1 if an entry in the queue counts already."""
     entry = gang.entry
     is_counted = entry is not None and entry.place not in (Place.NOWHERE, Place.IN_FLIGHT, Place.PARKED)
     return len(gang.waiting) - is_counted

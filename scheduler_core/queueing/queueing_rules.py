@@ -1,8 +1,8 @@
-"""What a profile tells the queue: its gates, its hints, its backoffs.
+"""Queueing rules of a profile: gates, queueing hints and backoffs.
 
-Owns the decision whether an event is worth another attempt, and when. Follows kube-scheduler v1.36.3
-(``backend/queue/scheduling_queue.go``, ``isPodWorthRequeuing`` and ``runPreEnqueuePlugins``; ``backoff_queue.go``). It
-has one backoff for all profiles, here each profile may set its own.
+They decide whether and when an event requeues a pod. Follows kube-scheduler v1.36.3
+(``backend/queue/scheduling_queue.go``, ``isPodWorthRequeuing`` and ``runPreEnqueuePlugins``; ``backoff_queue.go``),
+which has one backoff for all profiles, while here each profile may set its own.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from scheduler_core.framework.cluster_events import EVERY_EVENT, ClusterEvent, E
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status, error
+from scheduler_core.metrics.queue_metrics import QueueMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
 
 BACKOFF_WINDOW_SECONDS = 1
-"""Backoffs end together at the end of a window, so that in it priority decides who is tried first (KEP-5142)."""
+"""Window at whose end backoffs end together, so that priority decides which pod is tried first (KEP-5142)."""
 
 _MOST_DOUBLINGS = 62
 
 
 class Requeue(Enum):
-    """Where an event sends a pod."""
+    """Verdict on a pod after an event: whether and when it is tried again."""
 
     STAY = auto()
     AFTER_BACKOFF = auto()
@@ -39,12 +40,12 @@ class Requeue(Enum):
 
 
 class Interest:
-    """What the plugins of a profile registered for one event.
+    """Registrations of a profile's plugins for one event.
 
     Attributes:
-        registrations: Those that cover it, with their plugins.
+        registrations: Registrations that cover the event, with their plugins.
         plugins: These plugins.
-        is_wildcard: Whether the event is for everyone, whatever rejected them.
+        is_wildcard: Whether the event concerns all pods, whichever plugin rejected them.
     """
 
     __slots__ = ("is_wildcard", "plugins", "registrations")
@@ -60,16 +61,16 @@ class Interest:
         self.plugins = frozenset(plugin for plugin, _ in self.registrations)
 
     def __bool__(self) -> bool:
-        """Whether anyone wants to know of the event."""
+        """Return whether the event can requeue any pod."""
         return self.is_wildcard or bool(self.registrations)
 
     def judge(self, pod: QueuedPod, old: object | None, new: object | None) -> Requeue:
-        """Whether the event may help a pod, by what the plugins that rejected it say.
+        """Return the verdict on a pod, by the hints of the plugins that rejected it.
 
         Args:
-            pod: The pod that waits.
-            old: The event's object before, None if it was added.
-            new: The object after, None if it was deleted. A wildcard event with an object is for that pod only.
+            pod: The waiting pod.
+            old: The object before the event, None if it was added.
+            new: The object after the event, None if it was deleted. A wildcard event with a pod concerns only that pod.
         """
         if not pod.rejected_by:
             return Requeue.AFTER_BACKOFF
@@ -83,7 +84,7 @@ class Interest:
             if plugin not in pod.rejected_by:
                 continue
             if registration.hint is not None and not any(
-                _ask(plugin, registration, info, old, new) is Hint.QUEUE for info in pod.hint_pods
+                _call_hint(plugin, registration, info, old, new) is Hint.QUEUE for info in pod.hint_pods
             ):
                 continue
             if plugin in pod.pending_on:
@@ -95,11 +96,13 @@ class Interest:
 
 
 def _is_wildcard(event: ClusterEvent) -> bool:
-    """Whether it is for everyone, or asks for everything; every kind's additions, for one, are less than that."""
+    """Return whether an event is the wildcard for all resources and all actions."""
     return event.resource is Resource.WILDCARD and event.action == EVERY_EVENT.action
 
 
-def _ask(plugin: str, registration: EventRegistration, info: PodInfo, old: object | None, new: object | None) -> Hint:
+def _call_hint(
+    plugin: str, registration: EventRegistration, info: PodInfo, old: object | None, new: object | None
+) -> Hint:
     assert registration.hint is not None
     try:
         return registration.hint(info.pod, old, new)
@@ -118,12 +121,13 @@ class QueueingRules:
     """The rules of one live profile.
 
     Attributes:
-        pre_enqueue: Its gates, in order.
-        registrations: Events and hints by plugin.
-        sort_key: Its QueueSort plugin's key.
-        initial_backoff: Seconds after the first failure.
-        max_backoff: Seconds at most; 0 for no backoff at all.
-        places_gangs: Whether the members of a gang are placed in one cycle; else each comes alone.
+        pre_enqueue: PreEnqueue plugins, in order.
+        registrations: Event registrations by plugin.
+        sort_key: Returns the QueueSort plugin's key.
+        initial_backoff: Backoff after the first failure, in seconds.
+        max_backoff: Maximum backoff, in seconds; 0 for no backoff.
+        places_gangs: Whether a gang is scheduled in one group cycle; otherwise its members are scheduled one by one.
+        metrics: Times the gates and hints; None for no metrics.
     """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...]
@@ -132,36 +136,48 @@ class QueueingRules:
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     places_gangs: bool = True
+    metrics: QueueMetrics | None = None
     _by_event: dict[ClusterEvent, Interest] = field(default_factory=dict)
 
     def gate(self, pod: QueuedPod) -> Status:
-        """Success if every PreEnqueue plugin lets the pod in, else the first that does not.
+        """Return Success if every PreEnqueue plugin accepts the pod, else the first rejection.
 
-        The one that holds the pod already is asked first: most often it still does.
+        The plugin that gates the pod already is called first, because it most often still does.
         """
+        if self.metrics is None:
+            return self._gate(pod)
+        started = self.metrics.now()
+        status = self._gate(pod)
+        self.metrics.gates[status.code].observe(self.metrics.now() - started)
+        return status
+
+    def _gate(self, pod: QueuedPod) -> Status:
         if pod.gated_by:
-            holding = [plugin for plugin in self.pre_enqueue if plugin.name == pod.gated_by]
+            closed = [plugin for plugin in self.pre_enqueue if plugin.name == pod.gated_by]
             others = [plugin for plugin in self.pre_enqueue if plugin.name != pod.gated_by]
-            return _first_closed((*holding, *others), pod)
+            return _first_closed((*closed, *others), pod)
         return _first_closed(self.pre_enqueue, pod)
 
     def interest(self, event: ClusterEvent) -> Interest:
-        """What is registered for ``event``."""
+        """Return the registrations for an event."""
         found = self._by_event.get(event)
         if found is None:
-            found = self._by_event[event] = Interest(self.registrations, event)
+            registrations = self.registrations
+            if self.metrics is not None:
+                registrations = self.metrics.timed(registrations, event.name)
+            found = self._by_event[event] = Interest(registrations, event)
         return found
 
     def interested(self, event: ClusterEvent) -> tuple[tuple[str, EventRegistration], ...]:
-        """Registrations that cover ``event``, with their plugins."""
+        """Return the registrations that cover an event, with their plugins."""
         return self.interest(event).registrations
 
     def judge(self, pod: QueuedPod, event: ClusterEvent, old: object | None, new: object | None) -> Requeue:
-        """Whether ``event`` may help a pod; see :meth:`Interest.judge`."""
+        """Return the verdict on a pod after an event; see :meth:`Interest.judge`."""
         return self.interest(event).judge(pod, old, new)
 
     def backoff(self, pod: QueuedPod) -> float:
-        """Seconds that a pod waits after its last failure: doubling by failures, errors counted apart."""
+        """Return the backoff of a pod in seconds; it doubles with failures, and errors count separately."""
         count = pod.error_count or pod.unschedulable_count
         if count == 0:
             return 0.0
@@ -169,11 +185,11 @@ class QueueingRules:
         return float(min(self.initial_backoff * 2**doublings, self.max_backoff))
 
     def backoff_end(self, pod: QueuedPod) -> float:
-        """When a pod's backoff ends: with the window in which its seconds are over; 0 if it has none."""
+        """Return the end of a pod's backoff, rounded up to the end of a window; 0 without backoff."""
         if self.max_backoff == 0 or not (pod.error_count or pod.unschedulable_count):
             return 0.0
         if not pod.backoff_until:
-            # Rounded to nanoseconds, in which the reference counts: 1000.1 + 0.9 is in the window of 1001.
+            # Rounded to nanoseconds, as in kube-scheduler: 1000.1 + 0.9 is in the window of 1001.
             over = round(pod.timestamp + max(self.backoff(pod), pod.minimum_backoff), 9)
             pod.backoff_until = float((math.floor(over / BACKOFF_WINDOW_SECONDS) + 1) * BACKOFF_WINDOW_SECONDS)
         return pod.backoff_until
@@ -194,9 +210,7 @@ def _first_closed(gates: tuple[PreEnqueuePlugin, ...], pod: QueuedPod) -> Status
             return error(str(problem)).of(plugin.name)
         if not isinstance(status, Status):
             problem = PluginError(plugin.name, "preEnqueue", f"answered {status!r}; return a Status")
-            log.error(
-                "pod %s is held back: %s", pod.info.key, problem, extra={"pod": pod.info.key, "plugin": plugin.name}
-            )
+            log.error("pod %s is gated: %s", pod.info.key, problem, extra={"pod": pod.info.key, "plugin": plugin.name})
             return error(str(problem)).of(plugin.name)
         if not status.is_success:
             return status.of(plugin.name)

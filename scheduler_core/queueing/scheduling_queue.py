@@ -1,20 +1,18 @@
-"""The queue: every pod that waits is in exactly one place.
+"""The scheduling queue: every waiting pod is in exactly one place.
 
-Owns what moves a pod from place to place::
+::
 
     add ──gate──▶ active ──pop──▶ in flight ──done──▶ (bound, gone)
       │             ▲  ▲             │ failed
-      │ held back   │  └─ backoff ◀──┤ an event came meanwhile, or an error
+      │ gate closed │  └─ backoff ◀──┤ an event occurred meanwhile, or an error
       ▼             │        ▲       ▼
-     gated ──event──┘        └── unschedulable   (woken by a hint, activation, or after the flush interval)
+     gated ──event──┘        └── unschedulable   (requeued by a hint, activation, or after the flush interval)
 
-    parked: pods whose profile is not live; they go back to ``add`` when it comes
+    parked: pods whose profile is not live; they are added again when it becomes live
 
-Must not know why pods fail. Time is the clock's; nothing here awaits but :meth:`SchedulingQueue.wait`.
-
-Follows kube-scheduler v1.36.3 (``backend/queue``): errors back off apart from rejections, a pod whose rejecting plugin
-answered Pending skips backoff, and when the active queue is empty the pod that is nearest the end of its backoff is
-tried early rather than leave the scheduler idle. Where it differs on purpose is listed in docs/architecture.md.
+Only :meth:`SchedulingQueue.wait` awaits. Follows kube-scheduler v1.36.3 (``backend/queue``): errors and rejections have
+separate backoffs, a pod whose rejecting plugin returned Pending skips backoff, and if the active queue is empty, the
+pod nearest the end of its backoff is tried early. docs/internals/architecture.md lists the intended differences.
 """
 
 from __future__ import annotations
@@ -26,22 +24,19 @@ from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAP
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.event_labels import label_of
-from scheduler_core.queueing.gang import Gang
 from scheduler_core.queueing.gang_entries import GangEntries
-from scheduler_core.queueing.gangs import Gangs
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import Gang
 from scheduler_core.queueing.in_flight import InFlight
-from scheduler_core.queueing.moves import (
-    ATTEMPT_FAILED,
-    POD_ADDED,
-    POD_UPDATED,
-    POPPED_FROM_BACKOFF,
-    Moves,
-    RulesLookup,
-)
-from scheduler_core.queueing.places import QueueCounts
+from scheduler_core.queueing.pod_locations import QueueCounts
 from scheduler_core.queueing.queue_readings import QueueReadings
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
+from scheduler_core.queueing.requeueing import (
+    ATTEMPT_FAILED,
+    POD_ADDED,
+    POPPED_FROM_BACKOFF,
+    RulesLookup,
+)
 from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["FLUSH_INTERVAL_SECONDS", "QueueCounts", "RulesLookup", "SchedulingQueue"]
@@ -59,9 +54,9 @@ class SchedulingQueue(QueueReadings):
     """Pods that wait to be scheduled.
 
     Attributes:
-        nominator: Promised nodes.
-        max_unschedulable_seconds: How long a pod may stay unschedulable before it is tried again whatever hints say.
-        scheduled_after_flush: Pods that were bound in the attempt that :meth:`flush` brought them.
+        nominator: Nominations.
+        max_unschedulable_seconds: Seconds after which an unschedulable pod is tried again without an event.
+        scheduled_after_flush: Number of pods bound in the attempt that :meth:`flush` caused.
     """
 
     def __init__(self, rules: RulesLookup, clock: Clock, max_unschedulable_seconds: float = 300.0) -> None:
@@ -69,45 +64,44 @@ class SchedulingQueue(QueueReadings):
         self.scheduled_after_flush = 0
         self._rules = rules
         self._clock = clock
-        self._moves = Moves(rules, clock)
-        self.nominator = self._moves.nominator
-        self._places = self._moves.places
-        self._ready = self._moves.ready
-        self._in_flight = InFlight()
-        self._live: dict[str, QueueingRules] = {}
         self._sequence = itertools.count()
-        self.gangs = Gangs(clock)
-        self._gang_entries = GangEntries(self.gangs, self._moves, rules, self._sequence)
+        gangs = Gangs(clock)
+        self._gang_entries = GangEntries(gangs, rules, clock, self._sequence)
+        self._moves = self._gang_entries.moves
+        super().__init__(gangs, self._moves.places, InFlight())
+        self.nominator = self._moves.nominator
+        self._ready = self._moves.ready
+        self._live: dict[str, QueueingRules] = {}
 
     # -- coming and going ---------------------------------------------------------------------------------------
 
     def add(self, info: PodInfo) -> None:
-        """A pod that is not bound has come."""
+        """Add a pod without a node."""
         if self.find(info.uid) is not None:
             self.update(info)
         else:
-            self._admit(info, POD_ADDED)
+            self._admit(info)
 
-    def _admit(self, info: PodInfo, label: str) -> None:
+    def _admit(self, info: PodInfo) -> None:
         pod = QueuedPod(info, self._clock.now(), next(self._sequence))
-        self._places.welcome(pod)
-        self._gang_entries.belongs(pod)
-        self._moves.enter(pod, label)
+        self._places.register(pod)
+        self._gang_entries.assign_gang(pod)
+        self._moves.enter(pod, POD_ADDED)
 
     def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
-        """A waiting pod has changed.
+        """Handle an updated pod.
 
-        In a queue it takes its new place; where it is put aside, its own events wake it if hints say so; in flight,
-        they are kept for when its attempt fails.
+        An active pod or one in backoff is reordered; an unschedulable or gated pod is requeued by its own events if
+        hints return Queue; for a pod in flight, the events are recorded in case its attempt fails.
 
         Args:
-            info: The pod as it is now.
-            events: What about it changed, as plugins name it.
-            old: The pod as it was.
+            info: The new version of the pod.
+            events: Events of the update.
+            old: The previous version of the pod.
         """
         pod = self.find(info.uid)
         if pod is None:
-            self._admit(info, POD_UPDATED)
+            self._admit(info)
             return
         before, pod.info = pod.info.pod, info
         if pod.place is _IN_FLIGHT:
@@ -117,12 +111,12 @@ class SchedulingQueue(QueueReadings):
             return
         if pod.place is _PARKED:
             return
-        if not self._gang_entries.holds_back(pod):
+        if not (pod.is_nomination_withheld or self._gang_entries.is_gated_by_group(pod)):
             self.nominator.update(before, info)
         was_of = pod.group
-        self._gang_entries.belongs(pod)
+        self._gang_entries.assign_gang(pod)
         if pod.group != was_of:
-            self._moves.enter(pod, POD_UPDATED)
+            self._moves.enter(pod, POD_ADDED)
         elif pod.place is _GROUPED:
             entry = self._gang_entries.member_updated(pod)
             if entry is not None:
@@ -137,30 +131,30 @@ class SchedulingQueue(QueueReadings):
         for event in events:
             verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, new)
             if verdict is not Requeue.STAY:
-                self._moves.requeue(pod, verdict, label_of(event, old, new))
+                self._moves.requeue(pod, verdict, event.name)
                 if pod.place not in _ASIDE:
                     break
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """A waiting pod is gone, or bound by someone else; one in flight will not come back when it fails."""
+        """Remove a pod that was deleted or bound; one in flight is not requeued if it fails."""
         self.nominator.withdraw(uid)
         pod = self.find(uid)
         if pod is not None:
             if pod.place is not _IN_FLIGHT:
-                self._places.absolve(pod)
+                self._places.clear_rejection(pod)
             self._places.drop(pod)
             if pod.group is not None:
-                self._gang_entries.forget(pod)
+                self._gang_entries.remove_member(pod)
         return pod
 
     def find(self, uid: str) -> QueuedPod | None:
-        """The pod of this UID wherever it waits or flies; None if the queue does not know it."""
+        """Return the pod of a UID in any place, in flight included; None if it is not in the queue."""
         return self._places.find(uid)
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPod | None:
-        """Take the pod that is next; its attempt is in flight until :meth:`done` or :meth:`failed`."""
+        """Remove and return the next pod; it is in flight until :meth:`done` or :meth:`failed`."""
         pod = self._places.take_first(_ACTIVE)
         if pod is None:
             pod = self._places.take_first(_BACKOFF)
@@ -170,47 +164,47 @@ class SchedulingQueue(QueueReadings):
             self._places.count_incoming(POPPED_FROM_BACKOFF, _ACTIVE)
         pod.attempts += 1
         if pod.rejected_by:
-            self._places.absolve(pod)
+            self._places.clear_rejection(pod)
             pod.rejected_by = pod.pending_on = frozenset()
         pod.backoff_until = 0.0
         self._in_flight.begin(pod.uid)
-        self._places.fly(pod)
+        self._places.begin_attempt(pod)
         return pod
 
     async def wait(self) -> None:
-        """Wait until :meth:`pop` may have something."""
+        """Wait until :meth:`pop` may return a pod."""
         await self._ready.wait()
 
     def is_in_flight(self, uid: str) -> bool:
-        """Whether an attempt of this pod is under way."""
+        """Return whether a pod is in flight."""
         pod = self.find(uid)
         return pod is not None and pod.place is _IN_FLIGHT
 
     def end_recording(self, uid: str) -> None:
-        """From now on no event matters to the attempt of this pod, which goes on: it has passed Permit.
+        """Stop recording events for a pod in flight that has passed Permit.
 
-        Should it fail yet, the pod backs off and is retried, whoever is named as its rejector.
+        If its attempt still fails, the pod is retried after backoff, whichever plugin rejected it.
         """
         self._in_flight.end(uid)
 
     def done(self, uid: str) -> None:
-        """An attempt has ended and the pod does not come back."""
+        """End an attempt after which the pod is not requeued."""
         self._in_flight.end(uid)
         pod = self._places.find(uid)
         if pod is not None and pod.place is _IN_FLIGHT:
             self._places.drop(pod)
 
     def scheduled(self, pod: QueuedPod) -> None:
-        """An attempt has ended with the pod bound."""
+        """End an attempt whose pod was bound."""
         if pod.was_flushed:
             self.scheduled_after_flush += 1
         self.done(pod.uid)
 
     def failed(self, pod: QueuedPod) -> None:
-        """An attempt has failed; the pod waits again, where what happened meanwhile says, unless it was removed.
+        """Requeue a pod whose attempt has failed, by the events that occurred meanwhile, unless it was removed.
 
-        ``rejected_by`` and ``pending_on`` tell who turned it away; nobody means an error or an empty cluster, after
-        which only time helps.
+        ``rejected_by`` and ``pending_on`` name the plugins that rejected it. Without any, the attempt ended in an error
+        or the cluster has no nodes, and the pod is retried after backoff.
         """
         events = self._in_flight.events_of(pod.uid)
         self._in_flight.end(pod.uid)
@@ -227,13 +221,14 @@ class SchedulingQueue(QueueReadings):
         pod.timestamp = self._clock.now()
         pod.backoff_until = 0.0
         pod.was_flushed = False
-        self._places.blame(pod, pod.rejected_by)
+        pod.flushed_at = 0.0
+        self._places.count_rejection(pod, pod.rejected_by)
         if isinstance(pod, QueuedGang):
             self._gang_entries.failed(pod, pod.timestamp)
-        if (pod.group is not None or len(self.gangs)) and self._gang_entries.take_back(pod):
+        if (pod.group is not None or len(self.gangs)) and self._gang_entries.requeue_member(pod):
             return
         rules = self._rules(pod.profile)
-        # Without a record (it was ended, or became too long) anything may have happened.
+        # Without a record (it was ended, or exceeded its limit) any event may have occurred.
         verdict = Requeue.AFTER_BACKOFF if events is None or not pod.rejected_by else Requeue.STAY
         for seen in events or ():
             if rules is None or (verdict is not Requeue.STAY and not pod.pending_on):
@@ -244,25 +239,27 @@ class SchedulingQueue(QueueReadings):
             if verdict is Requeue.AT_ONCE:
                 break
         self._moves.requeue(pod, verdict, ATTEMPT_FAILED)
+        if pod.place is _GATED and any(seen.event == PROFILE_SWAPPED for seen in events or ()):
+            self._moves.withhold_nomination(pod)
         if isinstance(pod, QueuedGang):
             self._gang_entries.attempted(pod)
 
     # -- gangs --------------------------------------------------------------------------------------------------
 
     def gang_changed(self, gang: Gang) -> None:
-        """A gang's members have changed: it may be tried now, or may not be tried any more."""
+        """Review a gang whose members have changed."""
         self._gang_entries.review(gang)
 
     def group_changed(self, gang: Gang) -> None:
-        """A gang's PodGroup has come, has changed or is gone: what was found by the old one is void."""
+        """Review a gang whose PodGroup was created, updated or deleted."""
         self._gang_entries.group_changed(gang)
 
-    def gang_stands_back(self, gang: Gang) -> None:
-        """A gang has had its time: it waits behind its peers from now on."""
-        self._gang_entries.stand_back(gang, self._clock.now())
+    def move_gang_behind_peers(self, gang: Gang) -> None:
+        """Move a timed-out gang behind the gangs and pods of the same priority."""
+        self._gang_entries.move_behind_peers(gang, self._clock.now())
 
     def domains_changed(self, labels: Collection[str]) -> None:
-        """Nodes have other values of some labels: gangs that look for a domain by one of them may find one now."""
+        """Requeue gangs whose topology uses one of some changed node labels."""
         self._gang_entries.domains_changed(labels)
 
     def source_changed(self, source: GroupSource) -> None:
@@ -270,9 +267,9 @@ class SchedulingQueue(QueueReadings):
         self._gang_entries.source_changed(source)
 
     def gang_placed(self, entry: QueuedGang, members: Sequence[QueuedPod]) -> None:
-        """A gang's attempt has placed its quorum: each of ``members`` is in flight on its own from here on."""
+        """End the attempt of a scheduled gang; each of ``members`` is in flight by itself from now on."""
         self._in_flight.end(entry.uid)
-        self._gang_entries.concluded(entry, members)
+        self._gang_entries.gang_placed(entry, members)
         for pod in members:
             pod.attempts += 1
             self._in_flight.begin(pod.uid)
@@ -285,17 +282,17 @@ class SchedulingQueue(QueueReadings):
         old: object | None,
         new: object | None,
         *,
-        but: str = "",
+        exclude: str = "",
         max_priority: int | None = None,
     ) -> None:
-        """Something happened in the cluster: wake the pods that it may help, and keep it for those in flight.
+        """Requeue the pods that a cluster event may help, and record it for those in flight.
 
         Args:
-            event: What.
-            old: The object before, None if it was added.
-            new: The object after, None if it was deleted.
-            but: The UID of a pod that is not woken by it.
-            max_priority: The highest priority of pods that it may help; None for any.
+            event: The resource and action.
+            old: The object before the event, None if it was added.
+            new: The object after the event, None if it was deleted.
+            exclude: UID of a pod that is not requeued.
+            max_priority: Highest priority of pods that it may help; None for any.
         """
         if not (self._in_flight or self._places.size(_UNSCHEDULABLE) or self._places.size(_GATED)):
             return
@@ -304,24 +301,26 @@ class SchedulingQueue(QueueReadings):
         pods = [
             pod
             for pod in self._places.pods(*_ASIDE)
-            if pod.uid != but and (max_priority is None or pod.info.priority <= max_priority)
+            if pod.uid != exclude and (max_priority is None or pod.info.priority <= max_priority)
         ]
         if pods:
             self._wake(pods, event, old, new)
         self._in_flight.note(event, old, new)
 
     def _wake(self, pods: Sequence[QueuedPod], event: ClusterEvent, old: object | None, new: object | None) -> None:
-        label = label_of(event, old, new)
+        label = event.name
         interests = {name: rules.interest(event) for name, rules in self._live.items()}
-        # A plugin's registrations in any profile count for the gates that it closes, as in the reference.
-        asked = frozenset[str]().union(*(interest.plugins for interest in interests.values()))
+        # A plugin's registrations in any profile count for its gates in all profiles, as in kube-scheduler.
+        registered = frozenset[str]().union(*(interest.plugins for interest in interests.values()))
         for pod in pods:
             if pod.place not in _ASIDE:
-                # A gate that was asked for an earlier one has moved it.
+                # The gate of an earlier pod has moved it.
                 continue
             interest = interests.get(pod.profile)
-            if interest is None or (pod.gated_by and pod.gated_by not in asked):
-                # An event that its gate did not register cannot open it, whoever else would want it.
+            if interest is None:
+                continue
+            if pod.gated_by and not interest.is_wildcard and pod.gated_by not in registered:
+                # An event for which its gate is not registered cannot open the gate.
                 continue
             verdict = interest.judge(pod, old, new)
             if verdict is not Requeue.STAY:
@@ -329,9 +328,9 @@ class SchedulingQueue(QueueReadings):
                 self._moves.requeue(pod, verdict, label)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Move pods to the active queue, whatever rejected them, if their gates are open.
+        """Move pods to the active queue, whichever plugin rejected them, if their gates are open.
 
-        One in flight is retried after backoff, should it fail.
+        A pod in flight is retried after backoff if its attempt fails.
         """
         for uid in uids:
             pod = self.find(uid)
@@ -347,7 +346,7 @@ class SchedulingQueue(QueueReadings):
                 self._in_flight.note(FORCE_ACTIVATE, None, pod.info.pod)
 
     def profile_changed(self, profile: str) -> None:
-        """A profile came, was replaced or went: its pods are tried again by its new rules, or parked."""
+        """Requeue the pods of a new or changed profile by its rules, or park those of a withdrawn one."""
         rules = self._rules(profile)
         self._live.pop(profile, None)
         if rules is not None:
@@ -355,26 +354,27 @@ class SchedulingQueue(QueueReadings):
         self._gang_entries.profile_changed(profile)
         aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
         parked = [pod for pod in self._places.pods(_PARKED) if pod.profile == profile]
+        queued = [pod for pod in self._places.pods(_ACTIVE, *_BACKING_OFF) if pod.profile == profile]
         if rules is None:
-            queued = [pod for pod in self._places.pods(_ACTIVE, *_BACKING_OFF) if pod.profile == profile]
             for pod in (*aside, *queued):
                 self._moves.park(pod)
-            self._places.forget_profile(profile)
+            self._places.drop_profile(profile)
         else:
             for pod in aside:
                 self._places.take(pod)
-                self._places.absolve(pod)
+                self._places.clear_rejection(pod)
                 pod.rejected_by = pod.pending_on = frozenset()
                 self._moves.enter(pod, PROFILE_SWAPPED.name)
             for pod in parked:
                 self._moves.enter(pod, POD_ADDED)
+            self._moves.apply_new_gates(profile, queued, PROFILE_SWAPPED.name)
         for pod in self._places.pods(_IN_FLIGHT):
             if pod.profile == profile and pod.uid in self._in_flight:
-                # Should it be rejected, then by plugins of the old revision, which nobody asks any more.
+                # If it is rejected, then by plugins of the old revision, whose hints are no longer called.
                 self._in_flight.note(PROFILE_SWAPPED, None, pod.info.pod)
 
     def resort(self) -> None:
-        """Order the queues anew: the QueueSort plugin was replaced."""
+        """Reorder the queues after the QueueSort plugin was replaced."""
         for name in list(self._live):
             rules = self._rules(name)
             if rules is not None:
@@ -382,13 +382,14 @@ class SchedulingQueue(QueueReadings):
         self._moves.reorder_all()
 
     def flush(self) -> None:
-        """Retry pods that have been unschedulable for too long: a hint may have been wrong."""
+        """Retry pods that have been unschedulable for too long, in case a hint was wrong."""
         limit = self._clock.now() - self.max_unschedulable_seconds
-        late = [pod for pod in self._places.pods(*_ASIDE) if pod.timestamp < limit]
+        late = [pod for pod in self._places.pods(*_ASIDE) if max(pod.timestamp, pod.flushed_at) < limit]
         if not late:
             return
         for pod in late:
             pod.was_flushed = True
+            pod.flushed_at = self._clock.now()
         self._wake(late, UNSCHEDULABLE_TIMEOUT, None, None)
         self._in_flight.note(UNSCHEDULABLE_TIMEOUT, None, None)
 

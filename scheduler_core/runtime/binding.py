@@ -9,14 +9,12 @@ import logging
 
 from scheduler_core.errors import BoundElsewhereError, WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error
-from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.result_checks import checked, raised, refused
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
-_PRE_BIND_PRE_FLIGHT, _BIND, _POST_BIND = Point.PRE_BIND_PRE_FLIGHT, Point.BIND, Point.POST_BIND
 
 
 def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
@@ -26,21 +24,19 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
         Success if any plugin has, Skip if none has; else an error with its plugin (a rejection is an error here).
     """
     anyone = False
-    add_time, now = state.times.add_plugin_time, state.times.now
-    add_time(_PRE_BIND_PRE_FLIGHT)
+    left, now = state.recorder.plugin_left, state.recorder.now
     for plugin in instance.pre_bind:
         try:
             answer = plugin.pre_bind_pre_flight(state, pod, node_name)
             status = checked(answer, Status, plugin.name, "preBindPreFlight")
         except Exception as fault:
             return raised(plugin.name, "preBindPreFlight", pod, fault)
-        add_time(now())
+        left((plugin.name, status.code, now()))
         if status.is_skip:
             state.skip_pre_bind.add(plugin.name)
         elif status.is_success:
             anyone = True
         else:
-            state.times.set_status(status.code)
             # A rejection is not allowed here, so it becomes an error too.
             return refused(Status(Code.ERROR, status.reasons), plugin.name, "preBindPreFlight")
     return SUCCESS if anyone else SKIP
@@ -53,8 +49,7 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
         BoundElsewhereError: The pod is already bound to another node.
         WriteTimeoutError: It is unknown whether the pod was bound.
     """
-    times = state.times
-    times.add_plugin_time(_BIND)
+    recorder = state.recorder
     for plugin in instance.bind:
         try:
             status = checked(await plugin.bind(state, pod, node_name), Status, plugin.name, "bind")
@@ -62,10 +57,9 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
             raise
         except Exception as fault:
             return raised(plugin.name, "bind", pod, fault)
-        times.add_plugin_time(times.now())
+        recorder.plugin_left((plugin.name, status.code, recorder.now()))
         if status.is_success:
             return status
-        times.set_status(status.code)
         if not status.is_skip:
             return refused(status, plugin.name, "bind")
     return error("every Bind plugin returned Skip; enable DefaultBinder as the last one")
@@ -73,8 +67,7 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
 
 def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
     """Run PostBind; exceptions are only logged, because the pod is bound already."""
-    times = state.times
-    times.add_plugin_time(_POST_BIND)
+    recorder = state.recorder
     for plugin in instance.post_bind:
         try:
             plugin.post_bind(state, pod, node_name)
@@ -85,4 +78,4 @@ def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
                 pod.key,
                 extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
             )
-        times.add_plugin_time(times.now())
+        recorder.plugin_left((plugin.name, Code.SUCCESS, recorder.now()))

@@ -15,19 +15,18 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError, SchedulerCoreError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import PreFilterPlugin, PreFilterResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
-from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter
+from scheduler_core.runtime.result_checks import checked
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _CODE_BITS = 16
 _CODE_MASK = 0xFFFF
-_PRE_FILTER, _FILTER, _UNSCHEDULABLE = Point.PRE_FILTER, Point.FILTER, Code.UNSCHEDULABLE
+_SUCCESS, _UNSCHEDULABLE = Code.SUCCESS, Code.UNSCHEDULABLE
 NARROWED = -1
 """Verdict of rows that PreFilter excluded by naming the only nodes to consider."""
 
@@ -68,22 +67,19 @@ def run_pre_filters(
         for runner in instance.filters:
             if isinstance(runner, NodeFilterAdapter):
                 runner.prepare(state)
-    times, evaluated = state.times, instance.evaluations.pre_filter
-    add_time, now = times.add_plugin_time, times.now
-    add_time(_PRE_FILTER)
+    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.pre_filter
     for plugin in instance.pre_filter if among is None else among:
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:
             raise _fault(plugin.name, "preFilter", error) from error
         status = result.status
-        add_time(now())
+        left((plugin.name, status.code, now()))
         if status.is_skip:
             state.skip_filter.add(plugin.name)
             continue
         evaluated[plugin.name] += 1
         if not status.is_success:
-            times.set_status(status.code)
             rejection = status.of(plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return PreFilterOutcome(rejection)
@@ -147,29 +143,26 @@ def run_filters(
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
-    times, evaluated = state.times, instance.evaluations.filter
-    add_time, now = times.add_plugin_time, times.now
+    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.filter
     judged = nodes.count if isinstance(rows, slice) else count
-    add_time(_FILTER)
     for position, plugin in enumerate(instance.filters) if among is None else among:
         if plugin.name in state.skip_filter:
             continue
         if isinstance(plugin, NodeFilterAdapter):
-            left = _left(verdicts, position, beside)
-            changed, asked = _filter_remaining(plugin, position, (verdicts, left), _FilterCall(state, pod, nodes, rows))
+            remaining = _remaining(verdicts, position, beside)
+            call = _FilterCall(state, pod, nodes, rows)
+            changed, asked = _filter_remaining(plugin, position, (verdicts, remaining), call)
             untouched = untouched and not changed
             evaluated[plugin.name] += asked
-            add_time(now())
-            if changed:
-                times.set_status(_UNSCHEDULABLE)
+            left((plugin.name, _UNSCHEDULABLE if changed else _SUCCESS, now()))
             continue
         evaluated[plugin.name] += judged
         try:
             codes = _codes(plugin, _FilterCall(state, pod, nodes, rows), count)
         except UndecidedRowsError as undecided:
             _check_codes(plugin.name, undecided.codes, count)
-            left = _left(verdicts, position, beside)
-            _raise_if_reached(undecided, undecided.codes[left & nodes.alive[rows]])
+            remaining = _remaining(verdicts, position, beside)
+            _raise_if_reached(undecided, undecided.codes[remaining & nodes.alive[rows]])
             codes = undecided.codes
         if codes is not None:
             rejected = codes != 0
@@ -178,10 +171,9 @@ def run_filters(
             if rejected.any():
                 np.copyto(verdicts, _verdicts(codes, position), where=rejected)
                 untouched = False
-                add_time(now())
-                times.set_status(_UNSCHEDULABLE)
+                left((plugin.name, _UNSCHEDULABLE, now()))
                 continue
-        add_time(now())
+        left((plugin.name, _SUCCESS, now()))
     return verdicts
 
 
@@ -192,7 +184,7 @@ class _FilterCall(Struct):
     rows: Rows
 
 
-def _left(verdicts: Verdicts, position: int, beside: Verdicts | None) -> NDArray[np.bool_]:
+def _remaining(verdicts: Verdicts, position: int, beside: Verdicts | None) -> NDArray[np.bool_]:
     """Return which rows no filter before a position rejects, bool per row."""
     left: NDArray[np.bool_] = verdicts == 0
     return left if beside is None else left & ((beside == 0) | ((beside >> _CODE_BITS) > position + 1))

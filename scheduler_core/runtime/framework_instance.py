@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from pydantic import BaseModel
 
 from scheduler_core.config.built_in_behaviour import BUILT_IN_BEHAVIOUR
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
-from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
@@ -36,11 +36,12 @@ from scheduler_core.framework.extension_points import (
     ReservePlugin,
 )
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.plugin_sets import ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.framework.registry import Registry
+from scheduler_core.metrics.profile_metrics import Evaluations
 from scheduler_core.runtime.extenders import EXTENDER, ExtenderRunner
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
-from scheduler_core.runtime.registrations import registrations_of
 
 if TYPE_CHECKING:
     from scheduler_core.runtime.equivalence.reuse import PodClasses
@@ -50,19 +51,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Plugin)
 
 _REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, NodeFilterPlugin, ReservePlugin, PermitPlugin)
-
-
-class Evaluations(Struct, frozen=True):
-    """Number of evaluations per plugin, by plugin name.
-
-    Follows kube-scheduler v1.36.3 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
-    for which they did not skip, Filter and Score count nodes.
-    """
-
-    pre_filter: dict[str, int] = field(default_factory=dict)
-    filter: dict[str, int] = field(default_factory=dict)
-    pre_score: dict[str, int] = field(default_factory=dict)
-    score: dict[str, int] = field(default_factory=dict)
 
 
 class FrameworkInstance:
@@ -75,6 +63,9 @@ class FrameworkInstance:
         resolved: Plugin names and weights per point, for the status.
         plugins: All plugin instances by name.
         scores: Score plugins with their weights.
+        registrations: Event registrations of the plugins that can reject a pod, by plugin.
+        capacity_plugins: Plugins whose queueing hints requeue a pod when a node has more free resources.
+        label_plugins: Plugins whose queueing hints requeue a pod when the labels of a node change.
         evaluations: Number of evaluations per plugin; continued by the next revision of the profile.
         pod_classes: Results that are reused between pods of one class; None before the first pod and after closing.
             They refer to plugins, which refer to the instance, so a table elsewhere would keep the instance alive.
@@ -108,8 +99,12 @@ class FrameworkInstance:
         self.bind = at("bind", BindPlugin)  # type: ignore[type-abstract]  # as above
         self.post_bind = at("postBind", PostBindPlugin)  # type: ignore[type-abstract]  # as above
         self.registrations: dict[str, tuple[EventRegistration, ...]] = {
-            name: registrations_of(plugin) for name, plugin in plugins.items() if isinstance(plugin, _REJECTING)
+            name: tuple(plugin.events_to_register())
+            for name, plugin in plugins.items()
+            if isinstance(plugin, _REJECTING)
         }
+        self.capacity_plugins = self._rejecting_with(NodeChange.CAPACITY)
+        self.label_plugins = self._rejecting_with(NodeChange.LABELS)
         self.pod_classes: PodClasses | None = None
         self.evaluations = Evaluations()
         self.count_with(self.evaluations)
@@ -118,6 +113,14 @@ class FrameworkInstance:
         self._retired = False
         self._closed = False
         self._on_close: Callable[[], None] | None = None
+
+    def _rejecting_with(self, change: NodeChange) -> frozenset[str]:
+        return frozenset(name for name in self.registrations if change in self.plugins[name].hints_for)
+
+    @property
+    def places_gangs(self) -> bool:
+        """Whether gangs are scheduled in group cycles; False if a Permit plugin gathers their members."""
+        return not any(plugin.gathers_gangs for plugin in self.permit)
 
     def call_extenders(self, extenders: tuple[ExtenderRunner, ...], on_close: Callable[[], None]) -> None:
         """Set the extenders; call it before the instance is live.
@@ -251,26 +254,6 @@ def _without_ignored(args: BaseModel | None, config: ProfileConfig) -> BaseModel
     managed = [resource for extender in config.extenders for resource in extender.managed_resources]
     ignored = tuple(resource.name for resource in managed if resource.ignored_by_scheduler)
     return args.model_copy(update={"ignored_resources": ignored}) if ignored else args
-
-
-def build_instance(
-    config: ProfileConfig, registry: Registry, defaults: Plugins, make_handle: HandleFactory
-) -> FrameworkInstance:
-    """Instantiate a profile, completely or not at all.
-
-    Args:
-        config: The profile.
-        registry: The available plugins.
-        defaults: The default plugin set.
-        make_handle: Creates the handle of the plugins.
-
-    Returns:
-        The instance, not yet live.
-
-    Raises:
-        ConfigError: All problems of the plan, and plugins that cannot be created.
-    """
-    return build_planned(plan_profile(config, registry, defaults), registry, make_handle)
 
 
 def build_planned(plan: ProfilePlan, registry: Registry, make_handle: HandleFactory) -> FrameworkInstance:

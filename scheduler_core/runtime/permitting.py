@@ -13,12 +13,11 @@ from collections.abc import Iterator
 
 from scheduler_core.config.duration import seconds as duration_of
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
 from scheduler_core.ports import Clock, Timer
-from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.result_checks import checked, raised, refused
 from scheduler_core.snapshot.pod_info import PodInfo
 
 MAX_TIMEOUT_SECONDS = 15 * 60.0
@@ -33,8 +32,7 @@ def run_permit(
         Success; or a rejection or an error with its plugin; or Wait, with the timeout in seconds of each such plugin.
     """
     waits: dict[str, float] = {}
-    times = state.times
-    times.add_plugin_time(Point.PERMIT)
+    recorder = state.recorder
     for plugin in instance.permit:
         try:
             result = checked(plugin.permit(state, pod, node_name), PermitResult, plugin.name, "permit")
@@ -42,9 +40,7 @@ def run_permit(
         except Exception as fault:
             return raised(plugin.name, "permit", pod, fault), {}
         status = result.status
-        times.add_plugin_time(times.now())
-        if not status.is_success:
-            times.set_status(status.code)
+        recorder.plugin_left((plugin.name, status.code, recorder.now()))
         if status.code is Code.WAIT:
             waits[plugin.name] = seconds
         elif not status.is_success:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     PostFilterPlugin,
@@ -18,8 +17,8 @@ from scheduler_core.framework.extension_points import (
     PreemptionExtenders,
 )
 from scheduler_core.framework.status import Code, Status
-from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.result_checks import checked, raised, refused
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -43,13 +42,11 @@ def run_post_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
 ) -> PostFilterOutcome:
     """Run PostFilter; never raises, because the attempt has failed already and only its message may change."""
-    walk, times = _Walk(instance, pod), state.times
-    times.add_plugin_time(Point.POST_FILTER)
+    walk, recorder = _Walk(instance, pod), state.recorder
     for plugin in instance.post_filter:
         try:
             code = walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
-            times.add_plugin_time(times.now())
-            times.set_status(code)
+            recorder.plugin_left((plugin.name, code, recorder.now()))
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
@@ -65,13 +62,11 @@ async def run_post_filters_with(
     extenders: PreemptionExtenders,
 ) -> PostFilterOutcome:
     """Run PostFilter like :func:`run_post_filters`, with extenders that plugins may call."""
-    walk, times = _Walk(instance, pod), state.times
-    times.add_plugin_time(Point.POST_FILTER)
+    walk, recorder = _Walk(instance, pod), state.recorder
     for plugin in instance.post_filter:
         try:
             code = walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
-            times.add_plugin_time(times.now())
-            times.set_status(code)
+            recorder.plugin_left((plugin.name, code, recorder.now()))
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.status import SUCCESS, Status, error
-from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.result_checks import checked, raised, refused
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -109,8 +108,7 @@ async def run_pre_binds(instance: FrameworkInstance, state: CycleState, held: Pr
 
 
 async def _run(instance: FrameworkInstance, state: CycleState, held: PreBindingPod) -> Status:
-    times = state.times
-    times.add_plugin_time(Point.PRE_BIND)
+    recorder = state.recorder
     for plugin in instance.pre_bind:
         if plugin.name in state.skip_pre_bind:
             continue
@@ -123,9 +121,8 @@ async def _run(instance: FrameworkInstance, state: CycleState, held: PreBindingP
             status = error(held.reason)
         except Exception as fault:
             return raised(plugin.name, "preBind", held.pod, fault)
-        times.add_plugin_time(times.now())
+        recorder.plugin_left((plugin.name, status.code, recorder.now()))
         if not status.is_success:
-            times.set_status(status.code)
             return refused(status, plugin.name, "preBind")
         if held.reason is not None:
             break

@@ -11,8 +11,8 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreFilterExtensions, PreFilterPlugin
 from scheduler_core.framework.status import Status
-from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.result_checks import checked
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 

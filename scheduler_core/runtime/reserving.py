@@ -8,36 +8,31 @@ from __future__ import annotations
 import logging
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import Point
-from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.runtime.answers import checked, raised, refused
+from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.result_checks import checked, raised, refused
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
-_RESERVE, _UNRESERVE = Point.RESERVE, Point.UNRESERVE
 
 
 def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
     """Run Reserve until a plugin does not succeed and return its status; the caller runs Unreserve."""
-    add_time, now = state.times.add_plugin_time, state.times.now
-    add_time(_RESERVE)
+    left, now = state.recorder.plugin_left, state.recorder.now
     for plugin in instance.reserve:
         try:
             status = checked(plugin.reserve(state, pod, node_name), Status, plugin.name, "reserve")
         except Exception as fault:
             return raised(plugin.name, "reserve", pod, fault)
-        add_time(now())
+        left((plugin.name, status.code, now()))
         if not status.is_success:
-            state.times.set_status(status.code)
             return refused(status, plugin.name, "reserve")
     return SUCCESS
 
 
 def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
     """Run Unreserve of all plugins in reverse order."""
-    add_time, now = state.times.add_plugin_time, state.times.now
-    add_time(_UNRESERVE)
+    left, now = state.recorder.plugin_left, state.recorder.now
     for plugin in reversed(instance.reserve):
         try:
             plugin.unreserve(state, pod, node_name)
@@ -48,4 +43,4 @@ def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, 
                 pod.key,
                 extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
             )
-        add_time(now())
+        left((plugin.name, Code.SUCCESS, now()))

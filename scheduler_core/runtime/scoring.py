@@ -12,17 +12,16 @@ from msgspec import Struct, field
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, PreScorePlugin, Scores
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.kernels.normalize import normalize_max, normalize_reverse_max
-from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import ScoreRunner
+from scheduler_core.runtime.result_checks import checked
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_PRE_SCORE, _SCORE = Point.PRE_SCORE, Point.SCORE
+_SUCCESS = Code.SUCCESS
 
 
 class PluginScores(Struct, frozen=True):
@@ -58,8 +57,7 @@ def run_pre_scores(
         PluginError: A plugin raised, or returned neither Success nor Skip.
     """
     state, pod, nodes, rows = scoring.state, scoring.pod, scoring.nodes, scoring.rows
-    add_time, now, evaluated = state.times.add_plugin_time, state.times.now, instance.evaluations.pre_score
-    add_time(_PRE_SCORE)
+    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.pre_score
     for plugin in instance.pre_score if among is None else among:
         try:
             status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
@@ -67,7 +65,7 @@ def run_pre_scores(
             raise
         except Exception as error:
             raise PluginError(plugin.name, "preScore", f"raised {type(error).__name__}: {error}") from error
-        add_time(now())
+        left((plugin.name, status.code, now()))
         if status.is_skip:
             state.skip_score.add(plugin.name)
             continue
@@ -114,8 +112,7 @@ def add_scores(
     rows = scoring.rows
     count = scoring.nodes.size if isinstance(rows, slice) else len(rows)
     table = ScoreTable(np.zeros(count, dtype=np.int64))
-    add_time, now = scoring.state.times.add_plugin_time, scoring.state.times.now
-    add_time(_SCORE)
+    left, now = scoring.state.recorder.plugin_left, scoring.state.recorder.now
     for plugin, weight in wanted:
         raw = None if known is None else known.get(plugin.name)
         if raw is None:
@@ -132,7 +129,7 @@ def add_scores(
         table.totals += weighted
         if keep_parts:
             table.parts[plugin.name] = PluginScores(raw, normalized, weighted)
-        add_time(now())
+        left((plugin.name, _SUCCESS, now()))
     return table
 
 

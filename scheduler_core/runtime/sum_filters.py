@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import FilterPlugin, Reads, SumsFilter
-from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.runtime.filtering import first_verdicts, run_filters, verdicts_of
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner
 from scheduler_core.runtime.pre_filter_extensions import extended
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_sums import RowSums
 
 
 class SumFilters(Struct, frozen=True):

@@ -56,7 +56,7 @@ def _watch(watched: Any, name: str, watchdog: Watchdog) -> None:
     for method, point in _POINTS.items():
         call = getattr(watched, method, None)
         if callable(call):
-            object.__setattr__(watched, method, watchdog.guarded(name, point, call))
+            setattr(watched, method, watchdog.guarded(name, point, call))
 
 
 def _watched(registration: EventRegistration, name: str, watchdog: Watchdog) -> EventRegistration:

@@ -95,6 +95,10 @@ class ClusterCache:
         if pods:
             self._without_node.setdefault(name, {}).update((info.uid, info) for info in pods)
 
+    def pods_of_unknown_node(self, name: str) -> list[PodInfo]:
+        """Return the pods that are counted as soon as the node of this name is added."""
+        return list(self._without_node.get(name, {}).values())
+
     # -- placed pods --------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:

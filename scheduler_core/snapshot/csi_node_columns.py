@@ -23,6 +23,7 @@ class CsiNodeColumns:
         self.nodes = nodes
         self._version = (-1, -1)
         self._present: _Mask = np.zeros(0, dtype=np.bool_)
+        self._installed: dict[str, _Mask] = {}
         self._limits: dict[str, NDArray[np.int64]] = {}
         self._migrated: dict[str, _Mask] = {}
 
@@ -30,6 +31,11 @@ class CsiNodeColumns:
         """Return whether the node of each row has a CSINode, bool[row]."""
         self._refresh()
         return self._present
+
+    def installed(self, driver: str) -> _Mask | None:
+        """Return whether a driver is installed on the node of each row, bool[row]; None if on no row."""
+        self._refresh()
+        return self._installed.get(driver)
 
     def limits(self, driver: str) -> NDArray[np.int64] | None:
         """Return the volume limit of a driver, int64[row], -1 for no limit; None if no row has a limit."""
@@ -48,6 +54,7 @@ class CsiNodeColumns:
             return
         self._version = version
         self._present = np.zeros(nodes.size, dtype=np.bool_)
+        self._installed = {}
         self._limits = {}
         self._migrated = {}
         for csi_node in csi_nodes:
@@ -56,6 +63,10 @@ class CsiNodeColumns:
                 continue
             self._present[row] = True
             for driver in csi_node.spec.drivers:
+                installed = self._installed.get(driver.name)
+                if installed is None:
+                    installed = self._installed[driver.name] = np.zeros(nodes.size, dtype=np.bool_)
+                installed[row] = True
                 if driver.limit is not None:
                     limits = self._limits.get(driver.name)
                     if limits is None:

@@ -6,30 +6,25 @@ cannot be scheduled. An overcommitted node counts as 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _HALF_BITS = 32
 _HALF_MASK = 2**_HALF_BITS - 1
 
 
-def free_amount(nodes: NodeColumns, name: str, leaving: Iterable[PodInfo] = ()) -> int:
+def free_amount(nodes: NodeColumns, name: str) -> int:
     """Return the free amount of a resource on all nodes together.
 
     Args:
         nodes: The columns.
         name: The resource; ``pods`` for the number of further pods.
-        leaving: Pods whose requests count as free on their node.
 
     Returns:
         Millicores for CPU, whole units for the rest; 0 for a resource that no node has. Exact for any number of nodes.
     """
-    column: int | None = None
     if name == PODS:
         free = nodes.allowed_pods.astype(np.int64) - nodes.pod_count
     else:
@@ -37,17 +32,6 @@ def free_amount(nodes: NodeColumns, name: str, leaving: Iterable[PodInfo] = ()) 
         if column is None or column >= len(nodes.allocatable):
             return 0
         free = nodes.allocatable[column] - nodes.requested[column]
-    returned: dict[int, int] = {}
-    for pod in leaving:
-        if pod.row != NO_ROW:
-            amount = 1 if column is None else dict(pod.accounted).get(column, 0)
-            returned[pod.row] = returned.get(pod.row, 0) + amount
-    for row, amount in returned.items():
-        if column is None:
-            free[row] += amount
-        else:
-            # The columns contain the clamped sum, from which the pods must not be subtracted.
-            free[row] = max(0, nodes.allocatable.item(column, row) - nodes.exact_requested(column, row) + amount)
     free[~nodes.alive | (free < 0)] = 0
     # The sum of two nodes may exceed int64, that of the halves cannot.
     return (int((free >> _HALF_BITS).sum()) << _HALF_BITS) + int((free & _HALF_MASK).sum())

@@ -156,6 +156,13 @@ class ResourceNames:
         nodes = self._offers[name] = self._offers.get(name, 0) + 1
         return nodes == 1 and self._assign(name)
 
+    def hold(self, name: str) -> bool:
+        """Count one more node for a resource if any node offers it; return whether one does."""
+        if name not in self._offers:
+            return False
+        self._offers[name] += 1
+        return True
+
     def withdraw(self, name: str) -> int | None:
         """Count one node less that offers a resource.
 

@@ -19,11 +19,16 @@ _OLD_REGION_LABEL = "failure-domain.beta.kubernetes.io/region"
 
 
 class NodeOrder:
-    """Rows with alternating zones; recomputed after nodes changed."""
+    """Rows with alternating zones; recomputed after nodes changed.
 
-    __slots__ = ("_nodes", "_rows", "_version")
+    Attributes:
+        next_start: Position at which the next search begins.
+    """
+
+    __slots__ = ("_nodes", "_rows", "_version", "next_start")
 
     def __init__(self, nodes: NodeColumns) -> None:
+        self.next_start = 0
         self._nodes = nodes
         self._version = -1
         self._rows: NDArray[np.intp] = np.empty(0, dtype=np.intp)

@@ -9,11 +9,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.core import arguments_of, run, sizes
+from benchmarks.core import run, sizes
 from benchmarks.core_drain import Measured, Size
-from benchmarks.core_memory import Memory
-from benchmarks.core_parts import Spent, between
-from benchmarks.core_report import cases, chart, growth, medians, memory_table, parts
+from benchmarks.core_report import cases, chart, growth, medians
 from benchmarks.workloads import Workload, workload_named
 
 ONE = Measured("basic", 100, 50, 50, 10.0, 60.0, 40.0, created=50, points={"Score": 6.0, "Permit": 0.1})
@@ -24,7 +22,7 @@ def other(**changed: object) -> Measured:
     return dataclasses.replace(ONE, **changed)  # type: ignore[arg-type] # fields by name
 
 
-def _told(table: Table) -> str:
+def _text_of(table: Table) -> str:
     console = Console(width=200)
     with console.capture() as captured:
         console.print(table)
@@ -42,12 +40,6 @@ def _told(table: Table) -> str:
 def test_pods_a_second(measured: Measured, rate: float) -> None:
     """Of pods, by whatever tries and binds they took."""
     assert measured.rate == pytest.approx(rate)
-
-
-def test_sizes_are_read() -> None:
-    """Nodes, and pods beforehand where they are said."""
-    assert sizes("100,5000+50000") == [(100, 0), (5000, 50_000)]
-    assert sizes("100", 300) == [(100, 300)]
 
 
 def test_too_many_pods_beforehand_are_refused() -> None:
@@ -68,43 +60,17 @@ def test_what_is_known_is_not_measured_again(capsys: pytest.CaptureFixture[str])
     assert "basic, 100 nodes, 0 pods beforehand, #2" in capsys.readouterr().err
 
 
-def test_parts_are_told_by_the_pod_or_by_the_run() -> None:
-    """What was counted before is none of it."""
-    before, after = {"Score": Spent(1.0, 10)}, {"Score": Spent(1.5, 15), "Bind": Spent(0.0, 0)}
-    assert between(before, after, pods=1000) == {"Score": pytest.approx(500.0)}
-    assert between(before, after) == {"Score": pytest.approx(100_000.0)}
-
-
 def test_tables_tell_medians() -> None:
     """Of repetitions; growth has a column for each size."""
     runs = [ONE, other(repetition=2, decided_us=160.0), other(repetition=3, decided_us=360.0)]
     found = cases([*runs, other(nodes=5000, occupied=20_000)])
     assert [case.rate for case in found] == [5000.0, 10_000.0]
-    assert "2,500-10,000" in _told(medians(found))
-    assert "5,000 (160)" in _told(growth(found))
-    assert "5,000 nodes, 20,000 bound" in _told(growth(found))
-
-
-def test_small_parts_are_left_out() -> None:
-    """A table of all of them is not read."""
-    told = _told(parts(cases([ONE]), "Extension points", lambda one: one.points))
-    assert "Score" in told
-    assert "Permit" not in told
-
-
-def test_memory_is_told() -> None:
-    """By nodes and pods."""
-    told = _told(memory_table([Memory(1000, 5000, 1.5, 2.25, 90.0)]))
-    assert all(cell in told for cell in ("1,000", "5,000", "1.5", "2.2", "90"))
+    assert "2,500-10,000" in _text_of(medians(found))
+    assert "5,000 (160)" in _text_of(growth(found))
+    assert "5,000 nodes, 20,000 bound" in _text_of(growth(found))
 
 
 def test_the_chart_has_a_line_for_each_workload() -> None:
     """By nodes, ascending; what runs with pods beforehand is no point of it."""
     measured: Sequence[Measured] = [other(nodes=5000), ONE, other(occupied=100), other(workload="spread")]
     assert chart(measured).lines == {"basic": [(100, 10_000.0), (5000, 10_000.0)], "spread": [(100, 10_000.0)]}
-
-
-def test_everything_may_be_said_on_the_command_line() -> None:
-    """As the targets of the Makefile say it."""
-    arguments = arguments_of(["--nodes", "100", "--memory", "1000+10000", "--preempting", "5", "-o", "json"])
-    assert (arguments.nodes, arguments.memory, arguments.output) == ("100", "1000+10000", "json")

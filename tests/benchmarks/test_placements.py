@@ -41,8 +41,8 @@ def bound(workload: Workload, *node_names: str) -> list[dict[str, Any]]:
 def test_constraints(name: str, node_names: list[str], found: str) -> None:
     """One sentence for what does not hold; none where all is well."""
     workload = workload_named(name)
-    told = violations(workload, NODES, bound(workload, *node_names), len(node_names))
-    assert [found in text for text in told] == ([True] if found else [])
+    found_texts = violations(workload, NODES, bound(workload, *node_names), len(node_names))
+    assert [found in text for text in found_texts] == ([True] if found else [])
 
 
 def test_overcommitment() -> None:

@@ -1,4 +1,4 @@
-"""Results lie in a file as they were told."""
+"""Results are read from a file as they were written."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak_samples import Sample, percentile, read_trouble, rss_slope
+from benchmarks.soak_samples import Sample, read_trouble, rss_slope
 
 
 def sample(seconds: float, rss_mib: float) -> Sample:
@@ -25,13 +25,6 @@ def test_the_slope_of_memory(points: list[tuple[float, float]], slope: float | N
     """MiB a minute, from the given second on."""
     found = rss_slope([sample(*point) for point in points], after_seconds=120.0)
     assert found == (None if slope is None else pytest.approx(slope))
-
-
-def test_percentiles() -> None:
-    """The value below which the share lies; none of nothing."""
-    assert percentile(range(100), 0.5) == 50
-    assert percentile([7.0], 0.99) == 7.0
-    assert percentile([], 0.5) is None
 
 
 def test_trouble_in_a_log(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ class Helm:
         """What `helm template` says to some values."""
         file = self.home / "values.yaml"
         file.write_text(yaml.safe_dump(dict(values)))
-        told = (f"--namespace={namespace}", f"--values={file}", *flags)
-        return self.run("template", "release", str(CHART), *told)
+        arguments = (f"--namespace={namespace}", f"--values={file}", *flags)
+        return self.run("template", "release", str(CHART), *arguments)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

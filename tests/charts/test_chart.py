@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from bayplan.settings import Settings, load_settings
+from bayplan.settings.operator_settings import Settings, load_settings
 
 from hack.docs.chart_values import chart_readme
 from tests.charts.conftest import CHART, Helm
@@ -59,7 +59,7 @@ def settings_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         pytest.param(
             {"replicaCount": 2, "settings": {"leaderElection": {"leaderElect": False}}},
@@ -151,11 +151,11 @@ def settings_schema(schema: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_bad_values_are_refused(each_helm: Helm, given: dict[str, Any], told: str) -> None:
+def test_bad_values_are_refused(each_helm: Helm, given: dict[str, Any], message: str) -> None:
     """A value that cannot work is named when the chart is rendered, not by a pod that crashes."""
     answer = each_helm.refused_or_rendered(given)
     assert answer.returncode != 0
-    assert told in answer.stderr
+    assert message in answer.stderr
 
 
 def test_every_setting_is_a_value(values: dict[str, Any], settings_schema: dict[str, Any]) -> None:
@@ -195,10 +195,10 @@ def test_the_operator_reads_the_settings_file(helm: Helm, tmp_path: Path, given:
     documents = helm.documents(given)
     file = tmp_path / "settings.yaml"
     file.write_text(documents["ConfigMap"]["data"]["settings.yaml"])
-    told = _over(_OTHER_DEFAULTS, given.get("settings", {}))
+    merged = _over(_OTHER_DEFAULTS, given.get("settings", {}))
     if "serving" in given:
-        told |= {"tlsCertFile": "/etc/bayplan-tls/tls.crt", "tlsPrivateKeyFile": "/etc/bayplan-tls/tls.key"}
-    assert load_settings({}, file) == Settings.model_validate(told)
+        merged |= {"tlsCertFile": "/etc/bayplan-tls/tls.crt", "tlsPrivateKeyFile": "/etc/bayplan-tls/tls.key"}
+    assert load_settings({}, file) == Settings.model_validate(merged)
 
 
 def test_other_settings_are_another_pod(helm: Helm) -> None:

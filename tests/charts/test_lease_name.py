@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.settings import Settings
+from bayplan.settings.operator_settings import Settings
 
 from tests.charts.conftest import Helm
 

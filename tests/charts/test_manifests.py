@@ -38,8 +38,8 @@ def test_the_api_server_takes_the_manifests(
     """Every object is valid to its last field, and Helm 3 makes the same ones as Helm 4."""
     manifests = helm.template(given, cluster_namespace)
     assert _objects(helm3.template(given, cluster_namespace)) == _objects(manifests)
-    told = chart_plane.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", input=manifests)
-    assert len(told.splitlines()) == len(_objects(manifests))
+    applied = chart_plane.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", input=manifests)
+    assert len(applied.splitlines()) == len(_objects(manifests))
 
 
 @pytest.mark.parametrize("given", [pytest.param({}, id="defaults"), pytest.param(SINGLE, id="no leader election")])
@@ -75,8 +75,8 @@ def test_secrets_of_extenders_can_be_mounted(helm: Helm) -> None:
     """Their directory is below none of the chart's mounts: in one that is read-only no mount point can be made."""
     documents = helm.documents({"serving": {"tls": {"secretName": "tls"}}})
     (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]
-    told = yaml.safe_load(documents["ConfigMap"]["data"]["settings.yaml"])
-    directory = PurePosixPath(told["extenderFilesDirectory"])
+    rendered = yaml.safe_load(documents["ConfigMap"]["data"]["settings.yaml"])
+    directory = PurePosixPath(rendered["extenderFilesDirectory"])
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert [mount for mount in mounts if directory.is_relative_to(mount)] == []
 
@@ -97,8 +97,8 @@ def test_how_many_run(helm: Helm, given: dict[str, Any], replicas: int, strategy
     spec = documents["Deployment"]["spec"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (replicas, strategy)
     assert ("PodDisruptionBudget" in documents) == budgeted
-    told = yaml.safe_load(documents["ConfigMap"]["data"]["settings.yaml"])
-    assert told["leaderElection"]["leaderElect"] == (strategy == "RollingUpdate")
+    rendered = yaml.safe_load(documents["ConfigMap"]["data"]["settings.yaml"])
+    assert rendered["leaderElection"]["leaderElect"] == (strategy == "RollingUpdate")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ import yaml
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import InstalledOperator
 from hack.controlplane.launcher import ControlPlane
-from hack.scenarios.scenario import node_manifest, pod_manifest
 from tests.charts.conftest import CHART, Helm
+from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -54,8 +54,8 @@ class Release:
 
     def install(self, *flags: str) -> str:
         """Install it without waiting for pods, which nobody starts here; what the notes say."""
-        told = self.run("install", "bayplan", str(CHART), "--create-namespace", "--wait=false", *flags)
-        return told[told.index("NOTES:") :]
+        output = self.run("install", "bayplan", str(CHART), "--create-namespace", "--wait=false", *flags)
+        return output[output.index("NOTES:") :]
 
     def get(self, what: str) -> Any:
         """An object as JSON."""
@@ -105,7 +105,7 @@ def test_the_life_of_a_release(release: Release, tmp_path: Path) -> None:
             _until_bound(release, "two")
             assert new.terminate()[0] == 0
     spec = {"percentageOfNodesToScore": 50, "podMaxBackoffSeconds": 42}
-    assert _said(release) == spec, "an upgrade keeps what was edited, and what it was told at first"
+    assert _said(release) == spec, "an upgrade keeps edits and the values of the installation"
     assert release.objects() == installed
     release.run("uninstall", "bayplan")
     assert release.objects() == {"schedulerprofile/bayplan"}

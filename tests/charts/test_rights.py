@@ -22,7 +22,7 @@ import yaml
 from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.cluster_access import from_kubeconfig
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
 
 from hack.controlplane.api_client import ApiClient
@@ -50,7 +50,7 @@ _SUPERFLUOUS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
 
 
 class UnhelpfulProxy(FaultyProxy):
-    """Lets the first bind happen and does not say so, and once told refuses lists of nodes.
+    """Carries out the first bind but drops its response, and on request refuses lists of nodes.
 
     Attributes:
         refuses_lists: Set, no list of nodes is answered.
@@ -74,7 +74,9 @@ class UnhelpfulProxy(FaultyProxy):
 def plane() -> Iterator[ControlPlane]:
     """A control plane with all three APIs of PodGroups, which streams no lists."""
     gates = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True, "WatchList": False}
-    with ControlPlane(Options(audit=True, feature_gates=gates, runtime_config={_NATIVE: "true"})) as plane:
+    with ControlPlane(
+        Options(kubernetes="1.36", audit=True, feature_gates=gates, runtime_config={_NATIVE: "true"})
+    ) as plane:
         plane.kubectl("apply", "--server-side", f"--filename={_COMPATIBLE_DEFINITION}")
         install_crds(plane)
         plane.kubectl("create", "namespace", _RELEASE)
@@ -165,7 +167,7 @@ def test_a_missing_right_is_seen(plane: ControlPlane, account: Account, operator
     before = refused(plane.audit_events(), account.user)
     plane.kubectl("delete", "clusterrolebinding", f"{_RELEASE}:{_RELEASE}")
     operator.start(wait=False)
-    operator.until(lambda: _REFUSED.search(operator.log) is not None, "it tells of a refusal")
+    operator.until(lambda: _REFUSED.search(operator.log) is not None, "the log shows a refusal")
     assert refused(plane.audit_events(), account.user) > before
 
 
@@ -234,7 +236,7 @@ def _gather_groups(world: LiveGangs) -> None:
         world.group(name, 2, version, **({"schedulingPolicy": {"gang": {"minCount": 2}}} if version == _NATIVE else {}))
         world.job(name, 1, group="", **joins[version])
     for name, version in (("ours", VERSION), ("theirs", _COMPATIBLE), ("native", _NATIVE)):
-        world.until(partial(world.status, name, version), f"{version} is told")
+        world.until(partial(world.status, name, version), f"{version} is reported")
 
 
 def _edit_profile(plane: ControlPlane, name: str) -> None:

@@ -105,8 +105,8 @@ def test_what_people_may_do(
 ) -> None:
     """Viewers read, editors write PodGroups, and nobody writes profiles who was not given the role for it."""
     everybody = (*_OF_NAMESPACE, "auditor", "profiles")
-    told = {who for who in everybody if is_allowed(chart_plane, who, verb, resource, namespace_of_people)}
-    assert told == people
+    allowed = {who for who in everybody if is_allowed(chart_plane, who, verb, resource, namespace_of_people)}
+    assert allowed == people
 
 
 @pytest.mark.parametrize(

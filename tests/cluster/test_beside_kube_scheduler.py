@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.scenarios.scenario import Scenario, read_scenarios
-from hack.scenarios.stage import SCHEDULERS, Stage
+from tests.scenarios.scenario import Scenario, read_scenarios
+from tests.scenarios.stage import SCHEDULERS, Stage
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.kube_scheduler, pytest.mark.timeout(120)]
 

@@ -66,6 +66,14 @@ def crds(control_plane: ControlPlane) -> ControlPlane:
     return control_plane
 
 
+@pytest.fixture(scope="module")
+def namespace(crds: ControlPlane) -> str:
+    """A namespace for all tests here, which create no pods and name their objects by a token."""
+    name = f"crds-{uuid.uuid4().hex[:10]}"
+    crds.kubectl("create", "namespace", name)
+    return name
+
+
 @pytest.fixture
 def objects(crds: ControlPlane, namespace: str) -> Iterator[Objects]:
     made = Objects(crds, namespace)
@@ -97,7 +105,7 @@ def test_client_side_apply(crds: ControlPlane, name: str) -> None:
         pytest.param("schedulerprofile", "without a restart", id="profile"),
         pytest.param("schedulerprofile.spec.plugins", "KubeSchedulerConfiguration", id="plugins"),
         pytest.param("schedulerprofile.spec.plugins.score.enabled.weight", "0 means 1", id="weight"),
-        pytest.param("schedulerprofile.spec.schedulerName", "cannot change", id="scheduler-name"),
+        pytest.param("schedulerprofile.spec.schedulerName", "Immutable", id="scheduler-name"),
         pytest.param("schedulerprofile.spec.extenders.httpTimeout", "such as 5s", id="timeout"),
         pytest.param("schedulerprofile.status.conditions", "last good", id="conditions"),
         pytest.param("podgroups.bayplan.dev", "bayplan.dev/pod-group", id="group"),

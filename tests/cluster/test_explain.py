@@ -129,9 +129,9 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
 def test_operator_and_api_server_say_the_same(asker: Asker, pod: str, verdict: str) -> None:
     """The one knows what its watches brought, the other what one list brings; neither changes anything."""
     before = asker.versions()
-    told = asker.operator_says(pod)
-    assert told["verdict"] == verdict
-    assert told == asker.api_server_says(pod)
+    explained = asker.operator_says(pod)
+    assert explained["verdict"] == verdict
+    assert explained == asker.api_server_says(pod)
     assert asker.versions() == before
 
 

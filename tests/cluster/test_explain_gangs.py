@@ -76,7 +76,7 @@ class Asker:
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    """A control plane of its own with an operator that has tried the gang in vain."""
+    """A control plane of its own with an operator whose attempts of the gang have failed."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
         plane.kubectl("apply", "-f", str(CRDS))
@@ -94,9 +94,9 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
 @pytest.mark.parametrize("asked", ["podgroup/train", "train-1"])
 def test_operator_and_api_server_say_the_same(asker: Asker, asked: str) -> None:
     """But for the last attempt, of which the operator alone knows."""
-    told, offline = asker.operator_says(asked), asker.api_server_says(asked)
-    gang, gang_offline = (document.get("gang") or document for document in (told, offline))
-    assert (gang["verdict"], told["verdict"]) == ("Unschedulable", "Unschedulable")
+    online, offline = asker.operator_says(asked), asker.api_server_says(asked)
+    gang, gang_offline = (document.get("gang") or document for document in (online, offline))
+    assert (gang["verdict"], online["verdict"]) == ("Unschedulable", "Unschedulable")
     assert [(place["domain"], place["fitting"], place["needed"]) for place in gang["places"]] == [
         ("zone=one", 2, 3),
         ("zone=two", 2, 3),
@@ -104,7 +104,7 @@ def test_operator_and_api_server_say_the_same(asker: Asker, asked: str) -> None:
     assert gang["lastAttempt"]["reason"] == "Unschedulable"
     assert gang_offline["lastAttempt"] is None
     gang["lastAttempt"] = None
-    assert told == offline
+    assert online == offline
 
 
 def test_status_shows_the_gang(asker: Asker) -> None:
@@ -112,8 +112,8 @@ def test_status_shows_the_gang(asker: Asker) -> None:
     result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
     assert result.exit_code == 0, result.output
     (gang,) = json.loads(result.stdout)["gangs"]
-    told = ("default/train", "unschedulable", 3, 3, "Unschedulable")
-    assert (gang["gang"], gang["place"], gang["needed"], gang["waiting"], gang["reason"]) == told
+    expected = ("default/train", "unschedulable", 3, 3, "Unschedulable")
+    assert (gang["gang"], gang["place"], gang["needed"], gang["waiting"], gang["reason"]) == expected
 
 
 def test_what_is_named_comes_true(asker: Asker) -> None:
@@ -124,7 +124,7 @@ def test_what_is_named_comes_true(asker: Asker) -> None:
     grown = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": "6"}}})
     asker.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={grown}")
     asker.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=20s")
-    told = asker.operator_says("podgroup/train")
-    assert (told["verdict"], told["members"]["placed"]) == ("Placed", 3)
+    online = asker.operator_says("podgroup/train")
+    assert (online["verdict"], online["members"]["placed"]) == ("Placed", 3)
     shown = asker.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
     assert shown.split() == ["a", "a", "a"]

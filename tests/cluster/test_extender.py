@@ -55,7 +55,7 @@ def prefers(node: str, score: int = 10) -> Any:
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_filter_decides_the_node(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """The pod goes where the extender leaves it; with no node left it is told the extender's reasons."""
+    """The pod goes where the extender leaves it; if no node is left its message has the extender's reasons."""
     nodes = {short: cluster.node(short) for short in "abc"}
     only_b = keeps(nodes["b"])
     nobody = keeps()
@@ -86,7 +86,7 @@ def test_scores_count_by_weight(cluster: ExtendedCluster, server: ExtenderServer
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_managed_resources(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """Only pods that ask for the resource are sent; the scheduler leaves its amount to the extender if told so."""
+    """Only pods that ask for the resource are sent; the profile can leave its amount to the extender."""
     nodes = {short: cluster.node(short) for short in "ab"}
     server.rules["filter"] = keeps(nodes["a"])
     managed = [{"name": "example.com/licence", "ignoredByScheduler": True}]

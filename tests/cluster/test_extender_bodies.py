@@ -110,7 +110,7 @@ CAPABLE = [pytest.param(True, id="it-knows-the-nodes"), pytest.param(False, id="
 
 @pytest.mark.parametrize("node_cache_capable", CAPABLE)
 def test_bodies_are_kube_schedulers(cluster: ExtendedCluster, node_cache_capable: bool) -> None:
-    """For filter, prioritize, preempt and bind alike; nothing is left out or added."""
+    """Filter, prioritize, preempt and bind: nothing is left out or added."""
     theirs = recorded(cluster, KUBE_SCHEDULER, node_cache_capable=node_cache_capable)
     ours = recorded(cluster, BAYPLAN, node_cache_capable=node_cache_capable)
     assert set(theirs) == {"filter", "prioritize", "bind", "preempt"}

@@ -30,7 +30,7 @@ LONGER_SECONDS = 3.0
 # Twice a client's time-out and the longest backoff of a pod.
 SETTLED_SECONDS = 40.0
 MOST_LINES = 100
-# kopf tells each end of its watches with a trace, and is started again.
+# kopf logs each end of its watches with a trace, and is started again.
 OWN_LINES = r"(?m)^\S+ \S+ +[A-Z]+ +(?:bayplan|scheduler_core)\b"
 OWN_TRACES = r"(?m)^.* (?:bayplan|scheduler_core)\S*: .*\nTraceback.*(?:\n .*)*\n.*"
 SOURCES = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def operator(
 def test_a_drain_survives_faulty_requests(
     seed: int, plane: ControlPlane, proxy: FaultyProxy, operator: OperatorProcess
 ) -> None:
-    """Nothing is lost, bound twice or overcommitted, nobody preempted in vain, and all is told in few lines."""
+    """Nothing is lost, bound twice or overcommitted, no pod is preempted for nothing, and the log has few lines."""
     before = len(operator.log)
     proxy.happened.clear()
     with MixedDrain(plane, operator) as drain:
@@ -77,26 +77,26 @@ def test_a_drain_survives_faulty_requests(
         drain.run_for(LONGER_SECONDS)
         proxy.calm()
         drain.settle(SETTLED_SECONDS)
-        operator.until(lambda: len(drain.untold()) <= given_up_events(operator.log[before:]), "all is told")
+        operator.until(lambda: len(drain.without_events()) <= given_up_events(operator.log[before:]), "all is reported")
         assert drain.wrongs() == []
         assert checked_cache(operator) == ""
         drain.make_room(SETTLED_SECONDS)
         assert drain.wrongs() == []
-    told = operator.log[before:]
+    logged = operator.log[before:]
     assert operator.get("/livez")[0] == 200
-    assert re.findall(OWN_TRACES, told) == []
-    assert len(re.findall(OWN_LINES, told)) <= MOST_LINES, told
+    assert re.findall(OWN_TRACES, logged) == []
+    assert len(re.findall(OWN_LINES, logged)) <= MOST_LINES, logged
     assert len(proxy.happened) >= 30, proxy.happened
     assert sum(proxy.happened.values()) >= PODS * RATE, proxy.happened
 
 
 def given_up_events(log: str) -> int:
-    """How many events were given up after all their tries, as the log tells."""
+    """Return the number of events that were dropped after all retries, from the log."""
     return len(re.findall(r"EVENT of Event \S+ failed and is not retried", log))
 
 
 def checked_cache(operator: OperatorProcess) -> str:
-    """How the scheduler's cache differs from the API server, as ``bayplan status`` tells; empty for not at all."""
+    """Return the differences between the scheduler's cache and the API server, from ``bayplan status``."""
     command = [sys.executable, "-m", "bayplan", "status", "--check-cache", "--server", operator.url]
     outcome = subprocess.run(command, cwd=SOURCES / "operator", capture_output=True, text=True, check=False)
     return outcome.stdout + outcome.stderr if outcome.returncode else ""

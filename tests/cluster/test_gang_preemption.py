@@ -1,4 +1,4 @@
-"""Gangs that preempt, on the real API server: whoever is evicted, the whole quorum fits afterwards."""
+"""Gangs that preempt, on the real API server: after the evictions the whole quorum fits."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def budget(world: LiveGangs, job: str, allowed: int) -> None:
 
 
 def test_pods_of_a_budget_are_spared(world: LiveGangs) -> None:
-    """Of four that could go, the two go whose going violates nothing; who and for whom is told before and after."""
+    """Of four candidates, the two are evicted that violate no budget; victims and preemptor are reported."""
     budget(world, "guarded", 0)
     runs_on(world, "ab", job="guarded")
     runs_on(world, "cd", **SLOW)
@@ -96,8 +96,8 @@ def test_pods_of_a_budget_are_spared(world: LiveGangs) -> None:
     assert world.bound("train") == {}
     for node in "cd":
         assert world.condition(f"on-{node}", "DisruptionTarget")["reason"] == "PreemptionByScheduler"
-        told = f"Preempted by podgroup {uid} on node {world.token}-{node}"
-        world.until(lambda: world.notes(f"on-{node}", "Preempted") == [told], "the victim is told")  # noqa: B023 - called at once
+        note = f"Preempted by podgroup {uid} on node {world.token}-{node}"
+        world.until(lambda: world.notes(f"on-{node}", "Preempted") == [note], "the victim has its event")  # noqa: B023 - called at once
         world.change(f"on-{node}", {"metadata": {"finalizers": None}})
     nodes = world.until_bound("train", 2)
     assert set(nodes.values()) == {f"{world.token}-{node}" for node in "cd"}

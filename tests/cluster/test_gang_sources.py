@@ -22,6 +22,7 @@ SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "sched
 SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", "scheduling.k8s.io/v1alpha2"
 NAMESPACE = "default"
 OPTIONS = Options(
+    kubernetes="1.36",
     feature_gates={"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True},
     runtime_config={NATIVE: "true"},
 )
@@ -66,10 +67,10 @@ def joins(group: str) -> Manifest:
 def test_scheduler_plugins_manifests_as_they_are(world: LiveGangs) -> None:
     """All or nothing by its API and label, and its status goes through its phases with every count."""
     world.group("nginx", 3, SCHEDULER_PLUGINS, scheduleTimeoutSeconds=30)
-    world.job("nginx", 2, run_for="2s", **joins("nginx"))
+    world.job("nginx", 2, **joins("nginx"))
     world.until(lambda: world.status("nginx", SCHEDULER_PLUGINS).get("phase") == "Pending", "it is pending")
     assert world.bound("nginx") == {}
-    world.job("nginx", 1, first=2, run_for="2s", **joins("nginx"))
+    world.job("nginx", 1, first=2, **joins("nginx"))
 
     def status() -> dict[str, Any]:
         return world.status("nginx", SCHEDULER_PLUGINS)
@@ -78,6 +79,7 @@ def test_scheduler_plugins_manifests_as_they_are(world: LiveGangs) -> None:
     assert status()["occupiedBy"] == f"{NAMESPACE}/nginx"
     assert (status()["succeeded"], status()["failed"]) == (0, 0)
     assert status()["scheduleStartTime"]
+    world.complete("nginx")
     world.until(lambda: status()["phase"] == "Finished", "it has finished")
     world.until(lambda: (status()["running"], status()["succeeded"]) == (0, 3), "all have succeeded by the status")
 
@@ -112,7 +114,7 @@ def native(group: str) -> Manifest:
 
 
 def test_native_manifests_as_they_are(world: LiveGangs) -> None:
-    """All or nothing by ``spec.schedulingGroup``, and its condition tells why not and that it is."""
+    """All or nothing by ``spec.schedulingGroup``, and its condition reports both results."""
     world.group("workers", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 5}})
     world.job("workers", 5, **native("workers"))
     lacks = "4 of the 5 members that must be placed together fit"

@@ -56,9 +56,10 @@ def test_a_job_is_placed_whole(world: LiveGangs, control_plane: ControlPlane, pa
     log = BindingLog(control_plane.audit_log)
     world.nodes("a", "b", cpu=str(parallelism // 2))
     world.group("train", parallelism)
-    names = world.job("train", parallelism, run_for="2s")
+    names = world.job("train", parallelism)
     world.until(lambda: world.counts("train") == (parallelism,) * 3, "all members run by the status")
     assert overcommitted(world.api.items("/api/v1/nodes"), world.pods().values()) == []
+    world.complete("train")
     world.until(lambda: world.status("train")["phase"] == "Finished", "the group has finished")
     status = world.status("train")
     assert (status["succeeded"], status["failed"], world.reason("train")) == (parallelism, 0, "Finished")
@@ -73,14 +74,14 @@ def test_of_two_gangs_that_do_not_both_fit_one_is_placed_at_a_time(world: LiveGa
     world.nodes("b", cpu="3")
     for name in ("one", "two"):
         world.group(name, 5)
-    world.api.create_all(
-        [world.member(f"{job}-{number}", job, run_for="2s") for number in range(5) for job in ("one", "two")]
-    )
-    world.until(lambda: {"one", "two"} <= set(history.order()), "both have been placed")
-    second = history.order()[1]
+    world.api.create_all([world.member(f"{job}-{number}", job) for number in range(5) for job in ("one", "two")])
+    world.until(lambda: history.moments and sum(history.moments[-1].values()) == 5, "the first is whole")
+    [first] = history.order()
+    assert history.moments[-1] == {first: 5}
+    second = {"one": "two", "two": "one"}[first]
+    world.until(lambda: world.notes(second, "FailedScheduling"), "the second is refused")
+    world.complete(first)
     world.until(lambda: history.moments[-1] == {second: 5}, "the second is whole")
-    first = history.order()[0]
-    assert {first: 5} in history.moments
     assert history.together("one", "two") == []
     assert "placed together fit" in " ".join(world.notes(second, "FailedScheduling"))
 
@@ -104,7 +105,7 @@ def test_a_large_gang_among_small_pods(world: LiveGangs, queueing: str, is_passe
 
 
 def test_what_is_kept_for_a_gang_is_told(world: LiveGangs) -> None:
-    """The status names the nodes, and a small pod that is kept off them says for whom."""
+    """The status names the nodes, and the message of a small pod that they reject names the gang."""
     world.nodes("a", cpu="4")
     world.job("runs", 1, group="", cpu="3")
     world.until_bound("runs", 1)
@@ -144,7 +145,7 @@ def test_a_required_domain_is_the_one_that_packs_best(world: LiveGangs) -> None:
 
 
 def test_a_preferred_domain_is_left_when_it_must_be(world: LiveGangs) -> None:
-    """The group is placed over several zones, and told so."""
+    """The group is placed over several zones, and its status says so."""
     world.nodes("a1", "a2", cpu="2", zone="a")
     world.nodes("b1", cpu="2", zone="b")
     world.group("wide", 3, topology={"key": "zone", "mode": "Preferred"})
@@ -169,7 +170,7 @@ def test_a_member_that_goes_before_the_quorum_is_not_counted(world: LiveGangs, h
     world.job("train", 2)
     world.delete("train-0")
     world.job("train", 1, first=2)
-    world.until(lambda: world.counts("train") == (2, 0, 0), "two members are told")
+    world.until(lambda: world.counts("train") == (2, 0, 0), "two members are counted")
     assert "2 of 3 members exist; 1 more is needed." in world.until_reason("train", "MembersMissing")
     assert world.operator.metric("scheduler_cache_size", type="assumed_pods") == 0
     assert history.order() == []
@@ -217,7 +218,7 @@ def assumed(world: LiveGangs) -> float:
 
 
 def test_a_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:
-    """The others stay where they run; the status tells the hole while it lasts, and no more when it is filled."""
+    """The others stay where they run; the status reports the missing member until it is replaced."""
     world.nodes("a", cpu="3")
     world.group("train", 3)
     world.job("train", 3)
@@ -236,7 +237,7 @@ def test_a_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:
 
 
 def test_who_exceeds_the_quorum_waits_alone(world: LiveGangs) -> None:
-    """Five pods of a group of three on room for four: the gang runs, and is told so while the fifth waits."""
+    """Five pods of a group of three on room for four: the gang runs, and its status says so while the fifth waits."""
     world.nodes("a", cpu="4")
     world.group("train", 3)
     world.job("train", 5)

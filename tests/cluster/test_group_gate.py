@@ -16,7 +16,7 @@ from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
-from hack.scenarios.scenario import node_manifest, pod_manifest
+from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -32,7 +32,7 @@ DECIDED_AS_A_GANG = "2 of the 3 members that must be placed together fit"
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
-    with ControlPlane(Options(feature_gates=GATES, runtime_config={NATIVE: "true"})) as plane:
+    with ControlPlane(Options(kubernetes="1.36", feature_gates=GATES, runtime_config={NATIVE: "true"})) as plane:
         plane.kubectl("apply", "--server-side", f"--filename={SCHEDULER_PLUGINS_CRD}")
         install_crds(plane)
         yield plane
@@ -43,7 +43,7 @@ def plane_without_groups() -> Iterator[ControlPlane]:
     """Pods keep their schedulingGroup, and neither its API nor that of scheduler-plugins is served."""
     # These wait for an informer of PodGroups for ever.
     without_admission = ["--disable-admission-plugins=JobValidation,PodGroupWorkloadExists"]
-    with ControlPlane(Options(feature_gates=GATES, apiserver_args=without_admission)) as plane:
+    with ControlPlane(Options(kubernetes="1.36", feature_gates=GATES, apiserver_args=without_admission)) as plane:
         install_crds(plane)
         yield plane
 
@@ -178,7 +178,7 @@ def test_members_that_wait_when_the_operator_starts(world: World, mode: str, ver
             operator.until(partial(world.says, "wide-0", DECIDED_AS_A_GANG), "the gang is decided")
             operator.terminate()
         assert [world.node_of(f"wide-{number}") for number in range(3)] == ["", "", ""]
-        # The next start has to decide anew, or the message would be that of this one.
+        # The next start has to decide again, or the message would be that of this one.
         world.forget("wide", 3)
 
 
@@ -220,7 +220,7 @@ def test_a_group_that_is_missing(world: World, version: str) -> None:
 
 
 def test_groups_of_custom_resources_without_custom_resources(world: World) -> None:
-    """``run --config`` reads no PodGroups of bayplan.dev: the pod is held back and told what to do."""
+    """``run --config`` reads no PodGroups of bayplan.dev: the pod is gated, and its message says what to do."""
     world.nodes(a="r1")
     world.group("own", BAYPLAN, 1)
     world.members("own", BAYPLAN, 1)

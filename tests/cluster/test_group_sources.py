@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from bayplan.cluster_informers import ClusterInformers
 from bayplan.gangs.group_sources import GroupSources
 from bayplan.kube.cluster_access import from_kubeconfig
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
-from bayplan.profile_sources import CustomResourceProfiles, ResourcePorts
-from bayplan.settings import load_settings
+from bayplan.kube.watches.cluster_informers import ClusterInformers
+from bayplan.profiles.served_profiles import ServedProfiles
+from bayplan.profiles.sources import CustomResourceProfiles, ResourcePorts
+from bayplan.settings.operator_settings import load_settings
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER_PLUGINS = ROOT / "tests" / "support" / "scheduler-plugins-podgroups.yaml"
 NATIVE = Options(
+    kubernetes="1.36",
     feature_gates={
         "GenericWorkload": True,
         "TopologyAwareWorkloadScheduling": True,
@@ -77,8 +79,7 @@ class World:
         self.scheduler = Scheduler(real, RecordingWriter())
         self.informers = ClusterInformers(connection, self.scheduler, real)
         self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock)
-        self.sources.use_bayplan()
-        ports = ResourcePorts(connection, access, self.sources.bayplan, real)
+        ports = ResourcePorts(connection, access, self.sources.bayplan, real, ServedProfiles(None))
         self._resources = CustomResourceProfiles(self.scheduler, ports, load_settings({}))
         await self.list_resources()
         works = [*(informer.run() for _, informer in self.informers), *self.sources.watches().values()]

@@ -14,19 +14,19 @@ import pytest
 from bayplan.gangs.group_controller import GroupController, GroupPace
 from bayplan.gangs.group_status import SeenGroup, Urgency, group_status, status_difference
 from bayplan.gangs.group_status_writes import VERSIONS, GroupStatusWrite, GroupStatusWrites
-from bayplan.kube.api_dispatcher import ApiDispatcher
 from bayplan.kube.cluster_access import from_kubeconfig
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
-from bayplan.kube.writer import KubeWriter, WriterOptions
+from bayplan.kube.writes.api_dispatcher import ApiDispatcher
+from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
 from scheduler_core.errors import ClusterWriteError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang import GangOutcome
-from scheduler_core.queueing.gangs import Gangs
-from tests.support.told_groups import member
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import GangOutcome
+from tests.support.group_scenarios import member
 
 pytestmark = pytest.mark.cluster
 
@@ -77,7 +77,11 @@ def scheduler_plugins_definition() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
-    options = Options(feature_gates={"GenericWorkload": True}, runtime_config={"scheduling.k8s.io/v1alpha2": "true"})
+    options = Options(
+        kubernetes="1.36",
+        feature_gates={"GenericWorkload": True},
+        runtime_config={"scheduling.k8s.io/v1alpha2": "true"},
+    )
     with ControlPlane(options) as plane:
         definition = json.dumps(scheduler_plugins_definition())
         plane.kubectl("apply", "--server-side", f"--filename={ROOT / 'crds'}")
@@ -87,7 +91,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 class AnsweredStatuses(GroupStatusWrites):
-    """Tells how each write ended, in ``answers``."""
+    """Records how each write ended, in ``answers``."""
 
     def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher) -> None:
         super().__init__(connection, dispatcher)
@@ -169,8 +173,8 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
         await is_kept()
         running.cancel()
         await writer.stop(10.0)
-    told = plane.kubectl("events", "-n", NAMESPACE, "-o", "json")
-    regarding = {(event["involvedObject"]["uid"], event["reason"]) for event in json.loads(told)["items"]}
+    listed = plane.kubectl("events", "-n", NAMESPACE, "-o", "json")
+    regarding = {(event["involvedObject"]["uid"], event["reason"]) for event in json.loads(listed)["items"]}
     assert {(uid, "FailedScheduling"), (uid, "Scheduled")} <= regarding
 
 

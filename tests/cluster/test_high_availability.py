@@ -1,8 +1,8 @@
 """A leader that dies, is stopped, loses the API server or leaves in the middle of a drain, and the one after it.
 
 Leases are short here (3 s, renewed within 2 s, tried each 0.5 s); what is measured with the default ones stands in
-docs/high-availability.md. Every test ends with the same accounts: nothing lost, nothing twice, and nothing changed by
-the old leader after the new one's first change.
+docs/operate/high-availability.md. Every test ends with the same accounts: nothing lost, nothing twice, and nothing
+changed by the old leader after the new one's first change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from hack.controlplane.launcher import ControlPlane
 from tests.support.failover import LEASE_SECONDS, ONE, PODS, RENEW_SECONDS, TWO, Failover, failover_plane
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120), pytest.mark.usefixtures("tell")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120), pytest.mark.usefixtures("figures")]
 
 RETRY_SECONDS = 1.1
 """Longest time between a standby's tries."""
@@ -44,15 +44,13 @@ def pair(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest, pair: Failover) -> Iterator[None]:
-    """Print, once a test is over, how the pods were shared and how long nobody bound any."""
+def figures(pair: Failover) -> Iterator[None]:
+    """Print how both processes shared the pods, and the longest time without a bind; pytest shows it with -rP."""
     yield
     binds = [pair.binds(user) for user in (ONE, TWO)]
     gap = binds[1][0].at - binds[0][-1].at
-    reporter = request.config.pluginmanager.getplugin("terminalreporter")
     shares = f"{len(binds[0])} + {len(binds[1])} of {PODS} pods"
-    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        reporter.write_line(f"\n{pair.name}: no bind for {gap:.2f} s, {shares}, {len(pair.late())} late changes")
+    print(f"{pair.name}: no bind for {gap:.2f} s, {shares}, {len(pair.late())} late changes")  # noqa: T201
 
 
 def test_a_leader_is_killed(pair: Failover) -> None:

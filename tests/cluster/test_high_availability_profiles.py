@@ -90,7 +90,7 @@ class Cluster:
         return found
 
     def bound_by(self, *names: str) -> dict[str, set[str]]:
-        """Wait until pods are bound, and tell by which process."""
+        """Wait until pods are bound, and return the process that bound each."""
         self.until(lambda: all(self.writers("pods/binding create", *names).values()), f"{', '.join(names)} are bound")
         return self.writers("pods/binding create", *names)
 
@@ -113,7 +113,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_both_lead_at_once(cluster: Cluster) -> None:
-    """Each selector has a Lease of its own, whose name the log tells."""
+    """Each selector has a Lease of its own, whose name is in the log."""
     found = cluster.plane.kubectl("get", "leases", "--output=jsonpath={.items[*].metadata.name}", "--namespace=default")
     names = sorted(name for name in found.split() if name.startswith("bayplan"))
     assert len(names) == 2
@@ -138,13 +138,13 @@ def test_each_serves_its_own(cluster: Cluster) -> None:
 
 
 def test_nothing_flaps_that_both_see(cluster: Cluster) -> None:
-    """A PluginConfig and a group without members say the same whoever wrote last; a gang's status is one process's."""
+    """All processes agree on a PluginConfig and on a group without members; one process writes a gang's status."""
     for name in ("empty", "gang"):
         cluster.create("PodGroup", name, {"minMember": 2}, namespace=NAMESPACE)
     cluster.pods(A, "gang-1", "gang-2", group="gang")
     where = f"--namespace={NAMESPACE}"
     cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "gang", where).get("scheduled") == 2, "it is placed")
-    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "empty", where).get("phase") == "Pending", "told")
+    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "empty", where).get("phase") == "Pending", "reported")
     before = _patches(cluster)
     # What is waited for is that nothing happens.
     time.sleep(_QUIET_SECONDS)
@@ -158,8 +158,8 @@ def test_nothing_flaps_that_both_see(cluster: Cluster) -> None:
 
 
 def _patches(cluster: Cluster) -> int:
-    told = ("podgroups/status patch", "pluginconfigs/status patch")
-    return sum(one.what in told for one in logged_changes(cluster.plane))
+    statuses = ("podgroups/status patch", "pluginconfigs/status patch")
+    return sum(one.what in statuses for one in logged_changes(cluster.plane))
 
 
 def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:
@@ -177,8 +177,8 @@ def test_status_and_explain_tell_the_share(cluster: Cluster) -> None:
     assert json.loads(cluster.two.get("/debug/status")[1])["selector"] == "tier=b"
     cluster.pods(A, "asked")
     cluster.bound_by("asked")
-    told = cluster.two.get(f"/debug/explain?namespace={NAMESPACE}&pod=asked")[1]
-    assert f"another process serves {A}, query that one" in told
+    message = cluster.two.get(f"/debug/explain?namespace={NAMESPACE}&pod=asked")[1]
+    assert f"another process serves {A}, query that one" in message
     assert "another process" not in cluster.one.get(f"/debug/explain?namespace={NAMESPACE}&pod=asked")[1]
 
 

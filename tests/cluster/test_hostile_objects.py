@@ -99,18 +99,18 @@ def test_the_owner_of_a_pod_that_demands_too_much_is_told(world: LiveWorld, cont
     greedy = {"for": world.token} | {f"k{number}": "v" for number in range(MAX_DEMANDS)}
     world.pod("greedy", spec={"nodeSelector": greedy})
     message = world.refused("greedy")
-    assert message.startswith("the pod is left out: it makes 503 demands")  # two for CPU and memory
-    assert message.endswith("Correct its manifest and create it anew")
+    assert message.startswith("the pod cannot be scheduled: it makes 503 demands")  # two for CPU and memory
+    assert message.endswith("Correct its manifest and create the pod again")
     assert world.condition("greedy")["reason"] == "SchedulerError"
     world.change("greedy", {"metadata": {"labels": {"a": "b"}}})
     world.until(lambda: world.notes("greedy", "FailedScheduling"), "the event is there")
     world.pod("after")
     world.placed("after")
     assert world.notes("greedy", "FailedScheduling") == [message]
-    told = control_plane.kubectl("describe", "pod", "greedy", f"--namespace={world.namespace}")
-    events = told.partition("Events:")[2].split()
-    assert ("Warning" in events, "FailedScheduling" in events) == (True, True), told
-    assert message in " ".join(events), told
+    described = control_plane.kubectl("describe", "pod", "greedy", f"--namespace={world.namespace}")
+    events = described.partition("Events:")[2].split()
+    assert ("Warning" in events, "FailedScheduling" in events) == (True, True), described
+    assert message in " ".join(events), described
 
 
 def hostile_objects(hostility: Hostility, world: LiveWorld) -> Iterator[Document]:
@@ -176,9 +176,9 @@ def test_some_hundred_hostile_objects(world: LiveWorld) -> None:
         for plural, kind in (("schedulerprofiles", "Accepted"), ("pluginconfigs", "Valid")):
             world.until(partial(are_judged, api, plural, kind, selector), f"all {plural} are judged")
             for body in api.items(f"{OWN_GROUP}/{plural}", **selector):
-                told = condition(body, kind)
-                assert told["status"] == "True" or "spec" in told["message"], body
-                outcomes[f"{plural} {told['status']}"] += 1
+                accepted = condition(body, kind)
+                assert accepted["status"] == "True" or "spec" in accepted["message"], body
+                outcomes[f"{plural} {accepted['status']}"] += 1
     finally:
         groups = f"{OWN_GROUP}/namespaces/{world.namespace}/podgroups"
         for path in (f"{OWN_GROUP}/schedulerprofiles", f"{OWN_GROUP}/pluginconfigs", groups, "/api/v1/nodes"):

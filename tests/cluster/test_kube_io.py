@@ -11,20 +11,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from bayplan.kube.cluster_access import from_kubeconfig, open_connection
-from bayplan.kube.connection import (
+from bayplan.kube.cluster_access import from_kubeconfig, from_service_account, open_connection
+from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
+from bayplan.kube.http.connection import (
     METADATA_ONLY,
     STRATEGIC_MERGE_PATCH,
     ApiConnection,
     ApiRequest,
     ConnectionOptions,
 )
-from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
-from bayplan.kube.informer import Informer, InformerOptions, Resource
-from bayplan.kube.pod_writes import PodWrites
 from bayplan.kube.system_clock import SystemClock
-from bayplan.kube.writer import KubeWriter, WriterOptions
-from kubernetes.aio.config import incluster_config
+from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
+from bayplan.kube.writes.pod_writes import PodWrites
+from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
 from scheduler_core.errors import (
@@ -46,10 +45,10 @@ UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 node
 
 
 class WaitingSink:
-    """Notes what it is told, and can be waited on."""
+    """Records what it receives, and can be waited on."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.received: list[str] = []
         self._changed = asyncio.Event()
 
     def on_add(self, obj: Pod) -> None:
@@ -65,7 +64,7 @@ class WaitingSink:
         self._note("synced")
 
     def _note(self, what: str) -> None:
-        self.told.append(what)
+        self.received.append(what)
         self._changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -143,14 +142,14 @@ async def test_informer_follows_pods(
     pods = [await create_pod(connection, namespace, name) for name in "abc"]
     sink = WaitingSink()
     async with informing(connection, namespace, sink, paged=paged) as informer:
-        await sink.until(lambda: "synced" in sink.told)
-        assert sorted(sink.told[:3]) == ["+a", "+b", "+c"]
+        await sink.until(lambda: "synced" in sink.received)
+        assert sorted(sink.received[:3]) == ["+a", "+b", "+c"]
         assert informer.known[f"{namespace}/a"].spec.scheduler_name == "nobody"
         await writer.bind(binding(pods[0], "node-1"))
-        await sink.until(lambda: "a:node-1" in sink.told)
+        await sink.until(lambda: "a:node-1" in sink.received)
         done = asyncio.Event()
         writer.delete_pod(PodDeletion(namespace, "b", pods[1].metadata.uid), lambda _: done.set())
-        await sink.until(lambda: "-b" in sink.told)
+        await sink.until(lambda: "-b" in sink.received)
         await done.wait()
         assert (informer.decode_errors, informer.sink_errors, informer.restarts) == (0, 0, 0)
 
@@ -204,16 +203,16 @@ async def test_deletion(connection: ApiConnection, namespace: str, writer: KubeW
     """A bound victim carries the condition while it terminates; a deletion with another UID leaves the pod alone."""
     pod = await create_pod(connection, namespace, "a")
     await writer.bind(binding(pod, "node-1"))
-    told: list[Exception | None] = []
+    results: list[Exception | None] = []
     wrong = PodDeletion(namespace, "a", "00000000-0000-0000-0000-000000000000")
-    writer.delete_pod(wrong, told.append)
+    writer.delete_pod(wrong, results.append)
     await writer.dispatcher.drain(10.0)
     assert "deletionTimestamp" not in (await raw(connection, pod))["metadata"]
     disrupted = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempting")
-    writer.delete_pod(PodDeletion(namespace, "a", pod.metadata.uid, disrupted), told.append)
+    writer.delete_pod(PodDeletion(namespace, "a", pod.metadata.uid, disrupted), results.append)
     await writer.dispatcher.drain(10.0)
-    assert isinstance(told[0], NotFoundError)
-    assert told[1:] == [None]
+    assert isinstance(results[0], NotFoundError)
+    assert results[1:] == [None]
     left = await raw(connection, pod)
     assert left["metadata"]["deletionTimestamp"]
     assert "PreemptionByScheduler" in [condition.get("reason") for condition in left["status"]["conditions"]]
@@ -274,15 +273,15 @@ async def test_api_server_restart(control_plane: ControlPlane, connection: ApiCo
     await create_pod(connection, namespace, "before")
     sink = WaitingSink()
     async with informing(connection, namespace, sink) as informer:
-        await sink.until(lambda: "synced" in sink.told)
+        await sink.until(lambda: "synced" in sink.received)
         await asyncio.to_thread(control_plane.stop_apiserver)
         with pytest.raises(ServerUnavailableError, match="cannot be reached"):
             await create_pod(connection, namespace, "during")
         await asyncio.to_thread(control_plane.start_apiserver)
         await create_pod(connection, namespace, "after")
-        await sink.until(lambda: "+after" in sink.told)
+        await sink.until(lambda: "+after" in sink.received)
         assert informer.restarts < 20
-    assert sink.told == ["+before", "synced", "+after"]
+    assert sink.received == ["+before", "synced", "+after"]
 
 
 async def test_frozen_api_server(control_plane: ControlPlane, connection: ApiConnection, namespace: str) -> None:
@@ -312,9 +311,7 @@ async def test_service_account(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(url.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(url.port))
     admin = await from_kubeconfig(control_plane.kubeconfig)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", admin.configuration.ssl_ca_cert)
-    connection = await open_connection(None, None, ConnectionOptions(), CLOCK, in_cluster=True)
-    async with connection:
+    (tmp_path / "ca.crt").write_text(str(admin.credentials.ca_cert_data))
+    async with ApiConnection(await from_service_account(tmp_path), ConnectionOptions(), CLOCK) as connection:
         with pytest.raises(ForbiddenError, match=f"system:serviceaccount:{namespace}:sa"):
             await connection.request(ApiRequest("GET", f"/api/v1/namespaces/{namespace}/pods"))

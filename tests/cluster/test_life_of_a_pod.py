@@ -74,7 +74,7 @@ def late_class(world: LiveWorld) -> str:
 
 
 def test_a_gate_that_is_removed_lets_the_pod_in_at_once(world: LiveWorld) -> None:
-    """It was told that it is gated, and takes part as soon as the last gate is gone, without a backoff."""
+    """Its condition says that it is gated; it is tried when the last gate is removed, without a backoff."""
     world.pod("p", spec={"schedulingGates": [{"name": "example.com/a"}, {"name": "example.com/b"}]})
     # The API server itself writes this condition.
     world.until(lambda: world.condition("p").get("reason") == "SchedulingGated", "the pod is gated")
@@ -100,7 +100,7 @@ def test_a_pod_that_waits_at_permit_is_bound_when_it_is_allowed(world: LiveWorld
 
 
 def test_a_pod_that_is_rejected_at_permit_gives_back_its_room(world: LiveWorld) -> None:
-    """It is told by whom and why, and another pod takes the room."""
+    """The message names the plugin and the reason, and another pod takes the room."""
     world.pod("waits", cpu="3", labels={"approval": "needed"})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.pod("denier", labels={"approval": "denies"})
@@ -136,7 +136,7 @@ def assumed(world: LiveWorld) -> float:
 
 
 def test_a_volume_is_provisioned_where_the_pod_goes(world: LiveWorld, volumes: VolumeController) -> None:
-    """The claim is told the node, the provisioner makes a volume there, the pod follows."""
+    """The claim gets the selected node, the provisioner creates a volume there, the pod follows."""
     del volumes
     world.claim("data", late_class(world))
     world.pod("p", spec=VOLUME)
@@ -160,7 +160,7 @@ def test_provisioning_that_fails_lets_the_pod_go_elsewhere(world: LiveWorld, vol
 
 
 def test_a_binding_that_takes_too_long_is_given_up_and_tried_again(world: LiveWorld, volumes: VolumeController) -> None:
-    """The pod is told of the time-out; when the provisioner is back, it is bound."""
+    """The pod gets an event about the time-out; when the provisioner is back, it is bound."""
     volumes.working.clear()
     world.claim("data", late_class(world))
     world.pod("p", spec=VOLUME)
@@ -174,7 +174,7 @@ def test_a_binding_that_takes_too_long_is_given_up_and_tried_again(world: LiveWo
 
 
 def test_a_victim_that_ends_slowly_is_waited_for(world: LiveWorld) -> None:
-    """It is marked and told by whom; the preemptor is promised the node, and bound when the victim is gone."""
+    """Its condition and event name the preemptor, whose nominated node it is until the victim is gone."""
     low = world.wide("PriorityClass", "low", PRIORITIES, value=1)
     high = world.wide("PriorityClass", "high", PRIORITIES, value=2)
     world.pod("victim", cpu="3", finalizers=["example.com/slow"], spec={"priorityClassName": low})
@@ -186,7 +186,7 @@ def test_a_victim_that_ends_slowly_is_waited_for(world: LiveWorld) -> None:
     uid = world.read("important")["metadata"]["uid"]
     world.until(
         lambda: world.notes("victim", "Preempted") == [f"Preempted by pod {uid} on node {world.token}-a"],
-        "the victim is told",
+        "the victim has its event",
     )
     assert world.node_of("important") == ""
     world.change("victim", {"metadata": {"finalizers": None}})

@@ -107,7 +107,7 @@ class Cluster:
         return next(str(one["message"]) for one in conditions if one["type"] == "Accepted")
 
     def bindings(self) -> Counter[str]:
-        """How often each pod was bound with success, as the API server's audit log tells."""
+        """Return how often each pod was bound with success, from the API server's audit log."""
         return Counter(
             event["objectRef"]["name"]
             for event in self.plane.audit_events()
@@ -156,7 +156,7 @@ def cluster(control_plane: ControlPlane, operator: OperatorProcess, namespace: s
 
 
 def test_a_profile_schedules(cluster: Cluster) -> None:
-    """A pod whose schedulerName a profile serves is bound, and the profile tells so."""
+    """A pod whose schedulerName a profile serves is bound, and the profile's status counts it."""
     cluster.nodes(1)
     profile = cluster.profile("batch")
     cluster.pods(profile, "p")
@@ -180,7 +180,7 @@ def test_a_live_edit_takes_effect_without_a_restart(cluster: Cluster) -> None:
 
 
 def test_a_broken_edit_leaves_the_last_good_revision(cluster: Cluster) -> None:
-    """Every problem is told with its path, and pods are still bound."""
+    """Every problem is reported with its path, and pods are still bound."""
     cluster.nodes(1)
     profile = cluster.profile("broken")
     good = cluster.wait(profile, "Ready=True")["activeRevision"]
@@ -214,7 +214,7 @@ def test_a_plugin_config_edit_reaches_its_profile(cluster: Cluster) -> None:
 
 
 def test_of_two_claims_the_older_holds_a_name(cluster: Cluster) -> None:
-    """The loser is told whom it lost to, and takes over when the holder is deleted."""
+    """The loser's condition names the holder, and it takes over when the holder is deleted."""
     name = cluster.name("claimed")
     holder = cluster.profile("a", {"schedulerName": name})
     cluster.wait(holder, "Ready=True")
@@ -259,7 +259,7 @@ def test_the_last_good_revision_survives_a_crash(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("crash", [pytest.param(True, id="crash"), pytest.param(False, id="sigterm")])
 def test_a_restart_half_way_binds_nothing_twice(cluster: Cluster, crash: bool) -> None:
-    """Of 300 pods each is bound once, however the first operator ended; told to stop, it ends within 5 seconds."""
+    """Of 300 pods each is bound once, however the first operator ended; after SIGTERM it ends within 5 seconds."""
     names = [f"p{index}" for index in range(300)]
     cluster.nodes(5, cpu="100")
     cluster.operator.kill()

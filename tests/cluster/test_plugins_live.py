@@ -110,7 +110,7 @@ class Cluster:
         return [nodes[name] for name in names]
 
     def refusal(self, name: str) -> str:
-        """Wait until a pod is told that it fits nowhere; the message."""
+        """Wait until a pod is reported as unschedulable; return the message."""
         waits = ("wait", f"pod/{name}", "--for=condition=PodScheduled=False", SECONDS, f"--namespace={self.namespace}")
         self.plane.kubectl(*waits)
         path = "{.status.conditions[?(@.type=='PodScheduled')].message}"
@@ -149,7 +149,7 @@ def cluster(control_plane: ControlPlane, operator: OperatorProcess, namespace: s
 
 
 def test_pods_keep_away_from_each_other(cluster: Cluster) -> None:
-    """The second pod goes to the smaller node, the third nowhere, and is told why."""
+    """The second pod goes to the smaller node, the third is unschedulable, with the reason."""
     large, small = cluster.node("large", cpu="100"), cluster.node("small")
     term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "db"}}}
     away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

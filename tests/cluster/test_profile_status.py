@@ -26,7 +26,7 @@ GITOPS = ("--server-side", "--field-manager=gitops")
 
 
 class Shown:
-    """What one operator tells of what a test applies; cluster-scoped, and gone at the end."""
+    """Status and events that one operator writes for the objects of a test; cluster-scoped, deleted at the end."""
 
     def __init__(self, plane: ControlPlane, api: ApiClient, operator: OperatorProcess, namespace: str) -> None:
         self.plane = plane
@@ -107,7 +107,7 @@ def test_narrow_columns(shown: Shown) -> None:
         shown.apply("PluginConfig", name, {"plugin": plugin, "args": {} if name == good else {"no": 1}})
         shown.plane.kubectl("wait", f"plc/{name}", f"--for=condition=Valid={name == good}", SECONDS)
         shown.apply("PodGroup", name, {"minMember": 100})
-    shown.until(lambda: "phase" in shown.get("podgroup", bad).get("status", {}), "the groups are told of")
+    shown.until(lambda: "phase" in shown.get("podgroup", bad).get("status", {}), "the groups have a status")
     headings = {
         "sp": "NAME READY ACCEPTED REVISION PENDING UNSCHED AGE",
         "plc": "NAME PLUGIN VALID USED AGE",
@@ -126,8 +126,8 @@ def test_wide_columns_tell_the_rest(shown: Shown) -> None:
     shown.apply("SchedulerProfile", name, UNKNOWN)
     shown.until_condition(name, "Accepted=false")
     heading, row = shown.plane.kubectl("get", "sp", name, "--output=wide").splitlines()
-    told = re.split(r"\s{2,}", heading.strip())
-    assert told[7:] == ["BACKOFF", "GATED", "BOUND", "CONTESTED", "SCHEDULER", "MESSAGE", "LAST ERROR"]
+    columns = re.split(r"\s{2,}", heading.strip())
+    assert columns[7:] == ["BACKOFF", "GATED", "BOUND", "CONTESTED", "SCHEDULER", "MESSAGE", "LAST ERROR"]
     assert "spec.plugins.score.enabled[0].name" in row
 
 
@@ -146,7 +146,7 @@ def test_a_life_in_conditions_and_events(shown: Shown) -> None:
     second = shown.get("sp", name)["status"]["activeRevision"]
     assert set(conditions(shown.get("sp", name)["status"])) == {"Accepted", "Ready", "Contested"}
     expected = ["Accepted", "Activated", "Rejected", "Accepted", "Activated"]
-    shown.until(lambda: sorted(shown.reasons(name)) == sorted(expected), "events tell it")
+    shown.until(lambda: sorted(shown.reasons(name)) == sorted(expected), "events report it")
     described = shown.plane.kubectl("describe", "sp", name)
     events = described.partition("Events:")[2]
     assert f"Revision {second} is live, {first} before." in events
@@ -155,13 +155,13 @@ def test_a_life_in_conditions_and_events(shown: Shown) -> None:
 
 
 def test_a_plugin_config_in_events(shown: Shown) -> None:
-    """It is told as a profile is."""
+    """It is reported like a profile."""
     name = shown.name("args")
     shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {"no": 1}})
     shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid=false", SECONDS)
     shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {}})
     shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid", SECONDS)
-    shown.until(lambda: sorted(shown.reasons(name)) == ["Invalid", "Valid"], "events tell it")
+    shown.until(lambda: sorted(shown.reasons(name)) == ["Invalid", "Valid"], "events report it")
     assert "Generation 2 of the args is valid." in shown.plane.kubectl("describe", "plc", name)
 
 
@@ -178,7 +178,7 @@ def test_the_operator_owns_the_status_alone(shown: Shown, kind: str, spec: Manif
     name = shown.name("applied")
     resource = f"{kind.lower()}s.bayplan.dev"
     shown.apply(kind, name, spec, *GITOPS)
-    shown.until(lambda: "conditions" in shown.get(resource, name).get("status", {}), "it is told of")
+    shown.until(lambda: "conditions" in shown.get(resource, name).get("status", {}), "it has conditions")
     before = shown.get(resource, name)
     assert (
         shown.apply(kind, name, spec, *GITOPS).strip() == f"{resource.replace('s.', '.', 1)}/{name} serverside-applied"
@@ -206,7 +206,9 @@ def test_a_restart_changes_nothing(shown: Shown, end: str) -> None:
     shown.apply("SchedulerProfile", bad, UNKNOWN)
     shown.until_condition(bad, "Accepted=false")
     events = {good: ["Accepted", "Activated"], bad: ["Accepted", "Activated", "Rejected"]}
-    shown.until(lambda: all(sorted(shown.reasons(name)) == told for name, told in events.items()), "events tell it")
+    shown.until(
+        lambda: all(sorted(shown.reasons(name)) == reasons for name, reasons in events.items()), "events report it"
+    )
     before = {name: shown.get("sp", name) for name in (good, bad)}
     getattr(shown.operator, end)()
     shown.operator.start()

@@ -76,7 +76,7 @@ def test_a_pod_bound_by_others_counts_at_once(world: LiveWorld, how: str) -> Non
 
 
 def test_a_pod_that_a_rival_takes_is_let_go(world: LiveWorld) -> None:
-    """It is told by condition, event and count; no bind is sent, and the node that was held for it is free."""
+    """Condition, event and count report it; no bind is sent, and the node that was assumed for it is free."""
     world.profile(APPROVAL)
     theirs = world.node("theirs", cpu="1", taints=[{"key": "for-others", "effect": "NoSchedule"}])
     ours = world.node("ours", cpu="1")
@@ -84,12 +84,12 @@ def test_a_pod_that_a_rival_takes_is_let_go(world: LiveWorld) -> None:
     world.until(lambda: world.read("taken")["status"].get("nominatedNodeName") == ours, "it waits at Permit")
     bind(world, "taken", theirs)
     world.until(lambda: condition(world, "Contested").get("status") == "True", "the profile is contested")
-    told = condition(world, "Contested")
-    assert told["reason"] == "BindsLostToRival"
+    contested = condition(world, "Contested")
+    assert contested["reason"] == "BindsLostToRival"
     for words in (f"{world.namespace}/taken", theirs, ours, "stop the other scheduler"):
-        assert words in told["message"]
+        assert words in contested["message"]
     assert world.operator.metric("bayplan_binds_lost_total", profile=world.token) == 1
-    world.until(lambda: events_of(world, world.token)["BindLost"] == 1, "an event tells it")
+    world.until(lambda: events_of(world, world.token)["BindLost"] == 1, "an event reports it")
     assert world.condition("taken")["status"] == "True"
     assert world.notes("taken", "FailedScheduling") == []
     world.pod("next", cpu="1")
@@ -115,24 +115,24 @@ def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlan
         world.until(lambda: all(pod["spec"].get("nodeName") for pod in world.api.items(pods)), "all are bound")
         lost = [each.metric("bayplan_binds_lost_total", profile=world.token) for each in (world.operator, rival)]
     world.until(lambda: answers(control_plane, world)[201].total() == PODS, "the audit log is written")
-    told = answers(control_plane, world)
-    assert set(told[201].values()) == {1}
-    assert max(told[409].values()) == 1, "nobody asks again for a pod that he was refused"
+    responses = answers(control_plane, world)
+    assert set(responses[201].values()) == {1}
+    assert max(responses[409].values()) == 1, "nobody asks again for a pod that he was refused"
     # Of those refused, some had been bound where they should be; of those lost, some were seen before they were asked.
     assert sum(lost) > 0
     assert world.operator.metric("scheduler_pending_pods", queue="active") == 0
     assert world.api.items(pods, fieldSelector="spec.nodeName=") == []
-    world.until(lambda: (condition(world, "Contested").get("status") == "True") is (lost[0] > 0), "it is told")
+    world.until(lambda: (condition(world, "Contested").get("status") == "True") is (lost[0] > 0), "it is reported")
 
 
 def answers(plane: ControlPlane, world: LiveWorld) -> dict[int, Counter[str]]:
     """How often a bind of each pod of the test was answered by a code."""
-    told: dict[int, Counter[str]] = {201: Counter(), 409: Counter()}
+    responses: dict[int, Counter[str]] = {201: Counter(), 409: Counter()}
     for event in plane.audit_events():
         asked: dict[str, Any] = event["objectRef"]
         if asked.get("subresource") == "binding" and asked["namespace"] == world.namespace:
-            told[event["responseStatus"]["code"]][asked["name"]] += 1
-    return told
+            responses[event["responseStatus"]["code"]][asked["name"]] += 1
+    return responses
 
 
 def test_the_default_schedulers_name(world: LiveWorld) -> None:
@@ -145,7 +145,7 @@ def test_the_default_schedulers_name(world: LiveWorld) -> None:
         assert words in refused["message"]
         assert words in world.operator.log
     assert condition(world, "Ready", profile)["status"] == "False"
-    world.until(lambda: events_of(world, profile)["SchedulerNameReserved"] == 1, "an event tells it")
+    world.until(lambda: events_of(world, profile)["SchedulerNameReserved"] == 1, "an event reports it")
     world.node("n")
     world.pod("left", spec={"schedulerName": "default-scheduler"})
     world.operator.terminate()

@@ -145,7 +145,7 @@ class Cluster:
         return spec
 
     def bindings(self) -> Counter[str]:
-        """How often each pod was bound with success, as the API server's audit log tells."""
+        """Return how often each pod was bound with success, from the API server's audit log."""
         return Counter(
             event["objectRef"]["name"]
             for event in self.plane.audit_events()
@@ -219,7 +219,7 @@ def test_a_standby_takes_over(cluster: Cluster, is_cold: bool) -> None:
 
 
 def test_a_leader_whose_lease_is_taken_ends(cluster: Cluster) -> None:
-    """The process ends with an error, so that it is started anew as a standby."""
+    """The process ends with an error, so that it is restarted as a standby."""
     with cluster.process("robbed", cluster.configuration(f"sched-{cluster.namespace}")) as process:
         process.start()
         process.until(lambda: process.get("/readyz") == (200, "ok\n"), "it leads")
@@ -238,7 +238,7 @@ def test_the_completed_configuration_is_kube_schedulers(control_plane: ControlPl
     source = tmp_path / "kube.yaml"
     source.write_text(yaml.safe_dump(_configuration(**{**fields, "clientConnection": client})))
     theirs, ours = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
-    reference = binaries.resolve(["kube-scheduler"])["kube-scheduler"]
+    reference = binaries.resolve(["kube-scheduler"], binaries.NEWEST)["kube-scheduler"]
     _run([str(reference), f"--config={source}", f"--write-config-to={theirs}", "--secure-port=0"], tmp_path)
     with OperatorProcess(control_plane.kubeconfig, tmp_path / "log", [f"--config={source}"]) as process:
         process.start(f"--write-config-to={ours}", wait=False)

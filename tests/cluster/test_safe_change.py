@@ -62,8 +62,8 @@ class Profile:
 
     def history(self) -> list[Manifest]:
         """What is kept, newest first."""
-        told: list[Manifest] = json.loads(self.run("history", self.name, "-o", "json").stdout)
-        return told
+        revisions: list[Manifest] = json.loads(self.run("history", self.name, "-o", "json").stdout)
+        return revisions
 
     def run(self, command: str, *args: str, code: int = 0) -> Result:
         kubeconfig = f"--kubeconfig={self.plane.kubeconfig}"
@@ -106,7 +106,7 @@ def profile(control_plane: ControlPlane, revisions: str) -> Iterator[Profile]:
 
 
 def test_the_history_of_edits(profile: Profile) -> None:
-    """Each good content is told once, with why and what changed; a refused edit leaves no trace."""
+    """Each good content is listed once, with its cause and its changes; a rejected edit leaves no trace."""
     profile.apply({"podMaxBackoffSeconds": 20}, "first")
     profile.apply({"podMaxBackoffSeconds": 40}, "longer")
     profile.apply({"podMaxBackoffSeconds": 40, "plugins": {"score": {"enabled": [{"name": "No"}]}}}, accepted=False)
@@ -117,7 +117,7 @@ def test_the_history_of_edits(profile: Profile) -> None:
     assert newest["changes"] == ["podMaxBackoffSeconds: 20 → 40"]
     assert newest["manager"] == "kubectl-client-side-apply"
     table = profile.run("history", profile.name).stdout.splitlines()
-    assert table[0].split() == ["REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "WHAT", "CHANGED"]
+    assert table[0].split() == ["REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES"]
     assert [line.split()[0] for line in table[1:]] == ["1", "2"]
     assert profile.run("history", profile.name, "--revision", "1").stdout == "podMaxBackoffSeconds: 20\n"
     diff = profile.run("history", profile.name, "--diff", "1", "2").stdout.splitlines()
@@ -145,11 +145,11 @@ def test_a_rollback_of_a_refused_edit(profile: Profile) -> None:
     good = {"podMaxBackoffSeconds": 20}
     profile.apply(good)
     profile.apply({**good, "plugins": {"score": {"enabled": [{"name": "No"}]}}}, accepted=False)
-    told = profile.run("rollback", profile.name).stdout
+    printed = profile.run("rollback", profile.name).stdout
     assert profile.spec == good
-    assert "-      - name: 'No'" in told or "-    - name: 'No'" in told
-    assert "rolled back to revision 1" in told
-    assert "Ready: Revision" in told
+    assert "-      - name: 'No'" in printed or "-    - name: 'No'" in printed
+    assert "rolled back to revision 1" in printed
+    assert "Ready: Revision" in printed
     profile.wait("Accepted=True", "Ready=True")
 
 
@@ -159,8 +159,8 @@ def test_a_rollback_takes_a_new_number(profile: Profile) -> None:
     profile.apply({"podMaxBackoffSeconds": 40}, "second")
     profile.run("rollback", profile.name)
     assert profile.spec == {"podMaxBackoffSeconds": 20}
-    told = [(each["revision"], each["live"], each["changeCause"]) for each in profile.history()]
-    assert told == [(3, True, "rollback to revision 1: first"), (2, False, "second")]
+    revisions = [(each["revision"], each["live"], each["changeCause"]) for each in profile.history()]
+    assert revisions == [(3, True, "rollback to revision 1: first"), (2, False, "second")]
 
 
 def test_a_dry_run_changes_nothing(profile: Profile) -> None:
@@ -168,28 +168,28 @@ def test_a_dry_run_changes_nothing(profile: Profile) -> None:
     profile.apply({"podMaxBackoffSeconds": 20})
     profile.apply({"podMaxBackoffSeconds": 40})
     before = profile.get()["metadata"]["resourceVersion"], profile.spec
-    told = profile.run("rollback", profile.name, "--to-revision=1", "--dry-run").stdout
-    assert "+podMaxBackoffSeconds: 20" in told
-    assert "nothing was changed" in told
+    printed = profile.run("rollback", profile.name, "--to-revision=1", "--dry-run").stdout
+    assert "+podMaxBackoffSeconds: 20" in printed
+    assert "nothing was changed" in printed
     assert profile.spec == before[1]
 
 
 @pytest.mark.parametrize("gone", [pytest.param(False, id="changed"), pytest.param(True, id="gone")])
 def test_a_reference_that_is_not_what_it_was(profile: Profile, gone: bool) -> None:
-    """A PluginConfig that has changed or gone is told; --resolved brings back what was live, args and all."""
+    """A PluginConfig that has changed or was deleted is reported; --resolved restores what was live, args included."""
     profile.apply_args(packing("MostAllocated"))
     profile.apply({"pluginConfigRefs": [{"name": profile.name}]})
     was_live = profile.get()["status"]["activeRevision"]
     if gone:
         profile.apply({})
         profile.plane.kubectl("delete", "plc", profile.name)
-        told = "no longer exists"
+        problem = "no longer exists"
     else:
         profile.apply_args(packing("LeastAllocated"))
         profile.apply({"pluginConfigRefs": [{"name": profile.name}], "podMaxBackoffSeconds": 60})
-        told = "has changed since"
+        problem = "has changed since"
     refused = profile.run("rollback", profile.name, "--to-revision=1", code=1).stderr
-    assert f'PluginConfig "{profile.name}" {told}' in refused
+    assert f'PluginConfig "{profile.name}" {problem}' in refused
     assert "--resolved" in refused
     profile.run("rollback", profile.name, "--to-revision=1", "--resolved")
     assert profile.spec == {"pluginConfig": [{"name": FIT, "args": packing("MostAllocated")}]}
@@ -197,7 +197,7 @@ def test_a_reference_that_is_not_what_it_was(profile: Profile, gone: bool) -> No
 
 
 def test_a_revision_of_an_earlier_version(profile: Profile) -> None:
-    """What an earlier version kept, the content alone, is told and can be gone back to."""
+    """A revision of an earlier version, the content alone, is listed and can be restored."""
     profile.apply({"podMaxBackoffSeconds": 20})
     owner = profile.get()["metadata"]
     body = {
@@ -233,11 +233,11 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("command", "told"), REFUSALS)
-def test_what_cannot_be_done(profile: Profile, command: list[str], told: str) -> None:
-    """Each is told in words, with exit code 1, and nothing is changed."""
+@pytest.mark.parametrize(("command", "message"), REFUSALS)
+def test_what_cannot_be_done(profile: Profile, command: list[str], message: str) -> None:
+    """Each is reported with exit code 1, and nothing is changed."""
     profile.apply({"podMaxBackoffSeconds": 20})
     before = profile.get()["metadata"]["generation"]
     result = profile.run(*(part.format(name=profile.name) for part in command), code=1)
-    assert told.format(name=profile.name) in result.stderr
+    assert message.format(name=profile.name) in result.stderr
     assert profile.get()["metadata"]["generation"] == before

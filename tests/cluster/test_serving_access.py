@@ -14,15 +14,15 @@ import pytest
 from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.cluster_access import from_kubeconfig
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.leader_election import NotLeadingError
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.readiness import Readiness
 from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.write_fence import NotLeadingError
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.health import HealthServer
+from bayplan.serving.http_server import HealthServer
 from bayplan.serving.protection import COMMAND_PATHS, Protection, protection_of
-from bayplan.serving.readiness import Readiness
-from bayplan.serving.serving_settings import ServingSettings
+from bayplan.settings.serving_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
@@ -51,7 +51,7 @@ async def status(_: web.Request) -> web.Response:
 @pytest.fixture
 async def connection(control_plane: ControlPlane) -> AsyncIterator[ApiConnection]:
     access = await from_kubeconfig(control_plane.kubeconfig)
-    async with ApiConnection(access, ConnectionOptions(), SystemClock()) as connection:
+    async with ApiConnection(access, ConnectionOptions(), SystemClock(), never) as connection:
         yield connection
 
 
@@ -110,11 +110,8 @@ async def ask(server: HealthServer, path: str, token: str = "") -> tuple[int, st
         return answer.status, await answer.text()
 
 
-async def test_who_may_scrape(
-    server: HealthServer, connection: ApiConnection, control_plane: ControlPlane, namespace: str, scraper: str
-) -> None:
+async def test_who_may_scrape(server: HealthServer, control_plane: ControlPlane, namespace: str, scraper: str) -> None:
     """No token, a false one, one without the right, one with it; a standby asks as well, though it must not write."""
-    connection.write_fence = never
     control_plane.kubectl("create", "serviceaccount", "other", f"--namespace={namespace}")
     other = token_of(control_plane, namespace, "other")
     assert (await ask(server, "/metrics"))[0] == HTTPStatus.UNAUTHORIZED

@@ -30,7 +30,7 @@ Outcome = dict[str, tuple[str, str]]
 @pytest.fixture
 def own_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane with nothing on it: nodes of other tests would take pods."""
-    del control_plane  # asked for so that missing binaries are told as for every cluster test
+    del control_plane  # requested so that missing binaries are reported as for every cluster test
     with ControlPlane() as plane:
         yield plane
 
@@ -57,14 +57,14 @@ def on_server(plane: ControlPlane) -> Outcome:
 @pytest.mark.parametrize("seed", [0, 7])
 def test_simulate_and_run_place_alike(own_plane: ControlPlane, tmp_path: Path, seed: int) -> None:
     """Every pod of the files has the same node from both, or the same reason for having none."""
-    told = simulated(seed)
+    expected = simulated(seed)
     own_plane.kubectl("apply", "-f", str(ROOT / "crds"))
-    for namespace in {key.partition("/")[0] for key in told} - {"default"}:
+    for namespace in {key.partition("/")[0] for key in expected} - {"default"}:
         own_plane.kubectl("create", "namespace", namespace)
     documents = [document for document in yaml.safe_load_all(CLUSTER.read_text()) if document]
     own_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
-    served = {name for name, (node, reason) in told.items() if "no profile" not in reason}
-    gated = {name for name in served if "scheduling gates" in told[name][1]}
+    served = {name for name, (node, reason) in expected.items() if "no profile" not in reason}
+    gated = {name for name in served if "scheduling gates" in expected[name][1]}
 
     with OperatorProcess(own_plane.kubeconfig, tmp_path / "operator.log", [f"--seed={seed}"]) as operator:
         operator.start()
@@ -78,5 +78,5 @@ def test_simulate_and_run_place_alike(own_plane: ControlPlane, tmp_path: Path, s
         operator.terminate()
 
     found = on_server(own_plane)
-    assert {name: found[name] for name in served - gated} == {name: told[name] for name in served - gated}
-    assert {name: found[name][0] for name in told} == {name: told[name][0] for name in told}
+    assert {name: found[name] for name in served - gated} == {name: expected[name] for name in served - gated}
+    assert {name: found[name][0] for name in expected} == {name: expected[name][0] for name in expected}

@@ -1,4 +1,4 @@
-"""The soak itself, for a few seconds: the long one is run by hand."""
+"""A few seconds of the soak."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.soak import soak
 from benchmarks.soak_load import Plan
 
-pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(120)]
 
 
 def test_a_short_soak_ends_in_order() -> None:

@@ -88,15 +88,15 @@ def test_agreement(control_plane: ControlPlane, namespace: str) -> None:
     for seed in range(DRAWN):
         text = json.dumps(drawn(seed))
         try:
-            told = control_plane.kubectl(
+            response = control_plane.kubectl(
                 "create", "--dry-run=server", f"--namespace={namespace}", "--filename=-", input=text
             )
             server = True
         except ControlPlaneError as error:
-            server, told = False, str(error)
+            server, response = False, str(error)
         accepted, refused = accepted + server, refused + (not server)
         result = CliRunner().invoke(bayplan, ["validate", "-"], input=text)
         if (result.exit_code == 0) != server:
-            differ.append((text, told[-300:], result.output))
+            differ.append((text, response[-300:], result.output))
     assert differ == []
     assert min(accepted, refused) > DRAWN // 5

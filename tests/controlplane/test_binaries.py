@@ -1,5 +1,6 @@
 """Where the control plane's binaries come from, played with stand-ins for go and setup-envtest."""
 
+import shutil
 import stat
 import subprocess
 import sys
@@ -63,13 +64,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("PATH", str(made.path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("K8S", raising=False)
     return made
 
 
 def test_assets_come_before_the_cache(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """KUBEBUILDER_ASSETS wins, and the cache supplies what it lacks."""
     machine.put(binaries.cache_dir(), "etcd")
-    cached = machine.put(binaries.cache_dir(), "kwok")
+    cached = machine.put(binaries.cache_dir("kwok"), "kwok")
     given = machine.put(machine.assets, "etcd")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine.assets))
     assert binaries.resolve(["etcd", "kwok"]) == {"etcd": given, "kwok": cached}
@@ -86,18 +88,70 @@ def test_go_builds_into_the_cache(machine: Machine) -> None:
     """What is not there is built by go, from the module that requires it, and found in the cache afterwards."""
     machine.put(machine.path, "go", _GO_THAT_BUILDS)
     first = binaries.resolve(["etcd", "kwok"])
-    assert first == {name: binaries.cache_dir() / name for name in ("etcd", "kwok")}
+    assert first == {name: binaries.cache_dir(name) / name for name in ("etcd", "kwok")}
     assert binaries.resolve(["etcd", "kwok"]) == first
     assert [run.split()[-1] for run in machine.runs()] == ["go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok/cmd/kwok"]
 
 
-def test_builds_carry_their_version(machine: Machine) -> None:
-    """The linker stamps the version into both packages that report one."""
-    machine.put(machine.path, "go", _GO_THAT_BUILDS)
-    binaries.resolve(["kubectl"])
+@pytest.mark.parametrize(
+    ("selected", "version", "minor"),
+    [
+        pytest.param(None, "v1.37.1", "37", id="the newest by default"),
+        pytest.param("", "v1.37.1", "37", id="the newest for an empty K8S"),
+        pytest.param("1.36", "v1.36.3", "36", id="1.36"),
+        pytest.param("1.35", "v1.35.4", "35", id="1.35"),
+    ],
+)
+def test_k8s_selects_the_release(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, selected: str | None, version: str, minor: str
+) -> None:
+    """Kubernetes' binaries are built from the module of that minor version, and nothing else is built again for it.
+
+    The linker stamps the version into both packages that report one.
+    """
+    machine.put(machine.path, "go", _GO_THAT_BUILDS.replace("$@", "$PWD $@"))
+    others = {name: binaries.cache_dir(name) for name in ("kwok", "helm", "helm3", "oracle")}
+    if selected is not None:
+        monkeypatch.setenv("K8S", selected)
+    path = binaries.resolve(["kubectl"])["kubectl"]
     (run,) = machine.runs()
-    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in run
-    assert "-X k8s.io/client-go/pkg/version.gitMinor=36" in run
+    assert path.parent.name.startswith(f"{version}-")
+    assert run.split()[0].endswith(f"/kubernetes-1.{minor}")
+    assert f"-X k8s.io/component-base/version.gitVersion={version}" in run
+    assert f"-X k8s.io/client-go/pkg/version.gitMinor={minor}" in run
+    assert {name: binaries.cache_dir(name) for name in others} == others
+
+
+def test_a_caller_may_name_the_release(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes before the environment variable."""
+    machine.put(machine.path, "go", _GO_THAT_BUILDS)
+    monkeypatch.setenv("K8S", "1.35")
+    assert binaries.resolve(["etcd"], "1.36")["etcd"] == binaries.cache_dir(minor="1.36") / "etcd"
+    assert "gitVersion=v1.36.3" in machine.runs()[0]
+
+
+def test_each_release_pins_its_own_modules() -> None:
+    """The module of each minor version requires its release, and the libraries of the same release."""
+    for minor, version in binaries.KUBERNETES_RELEASES.items():
+        module = (_ROOT / "hack" / "controlplane" / f"kubernetes-{minor}" / "go.mod").read_text()
+        assert f"k8s.io/kubernetes {version}" in module
+        assert f"k8s.io/apiserver => k8s.io/apiserver v0{version.removeprefix('v1')}\n" in module
+
+
+@pytest.mark.parametrize("command", ["binaries", "launcher up"])
+def test_other_releases_are_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """The message names the supported values."""
+    monkeypatch.setenv("K8S", "1.34")
+    module, *arguments = command.split()
+    outcome = subprocess.run(
+        [sys.executable, "-m", f"hack.controlplane.{module}", *arguments],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == 1
+    assert outcome.stderr == 'K8S: unsupported value "1.34": supported values: "1.37", "1.36", "1.35"\n'
 
 
 def test_nothing_half_built_stays(machine: Machine) -> None:
@@ -105,7 +159,7 @@ def test_nothing_half_built_stays(machine: Machine) -> None:
     machine.put(machine.path, "go", _GO_THAT_FAILS)
     with pytest.raises(binaries.MissingBinary, match="no such host"):
         binaries.resolve(["kwok"])
-    assert [path.name for path in binaries.cache_dir().iterdir()] == [".lock"]
+    assert [path.name for path in binaries.cache_dir("kwok").iterdir()] == [".lock"]
 
 
 def test_two_processes_build_once(machine: Machine) -> None:
@@ -124,7 +178,7 @@ def test_setup_envtest_stands_in_for_go(machine: Machine) -> None:
         machine.put(machine.assets, name)
     found = binaries.resolve(["etcd", "kube-apiserver", "kubectl"])
     assert set(found) == {"etcd", "kube-apiserver", "kubectl"}
-    assert machine.runs() == ["use 1.36.x -p path"]
+    assert machine.runs() == ["use 1.37.x -p path"]
 
 
 def test_any_kubectl_will_do(machine: Machine) -> None:
@@ -156,36 +210,22 @@ def test_unknown_names_are_refused() -> None:
         binaries.resolve(["kubelet"])
 
 
-def test_the_key_covers_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another go.sum is another cache directory."""
-    before = binaries.cache_dir()
-    for name in ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum"):
-        copy = tmp_path / name
-        copy.parent.mkdir(exist_ok=True)
-        copy.write_bytes((_ROOT / "hack" / "controlplane" / name).read_bytes())
+@pytest.mark.parametrize("name", ["kube-apiserver", "kwok", "helm", "helm3"])
+def test_each_module_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Another go.sum is another cache directory for the binaries of its module, and for no others."""
+    others = {"kube-apiserver", "kwok", "helm", "helm3"} - {name}
+    for other in (*others, name):
+        directory = binaries.RECIPES[other].directory()
+        shutil.copytree(directory, tmp_path / directory.name)
     monkeypatch.setattr(binaries, "_HERE", tmp_path)
-    assert binaries.cache_dir() == before
-    (tmp_path / "kwok" / "go.sum").write_text("other")
-    assert binaries.cache_dir() != before
-
-
-@pytest.mark.parametrize("line", ["helm", "helm3"])
-def test_helm_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    """Another Helm is another directory for Helm, and no reason to build the API server again."""
-    for name in ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum", f"{line}/go.mod", f"{line}/go.sum"):
-        copy = tmp_path / name
-        copy.parent.mkdir(exist_ok=True)
-        copy.write_bytes((_ROOT / "hack" / "controlplane" / name).read_bytes())
-    monkeypatch.setattr(binaries, "_HERE", tmp_path)
-    cluster, helm = binaries.cache_dir(), binaries.cache_dir(line)
-    (tmp_path / line / "go.sum").write_text("other")
-    assert binaries.cache_dir() == cluster
-    assert binaries.cache_dir(line) not in {cluster, helm}
+    before = {other: binaries.cache_dir(other) for other in (*others, name)}
+    (binaries.RECIPES[name].directory() / "go.sum").write_text("other")
+    assert {other for other, path in before.items() if binaries.cache_dir(other) != path} == {name}
 
 
 @pytest.mark.cluster
 def test_the_real_api_server_knows_its_version() -> None:
-    """The API server in use reports the release that is pinned."""
+    """The API server in use reports the selected release."""
     program = binaries.resolve(["kube-apiserver"])["kube-apiserver"]
     reported = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    assert reported.startswith(f"Kubernetes {binaries.KUBERNETES_VERSION.rpartition('.')[0]}.")
+    assert reported.startswith(f"Kubernetes v{binaries.selected_minor()}.")

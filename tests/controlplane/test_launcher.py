@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from hack.controlplane import processes
-from hack.controlplane.credentials import User
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.processes import Process, Record
 from hack.controlplane.servers import Options
@@ -66,7 +65,7 @@ def bind(plane: ControlPlane, namespace: str, name: str, target: str) -> None:
 def ends(records: Sequence[Record], doing: Any, *, within: float = 20.0) -> list[str]:
     """Do something, and return the names of those processes that have not ended afterwards.
 
-    A pidfd becomes readable when its process ends, whoever its parent is.
+    A pidfd becomes readable when its process ends, whatever its parent is.
     """
     handles = {os.pidfd_open(record.pid): record.name for record in records}
     try:
@@ -94,15 +93,9 @@ def workers(control_plane: ControlPlane, kwok: Process) -> Iterator[tuple[str, s
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane that a test may break."""
-    with ControlPlane(Options(state_dir=tmp_path / "state", users=[User("alice", ("readers",))])) as plane:
+    """A control plane of this test."""
+    with ControlPlane(Options(state_dir=tmp_path / "state")) as plane:
         yield plane
-
-
-def test_it_is_ready(control_plane: ControlPlane) -> None:
-    """After start the API server says that it is ready, and its first namespaces are there."""
-    assert control_plane.kubectl("get", "--raw", "/readyz") == "ok"
-    assert "namespace/default" in control_plane.kubectl("get", "namespaces", "--output=name").split()
 
 
 def test_the_kubeconfig_verifies_the_server(control_plane: ControlPlane) -> None:
@@ -110,14 +103,6 @@ def test_the_kubeconfig_verifies_the_server(control_plane: ControlPlane) -> None
     (cluster,) = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"]
     assert set(cluster["cluster"]) == {"server", "certificate-authority-data"}
     assert control_plane.kubeconfig.stat().st_mode & 0o077 == 0
-
-
-def test_nodes_become_ready_and_keep_their_status(control_plane: ControlPlane, workers: tuple[str, str]) -> None:
-    """Kwok adds the condition Ready; capacity and allocatable stay as they were made."""
-    wait_for(control_plane, "default", f"node/{workers[0]}", "condition=Ready")
-    status = get(control_plane, "default", f"node/{workers[0]}")["status"]
-    assert (status["capacity"]["cpu"], status["allocatable"]["cpu"]) == ("4", "3")
-    assert {address["type"] for address in status["addresses"]} == {"InternalIP", "Hostname"}
 
 
 def test_a_node_made_not_ready_stays_so(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
@@ -128,45 +113,6 @@ def test_a_node_made_not_ready_stays_so(control_plane: ControlPlane, workers: tu
     conditions = get(control_plane, namespace, "node/launcher-broken")["status"]["conditions"]
     control_plane.kubectl("delete", "node", "launcher-broken")
     assert [(row["type"], row["status"]) for row in conditions] == [("Ready", "False")]
-
-
-def test_a_bound_pod_runs(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
-    """A pod that is bound becomes Running, with all that a kubelet would report."""
-    create(control_plane, namespace, pod("bound"))
-    bind(control_plane, namespace, "bound", workers[1])
-    wait_for(control_plane, namespace, "pod/bound", "condition=Ready")
-    status = get(control_plane, namespace, "pod/bound")["status"]
-    assert status["phase"] == "Running"
-    assert {"podIP", "hostIP", "startTime"} <= set(status)
-    assert "running" in status["containerStatuses"][0]["state"]
-
-
-def test_a_jobs_pod_completes(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
-    """A pod of a Job succeeds after its time, others run on."""
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "0b5e"}
-    job_pod = pod("job", on=workers[0], ownerReferences=[owner], annotations={"bayplan.dev/run-for": "100ms"})
-    create(control_plane, namespace, job_pod, pod("server", on=workers[0]))
-    wait_for(control_plane, namespace, "pod/job", "jsonpath={.status.phase}=Succeeded")
-    assert get(control_plane, namespace, "pod/server")["status"]["phase"] == "Running"
-
-
-def test_a_deletion_finishes(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
-    """A bound pod that is deleted with its usual grace is gone soon."""
-    create(control_plane, namespace, pod("short", on=workers[0]))
-    wait_for(control_plane, namespace, "pod/short", "condition=Ready")
-    control_plane.kubectl("delete", "pod", "short", "--namespace", namespace, "--timeout=20s")
-    assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == ""
-
-
-def test_a_finalizer_holds_a_pod(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
-    """A pod with a finalizer ends only when that is taken away."""
-    create(control_plane, namespace, pod("held", on=workers[0], finalizers=["bayplan.dev/test"]))
-    wait_for(control_plane, namespace, "pod/held", "condition=Ready")
-    control_plane.kubectl("delete", "pod", "held", "--namespace", namespace, "--wait=false")
-    wait_for(control_plane, namespace, "pod/held", "jsonpath={.metadata.deletionGracePeriodSeconds}=0")
-    patch = '{"metadata":{"finalizers":null}}'
-    control_plane.kubectl("patch", "pod", "held", "--namespace", namespace, "--type=merge", f"--patch={patch}")
-    assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == ""
 
 
 def test_the_audit_log_records_a_binding(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
@@ -182,58 +128,6 @@ def test_the_audit_log_records_a_binding(control_plane: ControlPlane, workers: t
         if event["objectRef"].get("subresource") == "binding" and event["objectRef"]["namespace"] == namespace
     ]
     assert bindings == [("bayplan-admin", workers[0], 201), ("bayplan-admin", workers[1], 409)]
-
-
-@pytest.mark.kube_scheduler
-def test_the_reference_scheduler_binds(
-    control_plane: ControlPlane, workers: tuple[str, str], namespace: str, tmp_path: Path
-) -> None:
-    """kube-scheduler runs beside it with a configuration of the caller's."""
-    config = tmp_path / "config.yaml"
-    config.write_text("profiles: [{schedulerName: reference}]\n")
-    wait_for(control_plane, namespace, f"node/{workers[0]}", "condition=Ready")
-    process = control_plane.start_kube_scheduler(config)
-    try:
-        wanted = pod("wanted")
-        wanted["spec"]["schedulerName"] = "reference"
-        create(control_plane, namespace, wanted)
-        wait_for(control_plane, namespace, "pod/wanted", "condition=PodScheduled")
-        assert process.cpu_seconds() > 0
-        assert process.peak_rss() > 10_000_000
-    finally:
-        process.stop()
-    assert not process.alive
-
-
-def test_users_do_what_rbac_allows(own: ControlPlane) -> None:
-    """A user of the options is refused at first and let in by a role binding to its group."""
-    kubeconfig = str(own.kubeconfig_for("alice"))
-    with pytest.raises(ControlPlaneError, match='User "alice" cannot list resource "nodes"'):
-        own.kubectl("get", "nodes", "--kubeconfig", kubeconfig)
-    own.kubectl("create", "clusterrole", "look", "--verb=list", "--resource=nodes")
-    own.kubectl("create", "clusterrolebinding", "look", "--clusterrole=look", "--group=readers")
-    own.kubectl("get", "nodes", "--kubeconfig", kubeconfig)
-
-
-def test_servers_come_back_with_their_data(own: ControlPlane) -> None:
-    """After a crash of both servers the same kubeconfig sees the same objects."""
-    create(own, "default", node("survivor"))
-    own.stop_apiserver(crash=True)
-    own.stop_etcd(crash=True)
-    with pytest.raises(ControlPlaneError, match="refused"):
-        own.kubectl("get", "nodes")
-    own.start_etcd()
-    own.start_apiserver()
-    assert own.kubectl("get", "nodes", "--output=name") == "node/survivor\n"
-
-
-def test_a_frozen_api_server_answers_later(own: ControlPlane) -> None:
-    """A paused API server keeps its clients waiting and goes on where it was."""
-    own.apiserver.pause()
-    with pytest.raises(ControlPlaneError, match="took over 1 s"):
-        own.kubectl("get", "nodes", timeout=1)
-    own.apiserver.resume()
-    own.kubectl("get", "nodes")
 
 
 def test_stop_leaves_no_process() -> None:

@@ -36,17 +36,17 @@ def test_without_go_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("output", "reason"),
     [
         pytest.param('{"Error": "no such host"}', "failed: no such host", id="proxy away"),
         pytest.param('{"Dir": "/nonexistent", "Sum": "h1:other"}', "has the hash h1:other", id="other content"),
     ],
 )
-def test_a_download_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, reason: str) -> None:
+def test_a_download_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, reason: str) -> None:
     """What cannot be downloaded, or is not what was reviewed, is not used."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    _fake_go(programs, told)
+    _fake_go(programs, output)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     with pytest.raises(MissingBinary, match=reason):

@@ -116,8 +116,8 @@ class Page:
                     text.append(line.removeprefix(fence["indent"]))
             elif found:
                 fence, began, text = found, number, []
-            elif told := _MARKER.match(line):
-                marker = told["marker"]
+            elif marked := _MARKER.match(line):
+                marker = marked["marker"]
             else:
                 self._read_prose(line, number)
         assert fence is None, f"{self.name}:{began}: the block is not closed"

@@ -1,4 +1,4 @@
-"""What the pages tell a reader to type works, and prints what they show."""
+"""The commands of the pages work, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ COMMANDS = {page.name: [block for block in page.blocks if block.language in COMM
 SKIPPED = {
     "README.md": 2,
     "charts/bayplan/README.md": 2,
-    "docs/extenders.md": 1,
-    "docs/metrics.md": 2,
-    "docs/parity.md": 1,
-    "docs/performance.md": 3,
-    "docs/plugins.md": 2,
-    "docs/quick-start.md": 2,
-    "docs/testing.md": 3,
+    "docs/operate/extenders.md": 1,
+    "docs/operate/metrics.md": 2,
+    "docs/internals/parity.md": 1,
+    "docs/internals/performance.md": 3,
+    "docs/write-a-plugin.md": 2,
+    "docs/install.md": 2,
+    "docs/internals/testing.md": 3,
     "examples/plugins/README.md": 2,
 }
 """How many blocks of a page are not run; each says why in its marker."""

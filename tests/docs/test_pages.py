@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from bayplan.validation.judging import Judgement
 from bayplan.validation.manifest_files import read_manifests
+from bayplan.validation.manifest_validation import ManifestValidation
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import install_crds
@@ -66,7 +66,7 @@ def test_manifests_are_valid(tmp_path: Path) -> None:
             (tmp_path / f"{place.replace('/', '_')}.yaml").write_text(yaml.safe_dump(manifest), encoding="utf-8")
     found = [read_manifests([str(file)]).manifests for file in sorted(tmp_path.iterdir())]
     assert found
-    assert [finding for manifests in found for finding in Judgement(manifests).findings] == []
+    assert [finding for manifests in found for finding in ManifestValidation(manifests).findings] == []
 
 
 def _leads_somewhere(page: Path, target: str) -> bool:

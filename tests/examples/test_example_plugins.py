@@ -1,7 +1,7 @@
 """The example plugins in an environment of their own: installed, enabled by name, and a pod scheduled by them.
 
-The commands are those of docs/plugins.md. The locked dependencies are borrowed from this environment, so that nothing
-but a build backend comes from the package index; Bayplan and the plugins are built and installed anew.
+The commands are those of docs/write-a-plugin.md. The locked dependencies are borrowed from this environment, so that
+nothing but a build backend comes from the package index; Bayplan and the plugins are built and installed again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = (ROOT / "docs" / "plugins.md").read_text()
+DOCUMENT = (ROOT / "docs" / "write-a-plugin.md").read_text()
 _ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent"}
 MANIFESTS = "examples/plugins/manifests"
 
 
 def _documented(command: str) -> list[str]:
     """The words of a command, which the document must show as it is run."""
-    assert f"\n{command}\n" in DOCUMENT, f"docs/plugins.md does not show: {command}"
+    assert f"\n{command}\n" in DOCUMENT, f"docs/write-a-plugin.md does not show: {command}"
     return command.split()
 
 

@@ -1,7 +1,6 @@
-"""The image of this checkout, built once for the session, and what happens where it cannot be built or run.
+"""The image of this checkout, built once for the session, and what happens when it cannot be built or run.
 
-Owns the build and the skip or failure of tests without an engine. It must not know what is tested. Why the build is
-between collection and the first test: see ``tests/conftest.py``; the first one on a machine makes a base.
+The first build on a machine makes a base, which takes minutes: the time limit of tests with the image allows for it.
 """
 
 import atexit
@@ -32,7 +31,7 @@ class BuiltImage:
     Args:
         engine: What has built it and can run it.
         tag: Its name.
-        origin: What it was told of its origin.
+        origin: The origin that it was built with.
         context: What it was built from.
     """
 
@@ -42,8 +41,7 @@ class BuiltImage:
     context: Path
 
 
-_BUILT = pytest.StashKey[BuiltImage | str]()
-
+_BUILD_SECONDS = 1800.0
 
 # What `.dockerignore` lets through, and the recipe.
 _CONTEXT = (
@@ -52,29 +50,28 @@ _CONTEXT = (
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Allow tests with the image the time to build it."""
+    for item in items:
+        if "image" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(_BUILD_SECONDS))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the image when a collected test needs it."""
+    """Find or build Helm when a collected test needs it."""
     charts.pytest_collection_finish(session)
-    needed = any("image" in getattr(item, "fixturenames", ()) for item in session.items)
-    if not needed or session.config.option.collectonly:
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    try:
-        with capture.global_and_fixture_disabled():
-            session.config.stash[_BUILT] = _build()
-    except ImageError as problem:
-        session.config.stash[_BUILT] = str(problem)
 
 
 @pytest.fixture(scope="session")
 def image(request: pytest.FixtureRequest) -> BuiltImage:
-    """The image; a test without it is skipped, and fails in CI."""
-    built = request.config.stash[_BUILT]
-    if isinstance(built, str):
+    """Build the image; a test without it is skipped, and fails in CI."""
+    try:
+        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            return _build()
+    except ImageError as problem:
         if os.environ.get("CI"):
-            pytest.fail(built, pytrace=False)
-        pytest.skip(built)
-    return built
+            pytest.fail(str(problem), pytrace=False)
+        pytest.skip(str(problem))
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,7 @@ class Container:
             time.sleep(_POLL_SECONDS)
 
     def state(self, field: str) -> str:
-        """A field of the state that the engine tells."""
+        """Return a field of the state that the engine reports."""
         return self._engine.run("inspect", f"--format={{{{.State.{field}}}}}", self._id).strip()
 
     def log(self) -> str:
@@ -112,7 +112,7 @@ class Container:
         return self._engine.run("exec", self._id, "python3", "-c", program, *arguments)
 
     def health(self) -> str:
-        """What the engine says of its health, asked for now where the engine has to be told to."""
+        """Return the health that the engine reports; run the check now if the engine does not."""
         if self._engine.name == "podman":
             self._engine.run("healthcheck", "run", self._id)
             return self.state("Healthcheck.Status")

@@ -30,7 +30,7 @@ class PodMounts:
         self._config_maps[name] = self._files(f"config-{name}", data)
 
     def add_service_account(self, token: str, authority: str, namespace: str) -> None:
-        """Take what tells a pod who it is and whom to trust."""
+        """Return the files with a pod's identity and its trusted authority."""
         self._account = self._files("account", {"token": token, "ca.crt": authority, "namespace": namespace})
 
     def add_projected_token(self, path: str, token: str) -> None:

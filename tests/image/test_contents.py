@@ -19,7 +19,7 @@ _MEGABYTES = 300.0
 
 
 def test_the_user_is_a_number(archive: Image) -> None:
-    """The kubelet can tell that the image does not run as root."""
+    """The kubelet can verify that the image does not run as root."""
     assert archive.config["config"]["User"] == f"{NOBODY}:{NOBODY}"
 
 
@@ -32,10 +32,10 @@ def test_the_command_is_bayplan(archive: Image) -> None:
 def test_labels_tell_the_origin(archive: Image, image: BuiltImage) -> None:
     """Version, commit and its time can be read from the image."""
     labels = archive.config["config"]["Labels"]
-    told = {name.removeprefix(_LABEL): value for name, value in labels.items() if name.startswith(_LABEL)}
-    assert told.pop("base.name")
-    assert told.pop("description")
-    assert told == {
+    labelled = {name.removeprefix(_LABEL): value for name, value in labels.items() if name.startswith(_LABEL)}
+    assert labelled.pop("base.name")
+    assert labelled.pop("description")
+    assert labelled == {
         "title": "bayplan",
         "licenses": "Apache-2.0",
         "version": image.origin.version,
@@ -46,9 +46,9 @@ def test_labels_tell_the_origin(archive: Image, image: BuiltImage) -> None:
 
 
 def test_the_time_of_the_build_is_unknown(archive: Image) -> None:
-    """Neither the image nor a step of it says when it was made: a label tells the commit's time."""
-    told = {archive.config["created"], *(step["created"] for step in archive.config["history"])}
-    assert {time[:10] for time in told} == {"1970-01-01"}
+    """Neither the image nor a step of it contains its build time; a label has the commit's time."""
+    times = {archive.config["created"], *(step["created"] for step in archive.config["history"])}
+    assert {time[:10] for time in times} == {"1970-01-01"}
 
 
 def test_it_has_a_health_check(archive: Image) -> None:
@@ -76,6 +76,7 @@ def test_nothing_can_be_executed_but_what_runs(files: dict[str, LayerFile]) -> N
         pytest.param("hatchling", id="the build backend"),
         pytest.param("uv", id="uv"),
         pytest.param("pytest", id="tests' dependencies"),
+        pytest.param("mkdocs", id="the documentation's dependencies"),
         pytest.param("secrets", id="the build's secrets"),
     ],
 )
@@ -128,6 +129,7 @@ def test_it_is_slim(archive: Image) -> None:
     assert sum(archive.layer_bytes) / 1e6 < _MEGABYTES
 
 
+@pytest.mark.nightly
 def test_one_commit_is_one_image(archive: Image, image: BuiltImage, tmp_path: Path) -> None:
     """Built again from nothing, every layer has the same content, and the image the same settings."""
     again = rebuilt(image, tmp_path)

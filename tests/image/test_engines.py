@@ -50,7 +50,7 @@ def test_layers_are_kept_where_they_can_be_shared(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", [pytest.param(None, id="any"), pytest.param("docker", id="docker")])
 def test_no_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
-    """Whoever has none is told what to install."""
+    """Without an engine the error names what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="apt-get install podman buildah runc debootstrap"):
         choose(name, tmp_path / "storage")
@@ -67,14 +67,14 @@ def test_what_an_engine_said_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_base_needs_debootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reaches no registry and has no debootstrap is told both ways out."""
+    """Without a registry and debootstrap the error names both remedies."""
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(ImageError, match=r"apt-get install debootstrap.* set BASE_IMAGE"):
         debian_base.base_archive(tmp_path)
 
 
 def test_a_given_time_wins() -> None:
-    """`SOURCE_DATE_EPOCH` is the time that the image tells."""
+    """`SOURCE_DATE_EPOCH` is the time in the image."""
     assert provenance({"SOURCE_DATE_EPOCH": "86400"}).created == "1970-01-02T00:00:00Z"
 
 
@@ -85,14 +85,14 @@ def test_a_time_must_be_a_number() -> None:
 
 
 def test_a_label_without_its_variable_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Dockerfile in which the origin finds no place is not built, and its author is told what is lacking."""
+    """A Dockerfile without a place for the origin is not built, and the error names what is missing."""
     _program(tmp_path, "podman", "exit 0")
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("BASE_IMAGE", "given")
     engine = choose("podman", tmp_path / "storage")
     try:
-        with pytest.raises(ImageError, match=r"no \$\{VERSION\}: write it into the label"):
+        with pytest.raises(ImageError, match=r"no \$\{VERSION\}: add it to the label"):
             build(engine, "bayplan", Provenance("0.1.0", "unknown", 0, ""), context=tmp_path)
     finally:
         discard(engine)

@@ -1,4 +1,4 @@
-"""The recipe of docs/plugins.md: an image with plugins, built on the image of this checkout."""
+"""The recipe of docs/write-a-plugin.md: an image with plugins, built on the image of this checkout."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_plugins_decide_in_the_image(image: BuiltImage, plugin_image: str) -> No
     with Container(image.engine, plugin_image, flags, ["simulate", *files]) as container:
         assert container.wait() == 0
         lines = container.log().splitlines()
-    assert "2 of 3 pods placed on 2 of 2 nodes; 1 fit nowhere" in lines
+    assert "2 of 3 pods scheduled to 2 of 2 nodes; 1 unschedulable" in lines
     placed = dict(line.split()[::2] for line in lines if line.startswith(("default/web ", "default/solve ")))
     assert placed == {"default/solve": "dear", "default/web": "cheap"}

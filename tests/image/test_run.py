@@ -104,8 +104,8 @@ def test_it_binds_pods(operator: Container, control_plane: ControlPlane, cluster
 
 def test_it_runs_without_privileges(operator: Container) -> None:
     """Its process has a number for a user, no capability, no way to gain one, and a filter of system calls."""
-    told = dict(line.split(":", 1) for line in operator.execute(_READ, "/proc/1/status").splitlines() if line)
-    found = {name: told[name].split()[0] for name in ("Uid", "CapEff", "CapBnd", "CapPrm", "NoNewPrivs", "Seccomp")}
+    fields = dict(line.split(":", 1) for line in operator.execute(_READ, "/proc/1/status").splitlines() if line)
+    found = {name: fields[name].split()[0] for name in ("Uid", "CapEff", "CapBnd", "CapPrm", "NoNewPrivs", "Seccomp")}
     none = "0" * 16
     assert found == {
         "Uid": "65532",
@@ -120,8 +120,8 @@ def test_it_runs_without_privileges(operator: Container) -> None:
 @pytest.mark.parametrize("directory", ["/", "/opt/bayplan", "/etc", "/etc/bayplan", "/var/run/secrets"])
 def test_it_can_write_nowhere(operator: Container, directory: str) -> None:
     """The root file system and what is mounted are read-only."""
-    told = operator.execute(_WRITE, f"{directory}/new")
-    assert told.strip() in {"EROFS", "EACCES"}
+    output = operator.execute(_WRITE, f"{directory}/new")
+    assert output.strip() in {"EROFS", "EACCES"}
 
 
 def test_it_can_write_temporary_files(operator: Container) -> None:
@@ -135,14 +135,14 @@ def test_its_health_check_says_healthy(operator: Container) -> None:
 
 
 def test_its_health_check_says_unhealthy(operator: Container) -> None:
-    """The program that asks says no, and why, where nobody answers."""
-    told = operator.execute(_CHECK, f"http://{LOOPBACK}:{free_port()}/livez")
-    assert told.startswith("1 ")
-    assert "Connection refused" in told
+    """The health check fails with the reason if no server answers."""
+    output = operator.execute(_CHECK, f"http://{LOOPBACK}:{free_port()}/livez")
+    assert output.startswith("1 ")
+    assert "Connection refused" in output
 
 
 def test_it_was_refused_nothing(operator: Container) -> None:
-    """Nothing in its log tells of a request without a right."""
+    """Its log has no request that was forbidden."""
     assert [line for line in operator.log().splitlines() if "403" in line or "forbidden" in line.lower()] == []
 
 
@@ -155,18 +155,18 @@ def test_it_ends_in_time(operator: Container, manifests: dict[str, dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         pytest.param(["version"], f"Bayplan {provenance().version}", id="version"),
         pytest.param(["--help"], "Usage: bayplan", id="help"),
         pytest.param(["run", "--help"], "--settings", id="help of a command"),
     ],
 )
-def test_its_commands_can_be_asked(image: BuiltImage, arguments: list[str], told: str) -> None:
+def test_its_commands_can_be_asked(image: BuiltImage, arguments: list[str], output: str) -> None:
     """The image serves as the command line, too."""
     with Container(image.engine, image.tag, container_flags({}), arguments) as container:
         assert container.wait() == 0
-        assert told in container.log()
+        assert output in container.log()
 
 
 def test_a_mistake_ends_it(image: BuiltImage) -> None:
@@ -177,7 +177,7 @@ def test_a_mistake_ends_it(image: BuiltImage) -> None:
 
 
 def test_there_is_no_shell(image: BuiltImage) -> None:
-    """Whoever breaks in finds nothing to start."""
+    """An intruder finds no program to start."""
     container = Container(image.engine, image.tag, [*container_flags({}), "--entrypoint=/bin/sh"], ["-c", "true"])
     with pytest.raises(ImageError, match=r"no such file or directory|not found"), container:
         pass

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod
 from tests.support.scheduling import Rig, plugin_set, rig
@@ -18,7 +18,7 @@ PROFILE = Plugins(multi_point=plugin_set(*PLUGINS))
 
 
 async def decisions(made: Rig, cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...]) -> list[object]:
-    """Where pods go, and what is said of those that go nowhere."""
+    """Return the nodes of pods, and the messages of those without a node."""
     (instance,) = made.context.profiles
     made.add(*(node.real() for node in cluster))
     made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.runs))

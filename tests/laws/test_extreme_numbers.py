@@ -14,7 +14,6 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import (
     Affinity,
@@ -33,6 +32,7 @@ from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from scheduler_core.model.storage import StorageObject
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_sums import RowSums
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.scheduling import rig

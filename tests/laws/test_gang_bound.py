@@ -31,13 +31,13 @@ class Adversary:
         self._waiting = waiting
 
     def fill(self, names: Sequence[str], cpus: Sequence[int]) -> None:
-        """Let every node be full of pods that run."""
+        """Fill every node with running pods."""
         for name, cpu in zip(names, cpus, strict=True):
             for _ in range(cpu):
                 self._traffic.runs(name, 1, self._random.randint(1, self._longest))
 
     def send(self) -> None:
-        """Have so many small pods wait."""
+        """Add a number of small pods that wait."""
         while sum(1 for _ in self._traffic.rig.queue) < self._waiting:
             self._traffic.comes(self._random.choice((1, 1, 1, 2)), self._random.randint(1, self._longest))
 
@@ -67,7 +67,7 @@ def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st
             await traffic.step()
             if traffic.is_placed("big"):
                 return
-            reservation = traffic.rig.context.reservations.of(traffic.of("big").key)
+            reservation = traffic.rig.scheduler.reservations.of(traffic.of("big").key)
             if reservation is not None and bound is None:
                 bound = traffic.longest_on(reservation.plan.node_names) + 1.0
             assert bound is None or traffic.now < bound, "the gang was not placed within the bound"

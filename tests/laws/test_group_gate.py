@@ -94,7 +94,7 @@ async def test_reports_in_any_order(source: GroupSource, order: list[str]) -> No
 @settings(deadline=None, max_examples=30)
 @given(order=st.permutations(("pod 0", "pod 1", "group", "list", "profile")), later=st.permutations(LATER))
 async def test_what_is_known_is_lost_again(source: GroupSource, order: list[str], later: list[str]) -> None:
-    """A group that goes, or a source that is refused, holds back members that wait already, until both are known."""
+    """A node's allocatable amounts, and the requests of its bound pods by name."""
     start = Start(source)
     for step in (*order, *later):
         await start.take(step)

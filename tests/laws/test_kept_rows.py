@@ -1,4 +1,4 @@
-"""The law of kept rows: what resource plugins keep from pod to pod is what the columns say, whatever has changed."""
+"""The law of cached rows: results that resource plugins cache between pods equal those computed from the columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.handles import FakeHandle
 
 GPU = "example.com/gpu"
 COUNT = 200
-"""Nodes: enough for a few changed rows to be renewed one by one, and few enough for many to be all found anew."""
+"""Nodes: enough for a few changed rows to be refreshed one by one, and few enough for many to be recomputed."""
 
 SIZES = (
     {"cpu": "4", "memory": "16Gi", "pods": "3"},
@@ -66,7 +66,7 @@ def _plugins(nodes: NodeColumns, strategy: str) -> tuple[Plugin, ...]:
 
 
 def _answers(plugins: tuple[Plugin, ...], info: PodInfo, nodes: NodeColumns, step: int) -> list[list[int]]:
-    """What plugins say of all rows, asked about so many at a time."""
+    """Return the plugins' results for all rows, computed for a given number of rows at a time."""
     state, answers = CycleState(), []
     asked = (
         [ALL_ROWS]
@@ -86,7 +86,7 @@ def _answers(plugins: tuple[Plugin, ...], info: PodInfo, nodes: NodeColumns, ste
 
 
 class Life:
-    """Columns that change step by step."""
+    """A cluster whose columns change step by step."""
 
     def __init__(self) -> None:
         self.nodes = columns(self.node(row, USUAL[row % 3]) for row in range(COUNT))
@@ -97,7 +97,7 @@ class Life:
         return node(f"n{row}", allocatable=size)
 
     def change(self, kind: str, row: int, requests: dict[str, str]) -> None:
-        """Make one change."""
+        """Apply one change."""
         nodes = self.nodes
         name = f"n{row}"
         if kind in ("come", "crowd"):
@@ -123,7 +123,7 @@ class Life:
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
 def test_kept_answers_are_those_of_the_columns(strategy: str, steps: list[tuple[str, int, dict[str, str]]]) -> None:
-    """After each change plugins that have kept much say of all rows what plugins that keep nothing say of a few."""
+    """After each change, plugins with caches return for all rows what plugins without caches return for a few."""
     life = Life()
     kept, fresh = _plugins(life.nodes, strategy), _plugins(life.nodes, strategy)
     for kind, row, requests in steps:

@@ -1,4 +1,4 @@
-"""The law of hidden nominations: whatever happens while some are hidden, the end is as if none had been.
+"""The law of hidden nominations: once no nominations are hidden, the result is as if none had ever been.
 
 Sections that hide nominations may wait for an extender, so they overlap in any order, and nominations are made and
 withdrawn inside them.
@@ -23,7 +23,7 @@ UIDS = st.sampled_from(sorted(INFOS))
 
 
 class NominationMachine(RuleBasedStateMachine):
-    """Two tables that are changed alike; only in one of them nominations are hidden."""
+    """Two tables with the same changes; nominations are hidden in only one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class NominationMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_shows_what_is_not_hidden(self) -> None:
-        """Nodes, pods, their order and the priority by which they count."""
+        """Visible nodes, pods, their order and priorities are the same in both."""
         hidden = set[str]().union(*(uids for uids, _ in self.sections))
         shown = {}
         for name in NODES:

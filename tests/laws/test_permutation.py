@@ -1,4 +1,4 @@
-"""The law of permutation: the order in which nodes came changes no decision."""
+"""The law of permutation: the order in which nodes were added changes no decision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod
 from tests.support.scheduling import plugin_set, rig
@@ -18,7 +18,7 @@ ARRIVALS = st.integers(1, 5).flatmap(lambda count: st.tuples(*(pods(f"p{number}"
 def decisions(
     cluster: list[PlainNode], arrivals: tuple[PlainPod, ...], extra: bool
 ) -> tuple[dict[str, str], list[str]]:
-    """Where pods go, and what is said of those that go nowhere."""
+    """Return the nodes of pods, and the messages of those without a node."""
     made = rig(defaults=Plugins(multi_point=plugin_set(*PLUGINS)))
     if extra:
         # A node that came first and went leaves a free row behind.
@@ -46,6 +46,6 @@ def test_the_order_of_nodes_changes_no_decision(
 
     An image has one size in the cluster: kube-scheduler takes that of the node which came first.
     """
-    alike = [replace(node, images=tuple((name, 500) for name, _ in node.images)) for node in cluster]
-    shuffled = data.draw(st.permutations(alike))
-    assert decisions(alike, arrivals, extra=False) == decisions(shuffled, arrivals, extra=data.draw(st.booleans()))
+    equal = [replace(node, images=tuple((name, 500) for name, _ in node.images)) for node in cluster]
+    shuffled = data.draw(st.permutations(equal))
+    assert decisions(equal, arrivals, extra=False) == decisions(shuffled, arrivals, extra=data.draw(st.booleans()))

@@ -15,10 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.scheduling import schedule
-from scheduler_core.cycle.settling import settle_overdue
 from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.feeds.late_confirmations import settle_overdue
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.pod import Pod
@@ -135,7 +134,7 @@ class ReadMachine(RuleBasedStateMachine):
     async def _work(self) -> None:
         while (queued := self.made.queue.pop()) is not None:
             if isinstance(queued, QueuedGang):
-                found = await schedule_gang(self.made.context, queued)
+                found = await self.made.scheduler.gang_scheduler.schedule(queued)
             else:
                 attempt = schedule(self.made.context, queued)
                 found = [] if attempt is None else [attempt]
@@ -147,7 +146,7 @@ class ReadMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_undone(self) -> None:
-        """No pod waits that was seen bound, ended or gone; none has a node that was seen ended or gone."""
+        """No pod that was seen bound, ended or deleted waits; none that was seen ended or deleted has a node."""
         queue, cache = self.made.queue, self.made.context.cache
         for name, states in self.history.states.items():
             uid = f"uid-of-default-{name}"
@@ -165,13 +164,13 @@ class ReadMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_gang_counts_what_has_a_node(self) -> None:
-        """A member that counts as placed is on a node in the cache."""
+        """A member that counts as scheduled is on a node in the cache."""
         for gang in self.made.queue.gangs:
             assert all(self.made.context.cache.get(uid) is not None for uid in gang.placed)
 
     @invariant()
     def reads_are_bounded(self) -> None:
-        """None is kept of a pod whose last state was delivered."""
+        """No read of a pod is stored after its last state was delivered."""
         late = sum(self.delivered[name] + 1 < len(states) for name, states in self.history.states.items())
         assert len(self.made.scheduler.feed.reads) <= late <= len(NAMES)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler_core.config.plugins_config import PluginConfig
+from scheduler_core.config.enabled_plugins import PluginConfig
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
@@ -53,7 +53,7 @@ class Life:
             self.rig.add(self.nodes[-1])
 
     def step(self, what: str, number: int, offers: dict[str, str], at: int) -> object:
-        """Do one thing; where a pod went, or why not."""
+        """Apply one step; return the node of a pod, or why it has none."""
         feed = self.rig.scheduler.feed
         if what == "arrive":
             # The third of a kind is the first that is placed by what the others left.
@@ -111,7 +111,7 @@ def test_cached_results_follow_the_columns(steps: list[tuple[str, int, dict[str,
 
 
 def test_a_prepared_class_is_dropped_with_its_columns() -> None:
-    """Pods that are alike, and between them their resource loses its column to another and gets a new one."""
+    """A resource loses its column to another one and gets a new one between pods of the same class."""
     life, asked = Life(reuses=True, bounds=SnapshotBounds()), 1
     life.step("offer everywhere", 0, {RESOURCES[0]: "9"}, 0)
     life.step("arrive", asked, {}, 1)

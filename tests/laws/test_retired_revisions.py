@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
@@ -44,7 +43,7 @@ async def _decide_all(world: Rig) -> None:
     """Decide, bind and confirm every pod that waits."""
     while (queued := world.queue.pop()) is not None:
         if isinstance(queued, QueuedGang):
-            attempts = await schedule_gang(world.context, queued)
+            attempts = await world.scheduler.gang_scheduler.schedule(queued)
         else:
             attempt = schedule(world.context, queued)
             attempts = [] if attempt is None else [attempt]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PlainNode, PlainPod
@@ -28,8 +29,7 @@ class Life:
     """A cluster that changes step by step."""
 
     def __init__(self, cluster: tuple[PlainNode, ...], *, reuses: bool) -> None:
-        self.rig: Rig = rig(defaults=default_plugins())
-        self.rig.context.reuses_results = reuses
+        self.rig: Rig = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses))
         self.nodes: list[Node] = [each.real() for each in cluster]
         self.placed: list[Pod] = []
         self.rig.add(*self.nodes)

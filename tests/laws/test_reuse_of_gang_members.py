@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
+from scheduler_core.scheduler import SchedulerOptions
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.gangs import LABEL, group
 from tests.support.plain_profile import PlainNode, PlainPod
@@ -33,10 +33,9 @@ def member(template: PlainPod, number: int) -> Pod:
 async def decided(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool], *, reuses: bool
 ) -> tuple[dict[str, str], list[int], list[str]]:
-    """Where members go, or why none does."""
+    """Return the nodes of members, or why there are none."""
     count, needed, in_zone = counts
-    made = rig(defaults=default_plugins())
-    made.context.reuses_results = reuses
+    made = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
     topology = GroupTopology("zone") if in_zone else None
@@ -44,7 +43,7 @@ async def decided(
     made.add(*(member(templates[number * len(templates) // count], number) for number in range(count)))
     entry = made.pop()
     assert isinstance(entry, QueuedGang)
-    attempts = await schedule_gang(made.context, entry)
+    attempts = await made.scheduler.gang_scheduler.schedule(entry)
     made.queue.close()
     columns = made.context.cache.columns
     return (
@@ -66,7 +65,7 @@ def test_reuse_changes_no_decision(
 
 
 async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int) -> dict[str, str]:
-    """Where the same pods go one after the other, if their label is ignored."""
+    """Return the nodes of the same pods one after the other, with their label ignored."""
     made = rig(defaults=default_plugins())
     made.queue.gangs.ignore(GroupSource.BAYPLAN)
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
@@ -85,7 +84,7 @@ async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count
 def test_members_are_placed_as_pods_without_a_gang(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int
 ) -> None:
-    """Where all of them fit one after the other, each goes to the very node that it goes to in its gang."""
+    """If all of them fit one after the other, each gets the node that it gets in its gang."""
     singles = asyncio.run(alone(cluster, templates, count))
     placed, _, _ = asyncio.run(decided(cluster, templates, (count, count, False), reuses=True))
     if len(singles) == count:

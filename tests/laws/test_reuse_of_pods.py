@@ -25,6 +25,7 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.workloads import LabelPairsSpec, Service
+from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
 
@@ -72,7 +73,9 @@ SELECTING = 14
 LAST = 2 * len(KINDS) - 1
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["arrive"] * 12 + ["leave", "cordon", "taint", "come", "go", "stranger", "service", "promise"]),
+        st.sampled_from(
+            ["arrive"] * 12 + ["leave", "cordon", "taint", "come", "go", "stranger", "service", "nominate"]
+        ),
         st.integers(0, LAST),
     ),
     min_size=6,
@@ -88,8 +91,7 @@ class Life:
     """A cluster that changes step by step."""
 
     def __init__(self, *, reuses: bool) -> None:
-        self.rig: Rig = rig(defaults=default_plugins())
-        self.rig.context.reuses_results = reuses
+        self.rig: Rig = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses))
         self.nodes: list[Node] = []
         self.placed: list[Pod] = []
         for number in range(6):
@@ -114,7 +116,7 @@ class Life:
         elif what == "service":
             meta = ObjectMeta(name=f"svc{at}", namespace="default", uid=f"uid-of-svc{at}")
             self.rig.scheduler.workload_feed.added(Service(meta, LabelPairsSpec(selector={"app": "app-1"})))
-        elif what == "promise":
+        elif what == "nominate":
             name = self.nodes[number % len(self.nodes)].metadata.name
             self.rig.queue.nominator.nominate(
                 self.rig.context.cache.columns.compile_pod(pod(f"n{at}", priority=5, requests={"cpu": "3"})), name

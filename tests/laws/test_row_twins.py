@@ -1,4 +1,4 @@
-"""The law of scalar twins: one row in Python's numbers is what the arrays say of it, to the bit."""
+"""The law of scalar twins: a row computed with Python's numbers equals that of the arrays, to the bit."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -15,20 +16,63 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.context import Attempt
 from scheduler_core.cycle.scheduling import schedule
-from scheduler_core.cycle.settling import settle_overdue
+from scheduler_core.errors import ConflictError, NotFoundError, ServerUnavailableError, WriteTimeoutError
+from scheduler_core.feeds.late_confirmations import settle_overdue
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import Code, Status, unschedulable
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Binding
 from scheduler_core.scheduler import Scheduler
-from tests.support.builders import node
-from tests.support.faulty_server import OUTCOMES, FaultyServer
+from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
+from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import Rig, places_of, plugin_set, profile
 from tests.support.virtual_clock import VirtualClock
+
+OUTCOMES = ("bound", "unavailable", "lost-but-bound", "lost-and-not-bound")
+
+
+@dataclass
+class FaultyServer(RecordingWriter):
+    """The cluster.
+
+    Attributes:
+        outcome: What becomes of the next bind; one of ``OUTCOMES``.
+        cpu: What the pods that exist ask for, by name.
+        node_of: Where pods are bound, by name.
+    """
+
+    outcome: str = "bound"
+    cpu: dict[str, int] = field(default_factory=dict)
+    node_of: dict[str, str] = field(default_factory=dict)
+
+    def as_seen(self, name: str) -> Pod:
+        """A pod as a watch shows it."""
+        return pod(name, requests={"cpu": self.cpu[name]}, node_name=self.node_of.get(name, ""))
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind, refuse, or lose the answer."""
+        name = binding.name
+        if name not in self.cpu:
+            raise NotFoundError(f"pod {name} is gone")
+        if name in self.node_of:
+            raise ConflictError(f"pod {name} is bound to {self.node_of[name]}")
+        if self.outcome == "unavailable":
+            raise ServerUnavailableError("away")
+        if self.outcome != "lost-and-not-bound":
+            self.node_of[name] = binding.node_name
+        if self.outcome != "bound":
+            raise WriteTimeoutError("no answer")
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """The truth."""
+        return self.as_seen(name) if name in self.cpu else None
+
 
 CPUS = 4
 NODES = st.sampled_from(["n0", "n1", "n2"])
@@ -53,13 +97,13 @@ INDEXES = st.integers(0, 1000)
 
 
 def chosen(names: Iterable[str], index: int) -> str:
-    """One of some names."""
+    """Draw one of some names."""
     ordered = sorted(names)
     return ordered[index % len(ordered)]
 
 
 class RunMachine(RuleBasedStateMachine):
-    """A scheduler, a server that knows the truth, and attempts that are under way."""
+    """A scheduler, a server with the true state, and attempts in progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +195,7 @@ class RunMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.nodes)
     @rule(index=INDEXES)
     def rival_binds(self, index: int) -> None:
-        """Where it fits as the scheduler sees it, and the watch shows it at once."""
+        """A rival binds a pod where it fits as the scheduler sees it, and the watch shows it at once."""
         unbound = sorted(set(self.server.cpu) - set(self.server.node_of))
         if not unbound:
             return
@@ -194,14 +238,14 @@ class RunMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_node_is_overcommitted(self) -> None:
-        """In truth, whatever the scheduler believes."""
+        """No node is overcommitted in the server's true state."""
         for name in ("n0", "n1", "n2"):
             taken = sum(self.server.cpu[each] for each, where in self.server.node_of.items() if where == name)
             assert taken <= CPUS
 
     @invariant()
     def no_pod_is_lost(self) -> None:
-        """Each is bound, or in one place of the queue; none of those that are gone is anywhere."""
+        """Every pod is bound or in one place of the queue; deleted pods are in none."""
         queue, cache = self.made.queue, self.made.context.cache
         for name in self.server.cpu:
             uid = f"uid-of-default-{name}"
@@ -218,7 +262,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_holds_what_no_attempt_holds(self) -> None:
-        """An instance counts the attempts that are under way, so that it is closed when it should be."""
+        """An instance counts its attempts in progress, so that it is closed after the last one."""
         live = self.made.context.profiles.get("default-scheduler")
         mine = sum(attempt.instance is live for attempt in self.attempts)
         assert live is None or live.in_flight == mine

@@ -17,8 +17,8 @@ _DECISIONS = 120
 @pytest.mark.parametrize("seed", [101, 105, 107, 109])
 @pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
 @pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
-def test_twins_decide_alike(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
-    """No decision differs, reuse happens, and reuse itself does not fail."""
+def test_twins_decide_equally(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
+    """No decision differs, results are reused, and reuse itself does not fail."""
     counts = Life(seed, bounds, has_gangs=has_gangs).run(_DECISIONS)
     assert counts.problem == ""
     assert counts.placed > _DECISIONS // 10

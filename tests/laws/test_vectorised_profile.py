@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.context import Attempt
 from scheduler_core.cycle.node_selection import find_feasible, score_feasible
 from tests.support.drawn_clusters import CLUSTERS, pods
@@ -19,7 +19,7 @@ from tests.support.scheduling import plugin_set, rig
 @settings(max_examples=300, deadline=None)
 @given(cluster=CLUSTERS, wanted=pods("wanted"))
 def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> None:
-    """Who rejects which node for which reasons, and the total of every node that is left."""
+    """The rejecting plugins and reasons of each node are equal, and the totals of the feasible nodes."""
     made = rig(defaults=Plugins(multi_point=plugin_set(*PLUGINS)))
     made.add(*(node.real() for node in cluster))
     made.add(*(other.real() for node in cluster for other in node.runs))
@@ -36,5 +36,5 @@ def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> 
     feasible = [node for node in cluster if verdict(wanted, node) == ("", ())]
     assert [made.context.cache.columns.node_name(int(row)) for row in found.rows] == [node.name for node in feasible]
     if feasible:
-        table = score_feasible(made.context, attempt, found.rows)
+        table = score_feasible(made.context.cache.columns, attempt, found.rows)
         assert table.totals.tolist() == totals(wanted, feasible, cluster)

@@ -1,4 +1,4 @@
-"""The composition root, without a cluster."""
+"""The start and stop of the operator, without a cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import logging
 import pytest
 from bayplan.app import Operator
 from bayplan.kube.cluster_access import ConfiguredAccess
-from bayplan.settings import load_settings
-from kubernetes.aio.client import Configuration
+from bayplan.kube.credentials import Credentials
+from bayplan.kube.http.connection import ApiRequest, Lane
+from bayplan.kube.write_fence import NotLeadingError
+from bayplan.settings.operator_settings import load_settings
+from bayplan.wiring import build_parts
 
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.errors import ExtenderError
+from scheduler_core.ports import Binding
 from tests.support.fake_api import FakeApi
 
 
@@ -20,18 +26,39 @@ async def broken() -> None:
 
 async def test_a_failed_core_task_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
     """The exit code is 1, the log names the task, and the shutdown is bounded as usual."""
-    configuration = Configuration()
+    credentials = Credentials()
     limits: list[float] = []
 
     async def reload() -> None:
         """Do nothing: there is nothing to reload."""
 
     async with FakeApi() as api:
-        configuration.host = api.base_url
+        credentials.host = api.base_url
         settings = load_settings({"serve_address": "", "graceful_stop_seconds": 3})
-        operator = Operator(settings, ConfiguredAccess(configuration, reload), limits.append)
+        parts = build_parts(settings, ConfiguredAccess(credentials, reload))
+        operator = Operator(parts, settings, limits.append)
         operator._spawn("scheduler", broken())
         with caplog.at_level(logging.CRITICAL):
             assert await operator.run() == 1
     assert limits == [3.0]
     assert "The scheduler failed unexpectedly" in caplog.text
+
+
+async def test_a_process_without_the_lease_writes_nothing() -> None:
+    """With leader election the fence of the connection and of extenders is closed until the Lease is acquired."""
+    credentials = Credentials()
+    credentials.host = "http://127.0.0.1:1"
+
+    async def reload() -> None:
+        """Do nothing: there is nothing to reload."""
+
+    settings = load_settings({"serve_address": "", "leader_election": {"leader_elect": True}})
+    parts = build_parts(settings, ConfiguredAccess(credentials, reload))
+    with pytest.raises(NotLeadingError):
+        await parts.connection.request(ApiRequest("POST", "/binding", b"{}", lane=Lane.BINDS))
+    client = parts.extenders.make("batch", Extender(url_prefix="http://127.0.0.1:1", bind_verb="bind"))
+    with pytest.raises(ExtenderError, match="does not hold Lease"):
+        await client.bind(Binding("default", "p", "uid-p", "n"))
+    await client.close()
+    await parts.extenders.close()
+    await parts.connection.close()

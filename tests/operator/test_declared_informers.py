@@ -6,8 +6,9 @@ import asyncio
 import json
 from typing import Any
 
-from bayplan.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
 from msgspec import Struct
 
 from scheduler_core.framework.cycle_state import CycleState
@@ -62,15 +63,16 @@ async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> N
             api.on("GET", path, _listed())
         api.on("GET", "/api/v1/nodes", _listed({"metadata": {**meta, "annotations": {"a": "b"}}}))
         api.on("GET", QUOTAS.path, _listed({"metadata": {**meta, "namespace": "team"}, "spec": {"pods": 3}}))
-        informers = ClusterInformers(connection, scheduler, HastyClock())
-        assert f"{QUOTAS.path} are being listed" in informers.conditions
+        readiness = Readiness(())
+        informers = ClusterInformers(connection, scheduler, HastyClock(), readiness)
+        assert f"{QUOTAS.path} are being listed" in readiness.missing
         tasks = [asyncio.create_task(informer.run()) for _, informer in informers]
         async with asyncio.timeout(20):
             await informers.synced.wait()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    store = scheduler.context.declared.declare(QUOTAS.path)
+    store = scheduler.context.services.declared.declare(QUOTAS.path)
     assert [(each.metadata.namespace, each.spec) for each in store] == [("team", {"pods": 3})]
     (node,) = (node for node in scheduler.context.cache.columns.nodes if node is not None)
     assert annotations_of(node) == {"a": "b"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bayplan.app import Operator
-from bayplan.feature_gates import GATES
 from bayplan.kube.cluster_access import ConfiguredAccess
-from bayplan.settings import load_settings
-from kubernetes.aio.client import Configuration
+from bayplan.kube.credentials import Credentials
+from bayplan.settings.feature_gates import GATES
+from bayplan.settings.operator_settings import load_settings
+from bayplan.wiring import Parts, build_parts
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.scheduler import SchedulerOptions
@@ -23,13 +23,13 @@ def _rig(options: SchedulerOptions) -> Rig:
     return rig(defaults=default_plugins(), options=options)
 
 
-def _parts(operator: Operator) -> Iterator[str]:
+def _gated(parts: Parts) -> Iterator[str]:
     """Yield the gates whose part the operator has."""
-    if len(operator._groups.served) == 2:
+    if len(parts.groups.served) == 2:
         yield "CompatiblePodGroups"
-    if operator._scheduler.context.gangs_preempt:
+    if parts.scheduler.context.options.gangs_preempt:
         yield "GangPreemption"
-    if operator._scheduler.context.reuses_results:
+    if parts.scheduler.context.options.reuses_results:
         yield "ResultCache"
 
 
@@ -43,11 +43,11 @@ async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
     async def reload() -> None:
         """Do nothing: there is nothing to reload."""
 
-    configuration = Configuration()
-    configuration.host = "http://127.0.0.1:1"
+    credentials = Credentials()
+    credentials.host = "http://127.0.0.1:1"
     settings = load_settings({"feature_gates": {off: False} if off else {}})
-    operator = Operator(settings, ConfiguredAccess(configuration, reload), lambda _: None)
-    assert list(_parts(operator)) == [name for name in NAMES if name != off]
+    parts = build_parts(settings, ConfiguredAccess(credentials, reload))
+    assert list(_gated(parts)) == [name for name in NAMES if name != off]
 
 
 @pytest.mark.parametrize(

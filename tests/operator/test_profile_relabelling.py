@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from bayplan.profile_controller import ControllerPorts, ProfileController
-from bayplan.reconcile.profile_selection import ProfileSelection
+from bayplan.profiles.controller import ControllerPorts, ProfileController
+from bayplan.profiles.served_profiles import ServedProfiles
 from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.settings.profile_selection import ProfileSelection
 
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.scheduler import Scheduler
@@ -27,10 +28,10 @@ class Process:
 
     def __init__(self, world: World, selector: str) -> None:
         self.scheduler = Scheduler(world.clock, RecordingWriter(), registry=in_tree_registry())
-        ports = ControllerPorts(world.revisions, world.statuses, world.clock)
-        self.controller = ProfileController(self.scheduler, ports, selection=ProfileSelection(selector))
         self.notified = 0
-        self.controller.on_served_elsewhere = self._elsewhere
+        self.served = ServedProfiles(ProfileSelection(selector))
+        ports = ControllerPorts(world.revisions, world.statuses, world.clock, on_served_elsewhere=self._elsewhere)
+        self.controller = ProfileController(self.scheduler, ports, served=self.served)
 
     def _elsewhere(self) -> None:
         self.notified += 1
@@ -82,8 +83,8 @@ async def test_a_label_moves_a_profile(world: World) -> None:
     assert (world.a.serves, world.b.serves) == (["batch"], [])
     await world.apply("b")
     assert (world.a.serves, world.b.serves) == ([], ["batch"])
-    assert world.b.controller.serves("batch")
-    assert world.a.controller.serves("batch") is False
+    assert world.b.served.serves("batch")
+    assert world.a.served.serves("batch") is False
 
 
 async def test_only_the_process_that_serves_it_writes(world: World) -> None:

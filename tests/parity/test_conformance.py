@@ -1,7 +1,7 @@
-"""Bayplan decides as kube-scheduler does, on cases that kube-scheduler v1.36.3 itself has answered.
+"""Bayplan decides as kube-scheduler does, on cases that kube-scheduler v1.37.1 itself has answered.
 
 Each case goes the way of ``bayplan explain --cases`` and is compared as ``make parity`` compares. The cases named
-``bent`` cross the families and add rare notations and states (``hack/oracle/generation/bending.py``).
+``bent`` cross the families and add rare notations and states (``tests/parity/oracle/generation/bending.py``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 from bayplan.conformance.cases import IN_TREE_NAMES, read_lines
 from bayplan.conformance.run import answer
 
-from hack.oracle.agreement import ASPECTS, aspects_of, differences
-from hack.oracle.generation.families import FAMILIES
 from scheduler_core.in_tree import in_tree_registry
+from tests.parity.oracle.agreement import ASPECTS, aspects_of, differences
+from tests.parity.oracle.generation.families import FAMILIES
 
 CASES = Path(__file__).parent / "cases"
 CASES_PER_FAMILY = 60
@@ -28,7 +28,7 @@ Result = dict[str, Any]
 
 
 class Pair(NamedTuple):
-    """What kube-scheduler answered and what Bayplan answers."""
+    """Results of kube-scheduler and of Bayplan."""
 
     expected: Result
     actual: Result | None
@@ -61,7 +61,7 @@ def test_every_aspect_is_compared(aspect: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_no_case_is_left_out(file: str) -> None:
-    """A file that lost cases would agree too easily."""
+    """A file that has lost cases would agree too easily."""
     assert len(pairs(file)) >= CASES_PER_FAMILY
 
 

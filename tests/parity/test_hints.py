@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 
 import pytest
 from bayplan.conformance.cases import read_lines
-from bayplan.conformance.hints import QUEUE, SKIP, answer_hints
 
-from hack.oracle.generation.families import generate
-from hack.oracle.generation.hints import hint_case, kind_of
-from hack.oracle.hint_parity import NOT_COMPARED, HintTally, hint_differences
 from scheduler_core.in_tree import default_plugins, in_tree_registry
+from tests.parity.hint_cases import QUEUE, SKIP, evaluate_hints
+from tests.parity.oracle.generation.families import generate
+from tests.parity.oracle.generation.hints import hint_case, kind_of
+from tests.parity.oracle.hint_parity import NOT_COMPARED, HintTally, hint_differences
 
 CASES = Path(__file__).parent / "cases" / "hints.jsonl.gz"
 FEWEST_CASES = 300
 
-NEVER_SKIPS = {"NodeName"}
+NEVER_SKIPS = {"NodeName", "SchedulingGates"}
 NEVER_QUEUES = {"DefaultPreemption"}
 
 
 class Pair(NamedTuple):
-    """A change, what kube-scheduler's plugins say of it and what Bayplan's do."""
+    """A change, and the results of kube-scheduler's and Bayplan's plugins for it."""
 
     name: str
     change: str
@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 def pairs() -> tuple[Pair, ...]:
     """Run all cases."""
     lines = list(read_lines(str(CASES)))
-    answers = answer_hints(lines, in_tree_registry(), default_plugins())
+    answers = evaluate_hints(lines, in_tree_registry(), default_plugins())
     given = [json.loads(line) for line in lines]
     return tuple(
         Pair(each["case"]["name"], kind_of(each["case"]["change"]), each["expect"]["verdicts"], found.verdicts)
@@ -67,7 +67,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_wakes_whom_kube_scheduler_wakes(change: str) -> None:
-    """Every plugin says the same of every change of a kind, and there are such changes."""
+    """Every plugin returns the same for every change of a kind, and there are such changes."""
     of_kind = [pair for pair in pairs() if pair.change == change]
     assert of_kind
     wrong = {pair.name: hint_differences(pair.expected, pair.actual) for pair in of_kind}
@@ -75,7 +75,7 @@ def test_wakes_whom_kube_scheduler_wakes(change: str) -> None:
 
 
 def test_both_answers_occur_of_every_plugin() -> None:
-    """Cases that all say the same would prove little."""
+    """Cases with only one result would prove little."""
     seen = Counter((plugin, verdict) for pair in pairs() for plugin, verdict in pair.expected.items())
     plugins = {plugin for plugin, _ in seen} - NOT_COMPARED
     assert len(pairs()) >= FEWEST_CASES
@@ -110,7 +110,7 @@ def test_names_the_plugins_that_differ(expected: dict[str, str], actual: dict[st
     ],
 )
 def test_agreement_is_of_all_cases(found: list[dict[str, str]], unanswered: list[str], is_whole: bool) -> None:
-    """What is not answered does not agree, nor does nothing at all."""
+    """A missing result does not agree, nor does an empty run."""
     tally = HintTally(unanswered=unanswered)
     for actual in found:
         tally.add({"name": "c", "change": {"kind": "Node", "new": {"a": 1}}}, {"NodeName": "Queue"}, actual)

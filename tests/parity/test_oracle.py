@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hack.controlplane.binaries import CONTROL_PLANE, RECIPES, cache_dir
-from hack.oracle.agreement import ASPECTS, Tally, differences
-from hack.oracle.generation.families import FAMILIES, generate
+from tests.parity.oracle.agreement import ASPECTS, Tally, differences
+from tests.parity.oracle.generation.families import FAMILIES, generate
 
 RESULT: dict[str, Any] = {
     "name": "c",
@@ -69,6 +69,6 @@ def test_a_missing_answer_agrees_in_nothing() -> None:
 
 
 def test_the_oracle_is_built_only_when_asked_for() -> None:
-    """Tests and the demo do without it, and a change of its sources builds no API server anew."""
+    """Tests and the demo do without it, and a change of its sources does not rebuild the API server."""
     assert set(RECIPES) - set(CONTROL_PLANE) == {"oracle"}
     assert cache_dir("oracle") not in {cache_dir(name) for name in CONTROL_PLANE}

@@ -1,7 +1,7 @@
-"""The scheduling queue lives as kube-scheduler's does: told the same, it holds the same after every step.
+"""The scheduling queue behaves as kube-scheduler's: the same events give the same content after every step.
 
 The dumps are kube-scheduler v1.36.3's own (``oracle -queue``): its queue, with fake plugins whose gates and hints
-``bayplan.conformance.queue_rules`` repeats.
+``tests.parity.queue_rules`` repeats.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from bayplan.conformance.cases import read_lines
-from bayplan.conformance.queue_lives import answer_lives, replay
-from bayplan.conformance.queue_rules import decode_life
 
-from hack.oracle.generation.queue_lives import queue_life
-from hack.oracle.queue_parity import QueueTally, first_difference
 from scheduler_core.errors import ConfigError
+from tests.parity.oracle.generation.queue_lives import queue_life
+from tests.parity.oracle.queue_parity import QueueTally, first_difference
+from tests.parity.queue_lives import replay, replay_lives
+from tests.parity.queue_rules import decode_life
 
 CASES = Path(__file__).parent / "cases" / "queue.jsonl.gz"
 FEWEST_LIVES = 100
@@ -44,7 +44,7 @@ def pairs() -> tuple[Pair, ...]:
     # Plugins of these lives fail on purpose, and the queue says so each time.
     logging.disable(logging.ERROR)
     try:
-        answers = list(answer_lives(json.dumps(each["case"]).encode() for each in given))
+        answers = list(replay_lives(json.dumps(each["case"]).encode() for each in given))
     finally:
         logging.disable(logging.NOTSET)
     return tuple(Pair(each["case"], each["expect"], found) for each, found in zip(given, answers, strict=True))
@@ -64,7 +64,7 @@ def test_the_lives_are_eventful() -> None:
         incoming.update(pair.expected["incoming"])
     assert len(pairs()) >= FEWEST_LIVES
     for way in (
-        "UnschedulablePodAdd unschedulable",
+        "UnscheduledPodAdd unschedulable",
         "ScheduleAttemptFailure active",
         "ScheduleAttemptFailure backoff",
         "ScheduleAttemptFailure unschedulable",
@@ -94,7 +94,7 @@ def test_the_lives_are_eventful() -> None:
 LIFE: Json = {"name": "l", "steps": [{"op": "pop"}, {"op": "pop"}]}
 RESULT: Json = {
     "dumps": [{"active": ["a"]}, {"popped": "a", "pods": {"a": {"attempts": 1}}}],
-    "incoming": {"UnschedulablePodAdd active": 1},
+    "incoming": {"UnscheduledPodAdd active": 1},
 }
 
 
@@ -158,12 +158,12 @@ def test_lives_repeat() -> None:
 )
 def test_refuses_what_is_no_life(line: bytes) -> None:
     """With what to read about it."""
-    with pytest.raises(ConfigError, match=r"hack/oracle/README\.md"):
+    with pytest.raises(ConfigError, match=r"tests/parity/oracle/README\.md"):
         decode_life(line)
 
 
 def test_refuses_a_step_that_it_does_not_know() -> None:
     """And names those that it does."""
     life = queue_life(1, 1) | {"steps": [{"op": "dance"}]}
-    with pytest.raises(ConfigError, match="dance is not known; name one of add, "):
+    with pytest.raises(ConfigError, match="unknown op dance; use one of add, "):
         replay(decode_life(json.dumps(life).encode()))

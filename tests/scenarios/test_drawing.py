@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hack.scenarios.drawing.course import draw
-from hack.scenarios.drawing.scene import MOST_NODES
-from hack.scenarios.scenario import Scenario, scenario_of
+from tests.scenarios.drawing.course import draw
+from tests.scenarios.drawing.scene import MOST_NODES
+from tests.scenarios.scenario import Scenario, scenario_of
 
 _COUNT = 300
 
@@ -81,11 +81,11 @@ def test_everything_happens_to_objects() -> None:
     """Each kind of change is in one scenario of fifty or more, and mostly one thing happens at a time."""
     seen: Counter[str] = Counter()
     for scenario in drawn():
-        told = set()
+        variants = set()
         for step in scenario.steps:
-            told |= {f"{each.reference['kind']} {each.subresource} {sorted(each.patch)}" for each in step.changes}
-            told |= {f"delete {each['kind']}" for each in step.deletes} | ({"bind"} if step.binds else set())
-        seen.update(told)
+            variants |= {f"{each.reference['kind']} {each.subresource} {sorted(each.patch)}" for each in step.changes}
+            variants |= {f"delete {each['kind']}" for each in step.deletes} | ({"bind"} if step.binds else set())
+        seen.update(variants)
     expected = {
         *("Node  ['metadata']", "Node  ['spec']", "Node status ['status']", "Pod  ['metadata']", "Pod  ['spec']"),
         *("Pod resize ['spec']", "Pod status ['status']", "bind", "delete Node", "delete PersistentVolume"),
@@ -96,7 +96,7 @@ def test_everything_happens_to_objects() -> None:
 
 
 def test_scenarios_stay_small() -> None:
-    """There is always a node, and never more than can be told apart by preference."""
+    """There is always a node, and never more than preferences can distinguish."""
     for scenario in drawn():
         nodes = [one for step in scenario.steps for one in step.creates if one["kind"] == "Node"]
         assert 1 <= len(nodes) <= MOST_NODES

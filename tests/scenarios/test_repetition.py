@@ -1,4 +1,4 @@
-"""What lasts of a difference when a scenario is played again."""
+"""Differences that persist when a scenario is repeated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hack.scenarios.repetition import Difference, lasting_difference, renamed
-from hack.scenarios.stage import PodReading, Reading
+from tests.scenarios.repetition import Difference, lasting_difference, renamed
+from tests.scenarios.stage import PodReading, Reading
 
 POD = PodReading("", "", ("False", "Unschedulable", "in one-7"), ("", ""))
 EMPTY = Reading({}, (), (), ())
@@ -36,13 +36,13 @@ MERGED = replace(REFUSED, repeated=frozenset({("p", "FailedScheduling")}))
     ],
 )
 def test_only_what_lasts_counts(reference: list[Reading], ours: list[Reading], differs: bool) -> None:
-    """What either may do by chance is no difference; a merged event hides later notes, not its own."""
+    """Random outcomes of either side are no difference; a merged event hides later notes, not its own."""
     found = lasting_difference([[EMPTY, one] for one in reference], [[EMPTY, one] for one in ours])
     assert (found is not None) is differs
 
 
-def test_the_first_step_is_told() -> None:
-    """What comes after it follows from it."""
+def test_the_first_step_is_reported() -> None:
+    """Later differences follow from the first one."""
     found = lasting_difference([[EMPTY, ON_A, REFUSED]], [[EMPTY, ON_B, SILENT]])
     assert isinstance(found, Difference)
     assert found.step == 1

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from hack.scenarios.scenario import SCHEDULER_NAME, read_scenario
-from hack.scenarios.stage import PodReading, Reading
+from tests.scenarios.scenario import SCHEDULER_NAME, read_scenario
+from tests.scenarios.stage import PodReading, Reading
 
 POD = PodReading("", "", ("False", "Unschedulable", "0/1 nodes are available"), ("", ""))
 READING = Reading({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "0/1"),), ())
 
 
 def test_short_forms_stand_for_whole_manifests(tmp_path: Path) -> None:
-    """A node and a pod of few words are complete, and the pod is for whoever is compared."""
+    """A node and a pod of few words are complete, and the pod is for the scheduler under comparison."""
     path = tmp_path / "one.yaml"
     path.write_text("says: x\nsteps: [{nodes: {a: {cpu: '2'}}, pods: {p: {cpu: '1'}}, wait: {bound: [p]}}]\n")
     scenario = read_scenario(path)

@@ -1,4 +1,4 @@
-"""The scheduler: profiles that go live and go, the loop, and how it stops."""
+"""The scheduler: profiles that become live and are withdrawn, the loop, and how it stops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ConfigError, ServerUnavailableError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult, QueueSortPlugin
@@ -70,7 +70,7 @@ async def test_a_swap_in_mid_flight_ends_on_the_old_instance() -> None:
 
 
 def test_an_old_instance_without_pods_is_closed_at_once() -> None:
-    """Nobody needs it any more; a plugin that fails to close does not keep the others from closing."""
+    """It is not used any more; a plugin that fails to close does not prevent the others from closing."""
     journal = Journal(answers={"A.close": ValueError("stuck")})
     made = rig([recorder("A", journal), recorder("B", journal)])
     made.serve(profile(percentage=50))
@@ -78,7 +78,7 @@ def test_an_old_instance_without_pods_is_closed_at_once() -> None:
 
 
 def test_a_failed_attempt_ends_on_its_instance_too() -> None:
-    """The instance is closed after it, not never."""
+    """The instance is closed after it."""
     journal = Journal()
     made = rig([recorder("Rec", journal)])
     (second,) = made.serve(profile(percentage=50))
@@ -103,7 +103,7 @@ def test_a_failed_attempt_ends_on_its_instance_too() -> None:
     ],
 )
 def test_a_bad_profile_leaves_the_live_one(config: object, path: str) -> None:
-    """Its problems are told with their paths; pods are scheduled as before."""
+    """The error has its problems with their paths; pods are scheduled as before."""
     made = rig(defaults=default_plugins())
     live = made.context.profiles.get("default-scheduler")
     with pytest.raises(ConfigError) as raised:
@@ -115,7 +115,7 @@ def test_a_bad_profile_leaves_the_live_one(config: object, path: str) -> None:
 
 
 def test_a_plugin_that_cannot_be_made_is_a_problem() -> None:
-    """What was made before it is closed."""
+    """Plugins that were created before it are closed."""
     journal = Journal()
     first = recorder("First", journal)
 
@@ -129,8 +129,8 @@ def test_a_plugin_that_cannot_be_made_is_a_problem() -> None:
     assert journal.plugins_at("close") == ["First"]
 
 
-def test_profiles_must_order_the_queue_alike() -> None:
-    """A profile that would not is refused, and the live ones stay."""
+def test_profiles_must_share_a_queue_sort_plugin() -> None:
+    """A profile with another QueueSort plugin is rejected, and the live ones stay."""
     made = rig([ByName], defaults=Plugins(multi_point=plugin_set("PrioritySort", "DefaultBinder")))
     other = made.scheduler.build(profile("batch", BY_NAME))
     with pytest.raises(
@@ -141,7 +141,7 @@ def test_profiles_must_order_the_queue_alike() -> None:
 
 
 def test_all_profiles_change_their_order_together() -> None:
-    """Pods that wait are ordered anew, whatever the keys of the two plugins compare with."""
+    """Waiting pods are reordered, whatever types the keys of the two plugins have."""
     made = rig([ByName], defaults=Plugins(multi_point=plugin_set("PrioritySort", "DefaultBinder")), serve=False)
     made.serve(profile(), profile("batch"))
     made.add(pod("b"), pod("d", scheduler_name="batch"), pod("c"), pod("a", scheduler_name="batch"))
@@ -150,7 +150,7 @@ def test_all_profiles_change_their_order_together() -> None:
 
 
 def test_a_withdrawn_profile_leaves_its_pods_pending() -> None:
-    """They are scheduled when the name is served again."""
+    """They are scheduled when a profile of the name is live again."""
     made = rig()
     made.add(node("n0"), WEB)
     made.scheduler.withdraw("default-scheduler")
@@ -162,7 +162,7 @@ def test_a_withdrawn_profile_leaves_its_pods_pending() -> None:
 
 
 def test_a_swap_retries_parked_pods_by_the_new_plugins() -> None:
-    """A pod that the old profile turned away is tried at once."""
+    """A pod that the old profile rejected is retried at once."""
     journal = Journal(answers={"Rec.preFilter": PreFilterResult(unresolvable("never"))})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
@@ -172,7 +172,7 @@ def test_a_swap_retries_parked_pods_by_the_new_plugins() -> None:
 
 
 def test_backoffs_are_the_profiles_or_the_schedulers() -> None:
-    """What a profile sets goes before the options."""
+    """A profile's settings take precedence over the options."""
     made = rig(options=SchedulerOptions(initial_backoff_seconds=3))
     made.serve(profile("own").model_copy(update={"pod_initial_backoff_seconds": 7}))
     made.add(WEB, pod("own", scheduler_name="own"))
@@ -187,7 +187,7 @@ def test_backoffs_are_the_profiles_or_the_schedulers() -> None:
 
 
 class SlowWriter(RecordingWriter):
-    """Answers a bind when it is let go."""
+    """Responds to a bind when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class SlowWriter(RecordingWriter):
 
 
 def slow_rig(options: SchedulerOptions | None = None) -> tuple[Rig, SlowWriter]:
-    """A scheduler whose binds take as long as the test wants."""
+    """Return a scheduler whose binds take as long as the test wants."""
     plain = rig(options=options)
     writer = SlowWriter()
     made = Rig(Scheduler(plain.clock, writer, options), plain.clock, writer)
@@ -227,7 +227,7 @@ async def test_the_loop_schedules_what_comes() -> None:
 
 
 async def test_the_loop_survives_what_plugins_do() -> None:
-    """A plugin that raises fails its pod only; the next one is bound."""
+    """A plugin that raises fails only its pod; the next one is bound."""
     journal = Journal(answers={"Rec.filter": ZeroDivisionError("boom")})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
@@ -240,7 +240,7 @@ async def test_the_loop_survives_what_plugins_do() -> None:
 
 
 async def test_backpressure() -> None:
-    """No more binds are under way than allowed, and all happen."""
+    """No more binds than allowed are in progress, and all are done."""
     made, writer = slow_rig(SchedulerOptions(max_binding=3))
     made.add(node("n0"), *(pod(f"p{number}") for number in range(10)))
     async with made.running():
@@ -267,7 +267,7 @@ async def test_pods_that_wait_at_permit_do_not_hold_others_back() -> None:
 
 
 async def test_stop_lets_binds_finish() -> None:
-    """What is under way is bound; pods that wait at Permit are given back."""
+    """Binds in progress finish; pods that wait at Permit are released."""
     made, writer = slow_rig()
     made.add(node("n0"), WEB)
     async with made.running():
@@ -294,7 +294,7 @@ async def test_stop_gives_back_what_waits() -> None:
 
 
 async def test_stop_is_no_failure_of_the_pods_that_wait() -> None:
-    """Nothing is written about them: the next process takes them up."""
+    """Nothing is written about them: the next process schedules them."""
     made = rig([recorder("Rec", Journal(answers={"Rec.permit": waits(600)}))])
     made.add(node("n0"), WEB)
     async with made.running():
@@ -317,7 +317,7 @@ async def test_stop_cancels_binds_that_take_too_long() -> None:
 
 
 async def test_late_confirmations_are_settled_by_the_loop() -> None:
-    """The watch missed the bind; reading the pod settles it."""
+    """The watch missed the bind; reading the pod confirms it."""
     made = rig()
     made.add(node("n0"), WEB)
     async with made.running():
@@ -331,7 +331,7 @@ async def test_late_confirmations_are_settled_by_the_loop() -> None:
 
 
 async def test_pods_unschedulable_for_long_are_flushed_by_the_loop() -> None:
-    """Whatever hints say."""
+    """Without any event."""
     journal = Journal(answers={"Rec.preFilter": PreFilterResult(unresolvable("no"))}, registrations={"Rec": ()})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)

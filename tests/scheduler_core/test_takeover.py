@@ -1,4 +1,4 @@
-"""What a scheduler starts with that was told of everything and scheduled nothing: a standby that becomes the leader."""
+"""The state of a standby that received all events and scheduled nothing, when it becomes the leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Standby:
-    """A scheduler without a live profile, told by its feed."""
+    """A scheduler without a live profile, with its feed."""
 
     def __init__(self) -> None:
         self.writer = RecordingWriter()
@@ -24,13 +24,13 @@ class Standby:
         self.queue = self.scheduler.context.queue
 
     def seen(self, *forms: Pod) -> None:
-        """A pod comes, and changes."""
+        """Add a pod, and update it."""
         self.scheduler.feed.pod_added(forms[0])
         for old, new in pairwise(forms):
             self.scheduler.feed.pod_updated(old, new)
 
     def leads(self) -> None:
-        """Its profile goes live."""
+        """Make its profile live."""
         self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
 
 
@@ -40,23 +40,23 @@ async def standby() -> Standby:
 
 
 @pytest.mark.parametrize(
-    ("forms", "promised"),
+    ("forms", "nominated"),
     [
-        pytest.param([pod("p", nominated_node="n")], "n", id="promised before it was seen"),
-        pytest.param([pod("p"), pod("p", nominated_node="n")], "n", id="promised by the leader"),
-        pytest.param([pod("p", nominated_node="n"), pod("p")], "", id="promised no more"),
+        pytest.param([pod("p", nominated_node="n")], "n", id="nominated before it was seen"),
+        pytest.param([pod("p"), pod("p", nominated_node="n")], "n", id="nominated by the leader"),
+        pytest.param([pod("p", nominated_node="n"), pod("p")], "", id="cleared"),
         pytest.param([pod("p", nominated_node="n"), pod("p", node_name="n")], "", id="bound by the leader"),
     ],
 )
-async def test_promises_are_those_of_the_api_server(standby: Standby, forms: list[Pod], promised: str) -> None:
-    """Whatever the leader promised meanwhile and took back, what stands in the status at last counts."""
+async def test_nominations_are_those_of_the_api_server(standby: Standby, forms: list[Pod], nominated: str) -> None:
+    """Whatever the leader nominated meanwhile and cleared, the last status counts."""
     standby.seen(*forms)
     standby.leads()
-    assert (standby.queue.nominator.node_of(forms[0].metadata.uid) or "") == promised
+    assert (standby.queue.nominator.node_of(forms[0].metadata.uid) or "") == nominated
 
 
 async def test_nothing_is_assumed_and_nothing_written(standby: Standby) -> None:
-    """Pods that the leader has bound are on their nodes, those that wait are tried, the API server hears nothing."""
+    """Pods that the leader has bound are on their nodes, waiting pods are tried, and nothing is written."""
     standby.seen(pod("bound"), pod("bound", node_name="n"))
     standby.seen(pod("waits"))
     standby.seen(pod("gone"))

@@ -1,7 +1,7 @@
 """A scheduler that hostile objects come to, with a node and pods that must never notice anything.
 
 Owns the control node and how a control pod is bound. It must not know what is hostile. Why the loop ends after each: a
-fault in it would otherwise be seen only by whoever waits for the task.
+fault in it would otherwise be seen only by code that awaits the task.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def until(day: date, known_as: str = "CVE-2026-1") -> Allowance:
     ],
 )
 def test_judgement(report: dict[str, Any] | None, allowed: tuple[Allowance, ...], passes: bool, said: str) -> None:
-    """Only what nobody could tell passes unseen, and that is said loudly."""
+    """Only what no service could check passes, and that is printed as a warning."""
     verdict = judge(report, allowed, TODAY)
     assert verdict.passes is passes
     assert said in "\n".join(verdict.lines)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from bayplan.profile_controller import ControllerPorts, ProfileController
+from bayplan.profiles.controller import ControllerPorts, ProfileController
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
@@ -58,7 +58,7 @@ class Cluster(Controls):
         await self.bind_a_pod()
 
 
-def _told_well(message: str) -> bool:
+def _names_the_problem(message: str) -> bool:
     return 0 < len(message) <= _LONGEST_MESSAGE and "spec" in message
 
 
@@ -85,7 +85,7 @@ async def test_profiles(seed: int) -> None:
             assert live == _expected_revision(spec, [])
         else:
             assert live == before
-            assert ready == "WaitingForQueueSort" or _told_well(message), message
+            assert ready == "WaitingForQueueSort" or _names_the_problem(message), message
         cluster.outcomes["live" if is_accepted else "refused"] += 1
         assert len(str(cluster.statuses.profile("hostile"))) < 16_384
         if number % _BATCH == 0:
@@ -115,8 +115,8 @@ async def test_plugin_configs(seed: int) -> None:
             assert cluster.revision("hostile") == _expected_revision(references, [entry])
         else:
             assert cluster.revision("hostile") == before
-            assert _told_well(message)
-            assert _told_well(valid["message"])
+            assert _names_the_problem(message)
+            assert _names_the_problem(valid["message"])
         cluster.outcomes["live" if is_accepted else "refused"] += 1
         if number % _BATCH == 0:
             await cluster.schedule_a_control_pod()

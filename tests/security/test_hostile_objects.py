@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 from bayplan.gangs.bayplan_groups import BayplanGroups
-from bayplan.kube.watch_stream import ObjectDecoder, WatchEvent
+from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
 from bayplan.resources.pod_group import PodGroup
 
 from scheduler_core.config.profile_config import ProfileConfig

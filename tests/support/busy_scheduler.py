@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PodReads, PreFilterPlugin, PreFilterResult, Reuse
@@ -76,7 +75,7 @@ async def step(made: Rig) -> str:
         made.clock.advance(SECONDS)
         return ""
     if isinstance(queued, QueuedGang):
-        attempts = await schedule_gang(made.context, queued)
+        attempts = await made.scheduler.gang_scheduler.schedule(queued)
     else:
         one = schedule(made.context, queued)
         attempts = [] if one is None else [one]

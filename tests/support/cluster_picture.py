@@ -1,6 +1,6 @@
-"""All that a cycle reads and keeps, as plain values: two pictures are equal if nobody can tell that anything happened.
+"""State that cycles read and write, as plain values: equal pictures have no visible difference.
 
-Owns what belongs to it. The change log does not: it only tells readers to look once more.
+The change log is not part of it, because it only causes readers to read again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def picture(context: CycleContext) -> dict[str, Any]:
             (gang.key, sorted(gang.placed), list(gang.waiting), gang.victims, gang.outcome, gang.needed)
             for gang in queue.gangs
         ],
-        "promises": (
+        "nominations": (
             [(name, [info.uid for info in queue.nominator.nominated_pods(name)]) for name in queue.nominator.nodes()]
         ),
         "queue": [(place, pod.uid, pod.info.row, pod.info.priority, pod.attempts) for place, pod in queue.places()],
         "waiting": [entry.pod.uid for entry in context.waiting],
-        "preemptions": len(context.preemptions),
-        "start": context.next_start,
+        "preemptions": len(context.services.preemptions),
+        "start": context.node_order.next_start,
     }
 
 

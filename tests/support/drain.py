@@ -59,7 +59,7 @@ class Drain:
         )
 
     def until_bound(self, count: int) -> None:
-        """Wait until so many pods are bound, as the audit log tells."""
+        """Wait until that many pods are bound, by the audit log."""
         self._until(lambda: self.bound >= count, f"{count} pods are bound")
 
     @property

@@ -128,13 +128,13 @@ class ExtendedCluster:
         return str(self.get("pod", pod)["spec"]["nodeName"]).removeprefix(f"{self.namespace}-")
 
     def unscheduled_message(self, pod: str) -> str:
-        """Wait until a pod is told why it is not placed; the message of its condition."""
+        """Wait until a pod's condition says why it is not scheduled; return the message."""
 
         def message() -> str:
             conditions = self.get("pod", pod).get("status", {}).get("conditions", [])
             return next((str(one.get("message", "")) for one in conditions if one["type"] == "PodScheduled"), "")
 
-        self.until(lambda: bool(message()), f"{pod} is told")
+        self.until(lambda: bool(message()), f"{pod} is reported")
         return message()
 
     def until(self, condition: Callable[[], bool], what: str) -> None:

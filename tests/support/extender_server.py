@@ -1,6 +1,6 @@
 """An extender on loopback: real HTTP or HTTPS, recording what it is asked, answering as a test has written down.
 
-Owns the server, in a thread of its own, so that tests with and without a loop use it alike. It must not know what a
+The server has its own thread, so that tests with and without an event loop can use it. It must not know what a
 good answer is: tests write bad ones on purpose.
 """
 
@@ -33,7 +33,7 @@ class Call:
         verb: What followed the prefix.
         body: Decoded.
         headers: With names in lower case.
-        connection: The client's port, which tells connections apart.
+        connection: The client's port, which identifies the connection.
     """
 
     verb: str

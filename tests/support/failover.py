@@ -1,4 +1,4 @@
-"""Two operator processes on one control plane, of which the API server's audit log tells apart who wrote what.
+"""Two operator processes on one control plane, with the API server's audit log to attribute each write.
 
 Owns the users, the audit policy, a drain slow enough for something to happen in its middle, and what is read off the
 log. It must not cause the trouble: that is a test's.
@@ -30,7 +30,7 @@ LEASE_SECONDS = 3.0
 RENEW_SECONDS = 2.0
 PODS = 400
 _ELECTION = {"leaderElect": True, "leaseDuration": LEASE_SECONDS, "renewDeadline": RENEW_SECONDS, "retryPeriod": 0.5}
-_QPS = 150
+_QPS = 75
 _NODES = 10
 _WAIT_SECONDS = 40.0
 _POLL_SECONDS = 0.05
@@ -158,10 +158,10 @@ class Failover:
             time.sleep(_POLL_SECONDS)
 
     def finish(self) -> None:
-        """Wait until no pod waits, and the audit log has told of every bind."""
+        """Wait until no pod waits, and the audit log has every bind."""
         path = f"/api/v1/namespaces/{self.name}/pods"
         self.until(lambda: not self.api.items(path, fieldSelector="spec.nodeName="), "every pod is bound")
-        # Whatever the answer was: an API server that was frozen binds, and fails to tell who is gone.
+        # Whatever the answer was: an API server that was frozen binds, and fails to reply to a client that is gone.
         asked = "pods/binding create"
         self.until(lambda: len({one.name for one in self.changes() if one.what == asked}) == PODS, "all is logged")
 
@@ -184,16 +184,16 @@ class Failover:
         return self.binds(TWO)[0].at - since
 
     def wrongs(self) -> list[str]:
-        """Everything that must not be: pods lost, bound twice or told of twice, nodes overcommitted."""
+        """Return every violation: pods lost, bound twice or reported twice, nodes overcommitted."""
         pods = self.api.items(f"/api/v1/namespaces/{self.name}/pods")
         nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.name}")
         bound = Counter(one.name for one in self.changes() if one.is_bind)
         events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.name}/events")
-        told = Counter(event["regarding"]["name"] for event in events if event["reason"] == "Scheduled")
+        reported = Counter(event["regarding"]["name"] for event in events if event["reason"] == "Scheduled")
         return [
             *(f"lost: {pod['metadata']['name']}" for pod in pods if not pod["spec"].get("nodeName")),
             *(f"bound twice: {name}" for name, times in bound.items() if times > 1),
-            *(f"told of twice: {name}" for name, times in told.items() if times > 1),
+            *(f"reported twice: {name}" for name, times in reported.items() if times > 1),
             *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
         ]
 

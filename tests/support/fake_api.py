@@ -133,7 +133,7 @@ class FakeApi:
         """The requests of a method, and of a path where it is given."""
         return [seen for seen in self.seen if seen.method == method and path in (None, seen.path)]
 
-    # -- bayplan.kube.connection.ClusterAccess ------------------------------------------------------------------------
+    # -- bayplan.kube.http.connection.ClusterAccess --------------------------------------------------------------------
 
     @property
     def base_url(self) -> str:

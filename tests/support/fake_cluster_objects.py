@@ -15,7 +15,7 @@ from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundErro
 
 
 class FakeRevisions:
-    """Fulfils :class:`bayplan.revision_history.RevisionStore`.
+    """Fulfils :class:`bayplan.profiles.revision_history.RevisionStore`.
 
     Attributes:
         stored: By name.
@@ -59,7 +59,7 @@ class FakeRevisions:
 
 
 class FakeStatuses:
-    """Fulfils :class:`bayplan.status_publisher.StatusWriter`.
+    """Fulfils :class:`bayplan.profiles.status_publisher.StatusWriter`.
 
     Attributes:
         statuses: What stands in the status, by plural and name.

@@ -98,7 +98,7 @@ class FaultyProxy:
         self._loop.call_soon_threadsafe(self._begin, seed, rate)
 
     def calm(self) -> None:
-        """From now on nothing goes wrong any more; who waits for an answer in vain does so for 3 s more."""
+        """Stop all faults; requests whose response was dropped wait 3 s more."""
         self._loop.call_soon_threadsafe(self._begin, 0, 0.0)
 
     def _begin(self, seed: int, rate: float) -> None:

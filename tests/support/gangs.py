@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang import Gang
+from scheduler_core.queueing.gang_state import Gang
 from tests.support.builders import PodFields, pod
 from tests.support.scheduling import Rig
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from bayplan.gangs.group_controller import GroupController, GroupPace
 from bayplan.gangs.group_status_writes import GroupStatusWrite
-from bayplan.kube.queued_write import WriteDroppedError
+from bayplan.gangs.status_ownership import OtherProcesses
+from bayplan.kube.writes.queued_write import WriteDroppedError
 
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang import Gang, GangOutcome
-from scheduler_core.queueing.gangs import Gangs
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import Gang, GangOutcome
 from tests.support.builders import pod
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -72,12 +73,15 @@ class GroupWorld:
     clock: VirtualClock = field(default_factory=VirtualClock)
     statuses: HeldStatuses = field(default_factory=HeldStatuses)
     writer: RecordingWriter = field(default_factory=RecordingWriter)
+    others: OtherProcesses | None = None
 
     def __post_init__(self) -> None:
         self.gangs = Gangs(self.clock)
         for source in GroupSource:
             self.gangs.serve(source)
-        self.controller = GroupController(self.gangs, self.statuses, self.writer, self.clock, pace=self.pace)
+        self.controller = GroupController(
+            self.gangs, self.statuses, self.writer, self.clock, others=self.others, pace=self.pace
+        )
 
     def key(self, name: str = "train", source: GroupSource = GroupSource.BAYPLAN) -> GroupKey:
         """Return the key of a group in the namespace ``default``."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.handle import DryRun, PodInPreBind, WaitingPod
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.ports import StorageWriter
@@ -68,12 +68,12 @@ class FakeNominator:
         return list(self.by_node.get(node_name, {}).values())
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Promise a node to a pod; an earlier promise is replaced."""
+        """Nominate a node for a pod, in place of an earlier nomination."""
         self.withdraw(pod.uid)
         self.by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
-        """Take back what was promised to a pod."""
+        """Remove the nomination of a pod."""
         for pods in self.by_node.values():
             pods.pop(uid, None)
 
@@ -152,7 +152,7 @@ class FakeWhatIf:
     is_row_local: bool = True
     gone: dict[str, tuple[PodInfo, int]] = field(default_factory=dict)
 
-    def in_sums(self, rows: Sequence[int]) -> None:
+    def by_sums(self, rows: Sequence[int]) -> None:
         """There is no quicker way."""
 
     def remove(self, *running: PodInfo) -> None:
@@ -194,7 +194,7 @@ class FakeHandle:
     activated: list[PodInfo] = field(default_factory=list)
     filters: Callable[[PodInfo, int], Status] = lambda _pod, _row: SUCCESS
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
-    metrics: ProfileMetrics = field(default_factory=ProfileMetrics)
+    metrics: RecordedPluginMetrics = field(default_factory=RecordedPluginMetrics)
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
         """The objects of a kind, as the test has put them into :attr:`declared`."""
@@ -208,9 +208,11 @@ class FakeHandle:
         """Ask :attr:`filters`."""
         return self.filters(pod, row)
 
-    def dry_run(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[DryRun]:
+    def dry_run(
+        self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True
+    ) -> AbstractContextManager[DryRun]:
         """Ask :attr:`filters` about the columns without some pods."""
-        del state
+        del state, frees_shared_ports
         return self._dry_run(pod)
 
     @contextmanager

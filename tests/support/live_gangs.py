@@ -1,6 +1,6 @@
 """Gangs on the real API server: PodGroups, pods as a Job's controller makes them, and what became of them.
 
-Owns the short forms, the Job controller's part, which does not run here, and a watch that tells which gangs held room
+Owns the short forms, the Job controller's part, which does not run here, and a watch that records which gangs held room
 at the same time. It must not know what is tested.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from hack.controlplane.api_client import ApiClient, Manifest, address
 from hack.controlplane.launcher import ControlPlane
-from hack.scenarios.scenario import pod_manifest
+from tests.scenarios.scenario import pod_manifest
 from tests.support.live_world import LiveWorld
 from tests.support.operator_process import OperatorProcess
 from tests.support.pod_history import PodHistory
@@ -70,6 +70,12 @@ class LiveGangs(LiveWorld):
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": f"uid-of-{job}", "controller": True}
         manifest["metadata"] |= {"ownerReferences": [owner], "annotations": {"bayplan.dev/run-for": run_for}}
         return manifest
+
+    def complete(self, job: str) -> None:
+        """Let the pods of a Job succeed, as the kubelet reports it."""
+        for name in self.pods(job):
+            pod = {"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}}
+            self.api.patch(pod, {"status": {"phase": "Succeeded"}}, subresource="status")
 
     def delete(self, *names: str) -> None:
         """Delete pods, and wait until they are gone."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from hack.controlplane.api_client import ApiClient, Manifest, address
 from hack.controlplane.launcher import ControlPlane
-from hack.scenarios.scenario import node_manifest, pod_manifest
+from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
 
@@ -110,7 +110,7 @@ class LiveWorld:
         return self.node_of(name)
 
     def refused(self, name: str) -> str:
-        """Wait until a pod is told that it is not scheduled; the message."""
+        """Wait until a pod is reported as not scheduled; return the message."""
         self.until(lambda: self.condition(name).get("status") == "False", f"{name} is refused")
         return str(self.condition(name)["message"])
 

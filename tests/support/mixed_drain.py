@@ -18,7 +18,7 @@ from hack.controlplane import accounts
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.volume_controller import PROVISIONER
-from hack.scenarios.scenario import node_manifest, pod_manifest
+from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 from tests.support.pod_history import PodHistory, Room
 
@@ -128,20 +128,22 @@ class MixedDrain:
             *(f"bound twice: {name}" for name in self._log.twice()),
             *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
             *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
-            *(f"promised a node for nothing: {name}" for name in _names(nominated)),
+            *(f"nominated for nothing: {name}" for name in _names(nominated)),
             *self._needless_victims(),
         ]
 
-    def untold(self) -> list[str]:
+    def without_events(self) -> list[str]:
         """The pods that are bound, and of which no event says so; victims of which none says by whom."""
         scheduled, preempted = self._regarded("Scheduled"), self._regarded("Preempted")
-        untold = [name for uid, name in self.history.names.items() if uid in self.history.node_of]
-        untold = [name for name in untold if name not in scheduled]
-        return untold + [self.history.names[uid] for uid in self.history.deleted if self._named(uid) not in preempted]
+        without_events = [name for uid, name in self.history.names.items() if uid in self.history.node_of]
+        without_events = [name for name in without_events if name not in scheduled]
+        return without_events + [
+            self.history.names[uid] for uid in self.history.deleted if self._named(uid) not in preempted
+        ]
 
     def _needless_victims(self) -> list[str]:
-        # More victims than preemptors are none: as in kube-scheduler, a bind that fails takes the promise of a node
-        # with it, and a victim that is not seen leaving yet counts as one that stays.
+        # More victims than preemptors are no error: as in kube-scheduler, a bind that fails removes the nomination,
+        # and a victim that is not seen leaving yet counts as one that stays.
         victims = [self._named(uid) for uid in self.history.deleted]
         found = [f"deleted and no filler: {name}" for name in victims if not name.startswith("filler")]
         for name, note in self._events("Preempted"):
@@ -153,9 +155,9 @@ class MixedDrain:
         return found
 
     def _has_told(self, waiting: list[str]) -> bool:
-        """Whether pods that wait are told why, and those that do not are promised nothing."""
-        told = [pod for pod in self._unbound() if _reason(pod) == "Unschedulable" and not _nomination(pod)]
-        return sorted(_names(told)) == waiting
+        """Whether every waiting pod has a reason, and no other pod has a nomination."""
+        reported = [pod for pod in self._unbound() if _reason(pod) == "Unschedulable" and not _nomination(pod)]
+        return sorted(_names(reported)) == waiting
 
     def _events(self, reason: str) -> list[tuple[str, str]]:
         events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.token}/events")

@@ -1,6 +1,6 @@
 """An operator that has seen a little of everything: what its metrics and its log are tested on.
 
-Owns the life that it is given on the real API server, and the secrets that it is told on the way. It must not know what
+It runs a scripted life on the real API server, with secrets. It must not know what
 is tested. One life serves many tests, since it takes some seconds.
 """
 
@@ -32,7 +32,7 @@ class Observed:
         name: Of the namespace, of the profile that is live, and part of all other names.
         scrape: Its metrics at the end.
         log: All that it wrote, in JSON at the highest verbosity.
-        secrets: What it was told and must not tell.
+        secrets: Secrets that it received and must not log.
     """
 
     name: str

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hack.controlplane.probes import LOOPBACK, free_port
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 60.0
 _END_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _SOURCES = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ class OperatorProcess:
         log: File that takes what it writes.
         flags: Further flags of ``bayplan run``.
         installed: A directory whose packages count as installed, with the entry points of their metadata.
-        secure: Whether it is told to serve HTTPS.
+        secure: Whether it serves HTTPS.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class OperatorProcess:
         return self._log.read_text()
 
     def start(self, *flags: str, wait: bool = True) -> None:
-        """Start it on a free port, with further flags, and wait until it is ready unless told otherwise."""
+        """Start it on a free port, with further flags, and wait until it is ready, if not disabled."""
         self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
         command += [f"--serve-address={LOOPBACK}:{self._port}", *self._flags, *flags]

@@ -1,4 +1,4 @@
-"""The scheduling queue told plainly, to hold the real one against.
+"""A plain model of the scheduling queue, to compare the real one with.
 
 Owns kube-scheduler v1.36.3's rules (``backend/queue``) as lists that are searched from end to end: every attempt has
 its own record of events, backoffs are looked at once a second. It must not share code with the queue that it judges,
@@ -36,6 +36,8 @@ class PlainPod:
     pending_on: set[str] = field(default_factory=set)
     gated_by: str = ""
     flushed: bool = False
+    flushed_at: float = 0.0
+    is_withheld: bool = False
     record: list[tuple[ClusterEvent, object]] | None = None
     """What happened since its attempt began; None without an attempt, or when it is not recorded any more."""
 
@@ -59,7 +61,7 @@ class PlainQueue:
     def __init__(self, gates: Sequence[str], wishes: Wishes, now: float) -> None:
         self.gates, self.wishes, self.now = gates, wishes, now
         self.pods: dict[str, PlainPod] = {}
-        self.promises: dict[str, str] = {}
+        self.nominations: dict[str, str] = {}
         self.live: set[str] = set()
         self.incoming: Counter[tuple[str, str]] = Counter()
         self.after_flush = 0
@@ -74,15 +76,16 @@ class PlainQueue:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def come(self, pod: Pod, label: str = "UnschedulablePodAdd") -> None:
+    def come(self, pod: Pod) -> None:
         self._number += 1
         each = self.pods[pod.metadata.uid] = PlainPod(pod, self.now, self._number)
-        self._to_active(each, label)
+        self._follow(each)
+        self._to_active(each, "UnscheduledPodAdd")
 
     def change(self, pod: Pod, events: Sequence[ClusterEvent]) -> None:
         each = self.pods.get(pod.metadata.uid)
         if each is None:
-            self.come(pod, "UnschedulablePodUpdate")
+            self.come(pod)
             return
         old, each.pod = each.pod, pod
         if each.place == "inFlight":
@@ -92,20 +95,19 @@ class PlainQueue:
         if each.place == "parked":
             return
         never_written = not old.status.nominated_node_name and not pod.status.nominated_node_name
-        if not (never_written and each.uid in self.promises):
+        if not (each.is_withheld or (never_written and each.uid in self.nominations)):
             self._follow(each)
         if each.place in ASIDE:
             for event in events:
                 strategy = self._judge(each, event, pod)
                 if strategy != "stay":
-                    own = event.label or "UnschedulablePodUpdatePodLabel"
-                    self._requeue(each, strategy, own)
+                    self._requeue(each, strategy, event.name)
                 if each.place not in ASIDE:
                     break
 
     def go(self, uid: str) -> None:
         self.pods.pop(uid, None)
-        self.promises.pop(uid, None)
+        self.nominations.pop(uid, None)
 
     def pop(self) -> str:
         for place in ("active", "backoff"):
@@ -132,7 +134,7 @@ class PlainQueue:
             return
         record, each.record = each.record, None
         each.rejected_by, each.pending_on = by | pending, set(pending)
-        each.place, each.timestamp, each.flushed = "", self.now, False
+        each.place, each.timestamp, each.flushed, each.flushed_at = "", self.now, False, 0.0
         if each.rejected_by:
             each.failures, each.errors = each.failures + 1, 0
         else:
@@ -143,6 +145,9 @@ class PlainQueue:
             judged = {self._judge(each, event, new) for event, new in record}
             strategy = "now" if "now" in judged else "backoff" if "backoff" in judged else "stay"
         self._requeue(each, strategy, "ScheduleAttemptFailure")
+        if each.place == "gated" and any(event.name == "ProfileSwapped" for event, _ in record or ()):
+            each.is_withheld = True
+            self.nominations.pop(each.uid, None)
 
     def happen(self, event: ClusterEvent, new: object = None, highest: int = 2**31) -> None:
         everyone = event.resource is Resource.WILDCARD
@@ -152,9 +157,10 @@ class PlainQueue:
             self._move([each for each in aside if (each.pod.spec.priority or 0) <= highest], event, new)
 
     def flush(self) -> None:
-        late = [each for each in self.pods.values() if each.place in ASIDE and self.now - each.timestamp > 300]
+        aside = [each for each in self.pods.values() if each.place in ASIDE]
+        late = [each for each in aside if self.now - max(each.timestamp, each.flushed_at) > 300]
         for each in late:
-            each.flushed = True
+            each.flushed, each.flushed_at = True, self.now
         if late:
             self._move(late, UNSCHEDULABLE_TIMEOUT, None)
 
@@ -184,9 +190,16 @@ class PlainQueue:
         mine = [each for each in self.pods.values() if each.pod.spec.scheduler_name == profile]
         for each in mine:
             if each.place in (*ASIDE, "parked"):
-                label = "UnschedulablePodAdd" if each.place == "parked" else swapped.name
+                label = "UnscheduledPodAdd" if each.place == "parked" else swapped.name
+                if each.place == "parked":
+                    self._follow(each)
                 each.place, each.rejected_by, each.pending_on = "", set(), set()
                 self._to_active(each, label)
+            elif each.place == "active" or "ackoff" in each.place:
+                self._passes_gates(each, swapped.name)
+            if each.place == "gated":
+                each.is_withheld = True
+                self.nominations.pop(each.uid, None)
         self._tell_flying(mine, swapped)
 
     def go_away(self, profile: str, swapped: ClusterEvent) -> None:
@@ -212,7 +225,8 @@ class PlainQueue:
     def _move(self, pods: list[PlainPod], event: ClusterEvent, new: object) -> None:
         for each in pods:
             wishes = self.wishes.get(each.gated_by, [])
-            if each.gated_by and (event.resource is Resource.WILDCARD or not any(w.covers(event) for w, _ in wishes)):
+            is_wildcard = event.resource is Resource.WILDCARD
+            if each.gated_by and not is_wildcard and not any(wish.covers(event) for wish, _ in wishes):
                 continue
             strategy = self._judge(each, event, new)
             if strategy != "stay":
@@ -252,26 +266,28 @@ class PlainQueue:
         elif not ask_gates or self._passes_gates(each, label):
             each.place = "active"
             self.incoming[label, "active"] += 1
-            if label in ("UnschedulablePodAdd", "UnschedulablePodUpdate"):
-                self._follow(each)
 
     def _passes_gates(self, each: PlainPod, label: str) -> bool:
         for name in sorted(self.gates, key=lambda name: name != each.gated_by):
             if name in each.pod.metadata.labels:
-                each.gated_by = name
+                each.gated_by, each.flushed = name, False
                 each.rejected_by.add(name)
                 if each.place not in ASIDE:
                     self.incoming[label, "unschedulable"] += 1
                 each.place = "gated"
                 return False
         each.gated_by = ""
+        if each.is_withheld:
+            each.is_withheld = False
+            self._follow(each)
         return True
 
     def _park(self, each: PlainPod) -> None:
         each.place, each.gated_by, each.rejected_by, each.pending_on = "parked", "", set(), set()
-        self.promises.pop(each.uid, None)
+        each.is_withheld = False
+        self.nominations.pop(each.uid, None)
 
     def _follow(self, each: PlainPod) -> None:
-        self.promises.pop(each.uid, None)
+        self.nominations.pop(each.uid, None)
         if each.pod.status.nominated_node_name:
-            self.promises[each.uid] = each.pod.status.nominated_node_name
+            self.nominations[each.uid] = each.pod.status.nominated_node_name

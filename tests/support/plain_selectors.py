@@ -44,15 +44,15 @@ def carried_term_matches(term: PodAffinityTerm, carrier: Pod, pod: Pod, namespac
 
 
 def own_term_matches(term: PodAffinityTerm, owner: Pod, pod: Pod, namespaces: Mapping[str, Labels]) -> bool:
-    """Whether a term of the pod to place means a placed ``pod``.
+    """Return whether a term of the incoming pod matches an existing pod.
 
-    Its namespace selector has been turned into names, and is then asked once more about no labels at all.
+    An empty namespace selector matches every namespace, any other the known ones that have its labels.
     """
     names = set(term.namespaces)
     if not names and term.namespace_selector is None:
         names = {owner.metadata.namespace}
     names |= {name for name, labels in namespaces.items() if plain_selects(term.namespace_selector, labels)}
-    if pod.metadata.namespace not in names and not plain_selects(term.namespace_selector, {}):
+    if pod.metadata.namespace not in names and term.namespace_selector != LabelSelector():
         return False
     return plain_selects(term.label_selector, pod.metadata.labels)
 

@@ -1,4 +1,4 @@
-"""Which requests a proxy tells apart, and what may befall each of them.
+"""Kinds of requests that a proxy distinguishes, and the faults of each.
 
 Owns the names. It must not know how an ill is brought about.
 """
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, as far as it is told apart."""
+    """Fields of a request that the proxy distinguishes."""
 
     method: str
     path: str
@@ -67,7 +67,7 @@ _CONFLICTING = {"bind", "status patch", "pod deletion", "claim write", "volume w
 
 
 def kind_of(asked: Asked) -> str:
-    """The kind of a request; watches and lists are told apart by nothing else."""
+    """The kind of a request; nothing else distinguishes watches from lists."""
     if asked.watches:
         return "watch"
     for kind, method, pattern in _KINDS:

@@ -31,7 +31,7 @@ from tests.support.scheduling import places_of
 from tests.support.virtual_clock import VirtualClock
 
 NAME = "default-scheduler"
-LABELLED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
+LABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 COLUMNS = NodeColumns()
 
 

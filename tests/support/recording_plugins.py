@@ -1,4 +1,4 @@
-"""Plugins that serve every extension point, write down that they were called, and answer what the test has told them.
+"""Plugins that serve every extension point, record their calls, and return what the test has set.
 
 Owns the journal. Why one class for all points: which points it serves in a test is said by the profile, as for any
 plugin, and the journal is the whole story of a pod in one list.

@@ -42,7 +42,7 @@ class RecordingWriter:
         self.bind_failures.extend(failures)
 
     async def bind(self, binding: Binding) -> None:
-        """Note the binding, or fail as told."""
+        """Record the binding, or fail if the test says so."""
         self.attempted.append(binding)
         if self.bind_failures:
             raise self.bind_failures.pop(0)

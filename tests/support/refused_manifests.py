@@ -1,7 +1,7 @@
 """Manifests that must be refused, and what is said to them: by the API server and by the models.
 
 Owns one table for both, since the API server must refuse nothing that the models take, and a file that never meets an
-API server should be told the same. It must not know how either is asked.
+API server should get the same. It must not know how either is called.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Refused:
         kind: Of the object.
         spec: Its spec; None leaves it out.
         server: The field that the API server names, and words of its message.
-        model: The path of each problem that the models tell; the API server sometimes names the list, the models
-            the entry. None where only the API server refuses, for the sake of server-side apply.
+        model: The path of each problem that the models report; the API server sometimes names the list, the models
+            the entry. None if only the API server refuses, because of server-side apply.
         name: The object's name.
     """
 
@@ -255,7 +255,7 @@ REFUSED = [
         _group(
             {"topology": {"key": "a", "levels": ["b", "b"]}},
             "spec.topology.levels",
-            "each label may stand once",
+            "each label may occur only once",
             "spec.topology.levels[1]",
         ),
         id="topology-level-repeated",
@@ -264,7 +264,7 @@ REFUSED = [
         _group(
             {"topology": {"key": "a", "levels": ["a"]}},
             "spec.topology.levels",
-            "each label may stand once",
+            "each label may occur only once",
             "spec.topology.levels[0]",
         ),
         id="topology-level-is-key",

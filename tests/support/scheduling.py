@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from scheduler_core.config.plugins_config import Plugin as PluginEntry
-from scheduler_core.config.plugins_config import PluginConfig, Plugins, PluginSet
+from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
+from scheduler_core.config.enabled_plugins import PluginConfig, Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.context import Attempt, CycleContext
@@ -24,7 +24,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.scheduler import Scheduler, SchedulerOptions
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -146,6 +146,8 @@ def rig(
     defaults: Plugins | None = None,
     options: SchedulerOptions | None = None,
     serve: bool = True,
+    ports: SchedulerPorts | None = None,
+    clock: VirtualClock | None = None,
 ) -> Rig:
     """Make a scheduler.
 
@@ -154,6 +156,8 @@ def rig(
         defaults: The default plugin set; by default ``plugins`` and then :data:`BARE`, under multiPoint.
         options: Settings.
         serve: Whether the default profile is live.
+        ports: Optional ports of the scheduler.
+        clock: Clock, if the ports need it too.
     """
     registry = in_tree_registry()
     names = []
@@ -162,8 +166,8 @@ def rig(
         names.append(plugin.name)
     if defaults is None:
         defaults = Plugins(multi_point=plugin_set(*names, *BARE))
-    clock, writer = VirtualClock(), RecordingWriter()
-    made = Rig(Scheduler(clock, writer, options, registry, defaults), clock, writer)
+    clock, writer = clock or VirtualClock(), RecordingWriter()
+    made = Rig(Scheduler(clock, writer, options, registry, defaults, ports=ports), clock, writer)
     if serve:
         made.serve(profile())
     return made

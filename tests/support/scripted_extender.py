@@ -1,7 +1,7 @@
-"""Extenders in memory that answer what a test has told them, and a scheduler that calls them.
+"""Extenders in memory with scripted responses, and a scheduler that calls them.
 
 Owns a :class:`scheduler_core.ports.ExtenderClient` without any transport. Each keeps what it was asked, in order, and
-can be told to let its asker wait.
+can delay its response.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.extender_config import Extender
-from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.context import Attempt
@@ -19,7 +19,8 @@ from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
 from scheduler_core.errors import ExtenderError
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import Binding, ExtenderVerdict, NodeVictims
+from scheduler_core.ports import Binding, ExtenderVerdict, NodeVictims, StorageWriter
+from scheduler_core.scheduler import SchedulerPorts
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
 FilterScript = Callable[[Sequence[str]], ExtenderVerdict]
@@ -63,7 +64,7 @@ class ScriptedExtender:
     _open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        """Answer at once until told otherwise."""
+        """Answer at once until the test changes it."""
         self._open.set()
 
     def hold(self) -> None:
@@ -71,7 +72,7 @@ class ScriptedExtender:
         self._open.clear()
 
     def answer(self) -> None:
-        """Answer whoever waits, and all who come."""
+        """Answer the waiting calls, and all later ones."""
         self._open.set()
 
     def fails(self, verb: str, reason: str = "away") -> None:
@@ -114,7 +115,7 @@ class ScriptedExtender:
         return self.on_preempt(victims)
 
     async def bind(self, binding: Binding) -> None:
-        """Call :attr:`on_bind`, then fail if told so."""
+        """Call :attr:`on_bind`, then fail if the test says so."""
         self.on_bind(binding)
         await self._take("bind", (binding.node_name,))
 
@@ -139,11 +140,12 @@ def extended_rig(
     plugins: Sequence[type[Plugin]] = (),
     defaults: Plugins | None = None,
     percentage: int | None = None,
+    storage: StorageWriter | None = None,
 ) -> Rig:
     """A scheduler whose default profile has extenders, each with the client that serves its ``urlPrefix``."""
-    made = rig(plugins, defaults=defaults, serve=False)
     clients = {config.url_prefix: client for config, client in pairs}
-    made.scheduler.call_extenders_with(lambda _, config: clients[config.url_prefix])
+    ports = SchedulerPorts(storage=storage, make_extender=lambda _, config: clients[config.url_prefix])
+    made = rig(plugins, defaults=defaults, serve=False, ports=ports)
     made.serve(extended_profile(*(config for config, _ in pairs), percentage=percentage))
     return made
 

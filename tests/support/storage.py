@@ -174,9 +174,9 @@ def csi_node(name: str, limits: Mapping[str, int | None] | None = None, migrated
     return CsiNode(AnnotatedMeta(name=name, annotations={MIGRATED_PLUGINS: migrated}), CsiNodeSpec(drivers))
 
 
-def csi_driver(name: str, *, reports_capacity: bool = True) -> CsiDriver:
+def csi_driver(name: str, *, reports_capacity: bool = True, must_be_installed: bool | None = None) -> CsiDriver:
     """Build a CSIDriver."""
-    return CsiDriver(ObjectMeta(name=name), CsiDriverSpec(reports_capacity))
+    return CsiDriver(ObjectMeta(name=name), CsiDriverSpec(reports_capacity, must_be_installed))
 
 
 def capacity(name: str, of_class: str, room: str | None, *, on: Mapping[str, str] | None) -> CsiStorageCapacity:
@@ -225,14 +225,14 @@ class RecordingStorageWriter:
     claims: list[PersistentVolumeClaim] = field(default_factory=list)
 
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
-        """Note the volume, or fail as told."""
+        """Record the volume, or fail if the test says so."""
         self._perhaps_fail()
         written = msgspec.structs.replace(volume, metadata=_next(volume.metadata))
         self.volumes.append(written)
         return written
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """Note the claim, or fail as told."""
+        """Record the claim, or fail if the test says so."""
         self._perhaps_fail()
         written = msgspec.structs.replace(claim, metadata=_next(claim.metadata))
         self.claims.append(written)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
-from bayplan.serving.health import HealthServer
+from bayplan.kube.readiness import Readiness
+from bayplan.serving.http_server import HealthServer
 from bayplan.serving.protection import Protection
-from bayplan.serving.readiness import Readiness
 from prometheus_client import CollectorRegistry
 
 

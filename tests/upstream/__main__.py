@@ -52,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pinned = expected.get(package)
         if pinned is not None:
             _try_again(binary, given, log, found, pinned)
-        told = differing(found, pinned, is_partial=bool(given.only))
+        reported = differing(found, pinned, is_partial=bool(given.only))
         counts = ", ".join(f"{len(found.of(verdict))} {verdict.value}" for verdict in Verdict)
-        sys.stdout.write("\n    ".join([f"{package}: {counts}; log: {log}", *told]) + "\n")
-        differences += len(told)
+        sys.stdout.write("\n    ".join([f"{package}: {counts}; log: {log}", *reported]) + "\n")
+        differences += len(reported)
     return 1 if differences else 0
 
 

@@ -38,7 +38,7 @@ def test_verdicts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reported"),
     [
         pytest.param({"a": Verdict.PASS, "b": Verdict.FAIL}, [], id="as-pinned"),
         pytest.param({"a": Verdict.FAIL, "b": Verdict.FAIL}, ["a: FAIL, expected PASS"], id="broken"),
@@ -49,9 +49,9 @@ def test_verdicts() -> None:
         ),
     ],
 )
-def test_every_difference_is_reported(found: dict[str, Verdict], told: list[str]) -> None:
+def test_every_difference_is_reported(found: dict[str, Verdict], reported: list[str]) -> None:
     """A verdict that is better than the pinned one differs too: the list then is to be changed."""
-    assert differing(Verdicts(found), {"a": Verdict.PASS, "b": Verdict.FAIL}) == told
+    assert differing(Verdicts(found), {"a": Verdict.PASS, "b": Verdict.FAIL}) == reported
 
 
 def test_the_pinned_list_gives_a_reason_for_each_test_that_does_not_pass() -> None:

@@ -1,1 +1,1 @@
-"""Two plugins for Bayplan, to be copied from."""
+"""Two example plugins for Bayplan, to copy from."""

@@ -1,7 +1,7 @@
-"""Prefers cheap nodes: a Score plugin over all nodes at once.
+"""Prefers cheap nodes: a Score plugin that scores all nodes at once.
 
-Owns the reading of the annotation ``cost.example.com/per-hour``. Costs are kept in a column of their own, which is made
-anew only when a node changes: a cycle then costs one index into an array, however many nodes there are.
+It reads the annotation ``cost.example.com/per-hour``. Costs are stored in a column that is recomputed for a node only
+when the node changes: a cycle then costs one index into an array, however many nodes there are.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 ANNOTATION = "cost.example.com/per-hour"
 
-# Scores are whole numbers; costs are told apart down to a ten-thousandth, and above this all are alike.
+# Scores are whole numbers: costs have a resolution of a ten-thousandth, and costs above the highest one are equal.
 _UNITS_PER_COST = 10_000
 _HIGHEST_COST = 1_000_000.0
 
 
 class NodeCostArgs(ConfigModel):
-    """What a profile may say to the plugin."""
+    """Arguments of the plugin."""
 
     default_cost: float = Field(
-        default=1.0, ge=0, le=_HIGHEST_COST, strict=False, description="Of nodes that do not tell theirs."
+        default=1.0, ge=0, le=_HIGHEST_COST, strict=False, description="Cost of nodes without the annotation."
     )
 
 
 class NodeCost(ScorePlugin):
-    """Scores the dearest node 0 and a free one 100."""
+    """Scores the most expensive node 0 and a free one 100."""
 
     name = "NodeCost"
     args_model = NodeCostArgs
@@ -52,7 +52,7 @@ class NodeCost(ScorePlugin):
         self._costs: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """The cost of each row."""
+        """Return the cost of each row."""
         del state, pod
         if self._version != nodes.version:
             self._costs = np.array([self._cost(node) for node in nodes.nodes], dtype=np.int64)
@@ -61,9 +61,9 @@ class NodeCost(ScorePlugin):
 
     def _cost(self, node: Node | None) -> int:
         default: float = self.args.default_cost
-        told = None if node is None else annotations_of(node).get(ANNOTATION)
+        annotation = None if node is None else annotations_of(node).get(ANNOTATION)
         try:
-            cost = default if told is None else float(told)
+            cost = default if annotation is None else float(annotation)
         except ValueError:
             cost = math.nan
         if math.isnan(cost):

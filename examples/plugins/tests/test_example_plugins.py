@@ -1,7 +1,8 @@
-"""Both plugins in a simulated cluster, as a user would see them, and each point on its own."""
+"""Tests both plugins in a simulated cluster, and each extension point separately."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 
+pytest_plugins = ["bayplan.testing"]
+
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
 SOLVER = {"licenses.example.com/name": "solver"}
 
@@ -33,13 +36,13 @@ def registry() -> Registry:
 
 
 def placed(registry: Registry, *files: Path) -> dict[str, PodPlacement]:
-    """What becomes of each pod of some files."""
+    """Return the placement of each pod of some files."""
     cluster = admit(read_cluster_files([str(file) for file in files], registry.decoded_types()))
     return {pod.name: pod for pod in simulate(cluster, registry=registry).pods}
 
 
 def test_the_manifests_are_placed_as_they_say(registry: Registry) -> None:
-    """The cheapest node wins, a seat decides before the cost, and the pod without a seat is told why."""
+    """The cheapest node wins, a seat matters before the cost, and the pod without a seat gets a reason."""
     pods = placed(registry, *sorted(MANIFESTS.glob("*.yaml")))
     assert (pods["web"].node, pods["solve"].node, pods["solve-later"].node) == ("cheap", "dear", "")
     assert "1 node(s) had all seats of licence solver taken" in pods["solve-later"].reason
@@ -51,13 +54,13 @@ def test_the_manifests_are_placed_as_they_say(registry: Registry) -> None:
     [
         pytest.param(("1", "0.5"), "b", id="cheaper"),
         pytest.param(("9", None), "b", id="the default is cheaper"),
-        pytest.param((None, "9"), "a", id="the default is cheaper than what is told"),
+        pytest.param((None, "9"), "a", id="the default is cheaper than the annotation"),
         pytest.param(("0", "nan"), "a", id="not a number"),
         pytest.param(("1e300", "5"), "b", id="beyond all bounds"),
     ],
 )
 def test_cheap_nodes_win(registry: Registry, tmp_path: Path, costs: tuple[str | None, str | None], winner: str) -> None:
-    """Of two nodes that are otherwise alike the cheaper one gets the pod."""
+    """Of two nodes that differ only in cost the cheaper one gets the pod."""
     nodes: list[dict[str, Any]] = []
     for name, cost in zip("ab", costs, strict=True):
         annotations = {} if cost is None else {ANNOTATION: cost}
@@ -76,12 +79,22 @@ def test_cheap_nodes_win(registry: Registry, tmp_path: Path, costs: tuple[str | 
     assert pods["web"].node == winner
 
 
-def test_bad_args_are_told_with_their_path(registry: Registry, tmp_path: Path) -> None:
-    """A profile whose args are not valid is refused, with the field and the remedy."""
+def test_bad_args_are_reported_with_their_path(registry: Registry, tmp_path: Path) -> None:
+    """A profile with invalid args is rejected, with the field and the remedy."""
     text = (MANIFESTS / "profile.yaml").read_text().replace("2.5", "-1")
     (tmp_path / "profile.yaml").write_text(text)
     with pytest.raises(Exception, match=r"args\.defaultCost.*at least 0"):
         placed(registry, tmp_path / "profile.yaml")
+
+
+def test_the_plugins_keep_their_guarantees(check_plugin: Callable[..., None]) -> None:
+    """Results can be reused, and computed for some nodes only."""
+    status = {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}}
+    seats = {"metadata": {"labels": {"licenses.example.com/solver": "1"}}, "status": status}
+    cheap = {"metadata": {"annotations": {ANNOTATION: "0.5"}}, "status": status}
+    solver = {"metadata": {"labels": SOLVER}, "spec": {"containers": [{"name": "main", "image": "solver"}]}}
+    check_plugin(LicenseSeats, nodes=[seats], pods=[solver], rounds=10)
+    check_plugin(NodeCost, nodes=[cheap], rounds=10)
 
 
 def pod(labels: dict[str, str], node_name: str = "") -> Pod:
@@ -105,10 +118,10 @@ def node(seats: str) -> Node:
         pytest.param((Resource.NODE, Action.UPDATE_NODE_LABEL), node("2"), node("1"), Hint.SKIP, id="fewer seats"),
     ],
 )
-def test_a_rejected_pod_is_woken_by_what_may_help(
+def test_a_rejected_pod_is_requeued_by_what_may_help(
     happened: tuple[Resource, Action], old: object | None, new: object | None, hint: Hint
 ) -> None:
-    """The hint of the registration that covers an event says whether a seat may have come free."""
+    """The hint of the registration that covers an event returns whether a seat may be free."""
     plugin: Any = LicenseSeats.__new__(LicenseSeats)
     plugin.args = LicenseSeatsArgs()
     (registration,) = (each for each in plugin.events_to_register() if each.event.covers(ClusterEvent(*happened)))

@@ -1,8 +1,7 @@
-"""The ``bayplan`` command and its subcommands.
+"""The ``bayplan`` command and its subcommands, and the conversion of errors to messages and exit codes.
 
-Owns the list of subcommands, each imported when it is called, and the one place where an error becomes a message and
-an exit code. It must not know what a subcommand does. Why lazily: ``bayplan version`` and ``--help`` must not wait for
-numpy, kopf and aiohttp.
+Subcommands are imported only when they are called, because ``bayplan version`` and ``--help`` must not wait for the
+import of numpy, kopf and aiohttp.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any
 
 import click
 
-from bayplan.kept_imports import import_without_gc
-from bayplan.printable import printable, printable_record
+from bayplan.process.imports import import_without_gc
+from bayplan.texts.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 
 EXIT_ERROR = 1
@@ -23,18 +22,18 @@ EXIT_BAD_INPUT = 2
 _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "run": ("bayplan.cli.run:run", "Run the operator and its scheduler."),
-        "simulate": ("bayplan.cli.simulate:simulate", "Place the pods of files, without a cluster."),
-        "status": ("bayplan.cli.status:status", "Show what the running operator is at."),
-        "explain": ("bayplan.cli.explain:explain", "Show why a pod goes where it goes, or nowhere."),
+        "simulate": ("bayplan.cli.simulate:simulate", "Schedule the pods in files, without a cluster."),
+        "status": ("bayplan.cli.status:status", "Show the state of the running operator."),
+        "explain": ("bayplan.cli.explain:explain", "Explain why a pod or gang is or is not scheduled."),
         "validate": (
             "bayplan.cli.validate:validate",
-            "Tell all that is wrong with manifests, without a cluster.",
+            "Report all problems of manifests, without a cluster.",
         ),
-        "history": ("bayplan.cli.history:history", "Show the kept revisions of a profile."),
-        "rollback": ("bayplan.cli.rollback:rollback", "Take a profile back to an earlier revision."),
+        "history": ("bayplan.cli.history:history", "Show the stored revisions of a profile."),
+        "rollback": ("bayplan.cli.rollback:rollback", "Roll a profile back to an earlier revision."),
         "import-config": (
             "bayplan.cli.import_config:import_config",
-            "Turn a KubeSchedulerConfiguration into manifests.",
+            "Convert a KubeSchedulerConfiguration to manifests.",
         ),
         "features": ("bayplan.cli.features:features", "List the feature gates."),
         "version": ("bayplan.cli.version:version", "Print versions."),
@@ -43,15 +42,15 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 class LazyGroup(click.Group):
-    """A group whose subcommands are imported when they are needed; their one-line helps need no import."""
+    """Command group whose subcommands are imported when they are called; their one-line help needs no import."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the list above."""
+        """Return the names, in the order of the list above."""
         del ctx
         return list(_SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a subcommand; None for a name that there is not."""
+        """Import a subcommand; None for an unknown name."""
         del ctx
         if cmd_name not in _SUBCOMMANDS:
             return None
@@ -66,15 +65,15 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _SUBCOMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a subcommand; an error of ours is a message, not a traceback, unless one asks for it."""
+        """Run a subcommand; print an error of Bayplan as a message, and as a traceback only with ``--verbose``."""
         try:
             return super().invoke(ctx)
         except SchedulerCoreError as error:
             if ctx.params.get("verbose"):
                 raise
-            told = f"bayplan: {error}"
-            # The problems of a configuration are a list already.
-            click.echo(printable(told) if isinstance(error, ConfigError) else printable_record(told), err=True)
+            text = f"bayplan: {error}"
+            # A configuration error has a line for each problem.
+            click.echo(printable(text) if isinstance(error, ConfigError) else printable_record(text), err=True)
             ctx.exit(EXIT_BAD_INPUT if isinstance(error, ConfigError) else EXIT_ERROR)
 
 

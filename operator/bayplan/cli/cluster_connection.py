@@ -1,7 +1,4 @@
-"""The API server that a command asks with the rights of its user.
-
-Owns the options that choose it, and the namespace of the kubeconfig's context. It must not know what is asked.
-"""
+"""Options that select the API server for a command, and the connection to it with the rights of the user."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from bayplan.kube.cluster_access import open_connection
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
-from bayplan.settings import Settings, revision_namespace
+from bayplan.settings.operator_settings import Settings, revision_namespace
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -24,12 +21,12 @@ Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """Which API server; None for what kubectl would take.
+    """Selected API server; None selects what kubectl would select.
 
     Attributes:
-        kubeconfig: The file.
-        context: Its context.
-        namespace: Of the kept revisions, as asked for.
+        kubeconfig: Path of the kubeconfig.
+        context: Context of the kubeconfig.
+        namespace: Namespace of the stored revisions, as specified.
     """
 
     kubeconfig: Path | None
@@ -38,12 +35,12 @@ class ClusterChoice:
 
     @property
     def own_namespace(self) -> str:
-        """Where an operator that is run with the same kubeconfig keeps revisions."""
+        """Namespace in which an operator with the same kubeconfig stores revisions."""
         kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
         return revision_namespace(Settings(kubeconfig=kubeconfig, context=self.context))
 
     def run(self, work: Callable[[ApiConnection], Awaitable[T]]) -> T:
-        """Do something with a connection, and close it.
+        """Run a function with a connection, and close the connection.
 
         Raises:
             ConfigError: The kubeconfig cannot be used.
@@ -59,15 +56,17 @@ class ClusterChoice:
 
 
 def cluster_options(command: Command) -> Command:
-    """Add the options of which :class:`ClusterChoice` is made: ``namespace``, ``kubeconfig`` and ``kube_context``."""
+    """Add the options for :class:`ClusterChoice`: ``namespace``, ``kubeconfig`` and ``kube_context``."""
     for option in (
-        click.option("--context", "kube_context", help="A context of the kubeconfig."),
-        click.option("--kubeconfig", type=click.Path(path_type=Path), help="As kubectl when left out."),
+        click.option("--context", "kube_context", help="Context of the kubeconfig."),
+        click.option(
+            "--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]"
+        ),
         click.option(
             "-n",
             "--namespace",
-            help="Namespace of the kept revisions, the operator's own.  [default: all are searched, or that of the "
-            "context where you may not list them everywhere]",
+            help="Namespace of the stored revisions, which is the operator's.  [default: all namespaces, or that of "
+            "the context if you may not list revisions in all namespaces]",
         ),
     ):
         command = option(command)

@@ -1,7 +1,4 @@
-"""``bayplan explain``: why a pod or a gang goes where it goes, or nowhere.
-
-Owns the command's options and streams. It must not decide or word anything itself.
-"""
+"""``bayplan explain``: explains why a pod or a gang is or is not scheduled."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ import click
 
 from bayplan.conformance.cases import STANDARD_INPUT
 from bayplan.conformance.run import run_cases
-from bayplan.printable import printable_record
+from bayplan.texts.printable import printable_record
 
 _DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """The options, as given; None and empty for those that were not."""
+class _Options:
+    """Options of the command; None and empty if not given."""
 
     pod: str | None
     namespace: str | None
@@ -35,32 +32,34 @@ class _Question:
     others_placed: bool
 
 
-@click.command(short_help="Show why a pod or a gang goes where it goes, or nowhere.")
+@click.command(short_help="Explain why a pod or a gang is or is not scheduled.")
 @click.argument("pod", required=False, metavar="[POD | podgroup/NAME]")
-@click.option("-n", "--namespace", help="Namespace of POD or PodGroup.  [default: default]")
-@click.option("--server", metavar="URL", help="Where the operator serves.  [default: 127.0.0.1:10259]")
-@click.option("--offline", is_flag=True, help="Read the cluster through the API server; no operator is needed.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --offline; as kubectl when left out.")
-@click.option("--context", "kube_context", help="With --offline: a context of the kubeconfig.")
-@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Read the cluster from files, - is stdin.")
-@click.option("--pod", "file_pod", metavar="NAMESPACE/NAME", help="The pod; another way to name it.")
-@click.option("--others-placed", is_flag=True, help="With -f: place all other waiting pods first, as simulate does.")
+@click.option("-n", "--namespace", help="Namespace of the pod or PodGroup.  [default: default]")
+@click.option("--server", metavar="URL", help="Address of the operator.  [default: 127.0.0.1:10259]")
+@click.option("--offline", is_flag=True, help="Read the cluster from the API server, without an operator.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --offline: path of the kubeconfig.")
+@click.option("--context", "kube_context", help="With --offline: context of the kubeconfig.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="With -f, --offline: settles ties."
+    "-f", "--file", "files", multiple=True, metavar="FILE", help="Read the cluster from files; - is standard input."
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
+@click.option("--pod", "file_pod", metavar="NAMESPACE/NAME", help="Pod to explain, instead of POD.")
+@click.option("--others-placed", is_flag=True, help="With -f: schedule all other pending pods first.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="With -f, --offline: seed to resolve ties."
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
 @click.option(
     "--cases",
     "source",
     metavar="FILE",
-    help="Conformance cases, one JSON object a line, plain or gzip; - reads standard input.",
+    help="File of conformance cases, one JSON object on each line, plain or gzip; - is standard input.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     default=os.cpu_count() or 1,
     show_default="cores",
-    help="With --cases: processes that work on them; 1 answers line by line.",
+    help="With --cases: number of worker processes; 1 prints each result as soon as it is computed.",
 )
 @click.pass_context
 def explain(
@@ -80,74 +79,72 @@ def explain(
     source: str | None,
     workers: int,
 ) -> None:
-    """Show why POD goes where it goes, or nowhere; with podgroup/NAME, the same of a gang.
+    """Explain why POD is or is not scheduled; with podgroup/NAME, explain a gang.
 
-    The running operator is asked, at 127.0.0.1:10259 unless --server names another address. In the operator's pod, a
-    standby names the leader and the command asks that. From a workstation, use kubectl port-forward to the pod that
-    leads. With --offline the cluster is read through the API server, with -f from files; either is then decided in
-    memory. Nothing in the cluster is changed.
+    The command sends a request to the running operator, at 127.0.0.1:10259 or the address of --server. In the
+    operator's pod, a standby names the leader, and the command sends the request there. From a workstation, use kubectl
+    port-forward to the pod of the leader. With --offline the cluster is read from the API server, with -f from files,
+    and the pod is explained in memory. The command changes nothing in the cluster.
 
-    Told are: the plugins that reject nodes and why, the nodes that miss by least with what they lack, the scores of the
-    best nodes, what preemption would do, and the events that would bring the pod back. Of a gang: its members, and one
-    attempt to place its quorum in thought, by domain: how many fit, what the next one lacks, who would be evicted.
+    The output lists the plugins that reject nodes and why, the nearest misses and what they lack, the scores of the
+    best nodes, a dry run of preemption, and the events that would requeue the pod. For a gang it lists the members and
+    a dry run of its group cycle by domain: how many members fit, what the next one lacks, and the preemption victims.
 
-    With --cases, one attempt is made for the pod of each case and one JSON result a line is written in the conformance
-    format, in the order of the cases. A case that cannot be run is reported on standard error and left out; the exit
-    code is then 1.
+    With --cases, the command makes one attempt for the pod of each case and writes one JSON result on each line in the
+    conformance format, in the order of the cases. It reports a case that cannot be run on standard error and skips it;
+    the exit code is then 1.
     """
     if source is not None:
         if pod or file_pod or files or offline or server:
-            raise click.UsageError("--cases goes without a pod, -f, --offline and --server")
+            raise click.UsageError("--cases cannot be combined with a pod, -f, --offline or --server")
         failed = _run_cases(source, workers)
         if failed:
             click.echo(f"{failed} cases could not be run", err=True)
             context.exit(1)
         return
-    question = _Question(
-        pod, namespace, file_pod, files, offline, server, kubeconfig, kube_context, seed, others_placed
-    )
-    click.echo(_answer(question, output), nl=output != "yaml")
+    options = _Options(pod, namespace, file_pod, files, offline, server, kubeconfig, kube_context, seed, others_placed)
+    click.echo(_explained(options, output), nl=output != "yaml")
 
 
-def _answer(question: _Question, output: str) -> str:
-    namespace, name = _asked(question)
-    if sum((bool(question.files), question.offline, question.server is not None)) > 1:
-        raise click.UsageError("choose one of -f, --offline and --server")
-    if question.others_placed and not question.files:
-        raise click.UsageError("--others-placed goes with -f: a cluster's other pods stay as they are")
-    if not question.offline and (question.kubeconfig or question.kube_context):
-        raise click.UsageError("--kubeconfig and --context go with --offline")
-    # Not at the top: --cases must not wait for the client libraries.
-    from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - as said
-    from bayplan.cli.explained_names import explained_name  # noqa: PLC0415 - as said
-    from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - as said
-    from bayplan.explanation import gang_rendering, rendering  # noqa: PLC0415 - as said
-    from bayplan.explanation.model import Explanation  # noqa: PLC0415 - as said
+def _explained(options: _Options, output: str) -> str:
+    namespace, name = _target(options)
+    if sum((bool(options.files), options.offline, options.server is not None)) > 1:
+        raise click.UsageError("specify only one of -f, --offline and --server")
+    if options.others_placed and not options.files:
+        raise click.UsageError("--others-placed requires -f")
+    if not options.offline and (options.kubeconfig or options.kube_context):
+        raise click.UsageError("--kubeconfig and --context require --offline")
+    # Imported here, because --cases must not wait for the import of the client libraries.
+    from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - see above
+    from bayplan.cli.explained_names import explained_name  # noqa: PLC0415 - see above
+    from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - see above
+    from bayplan.explanation import gang_rendering, rendering  # noqa: PLC0415 - see above
+    from bayplan.explanation.model import Explanation  # noqa: PLC0415 - see above
 
-    asked = explained_name(namespace, name)
-    if question.files:
-        told = sources.from_files(question.files, asked, question.seed, others_placed=question.others_placed)
-    elif question.offline:
-        choice = sources.ClusterChoice(question.kubeconfig, question.kube_context)
-        told = sources.from_api_server(choice, asked, question.seed)
+    target = explained_name(namespace, name)
+    if options.files:
+        explanation = sources.from_files(options.files, target, options.seed, others_placed=options.others_placed)
+    elif options.offline:
+        choice = sources.ClusterChoice(options.kubeconfig, options.kube_context)
+        explanation = sources.from_api_server(choice, target, options.seed)
     else:
-        told = sources.from_operator(question.server or DEFAULT_SERVER, asked)
-    if isinstance(told, Explanation):
-        return rendering.RENDERERS[output](told)
-    return gang_rendering.RENDERERS[output](told)
+        explanation = sources.from_operator(options.server or DEFAULT_SERVER, target)
+    if isinstance(explanation, Explanation):
+        return rendering.RENDERERS[output](explanation)
+    return gang_rendering.RENDERERS[output](explanation)
 
 
-def _asked(question: _Question) -> tuple[str, str]:
-    """Namespace, and name of the pod or PodGroup that is asked about."""
-    if bool(question.pod) == bool(question.file_pod):
+def _target(options: _Options) -> tuple[str, str]:
+    """Return the namespace and the name of the pod or PodGroup to explain."""
+    if bool(options.pod) == bool(options.file_pod):
         usage = "bayplan explain -n NAMESPACE POD or podgroup/NAME, or --pod NAMESPACE/NAME"
-        raise click.UsageError(f"name one pod or PodGroup: {usage}")
-    if question.pod:
-        return question.namespace or _DEFAULT_NAMESPACE, question.pod
-    namespace, slash, name = (question.file_pod or "").rpartition("/")
-    if question.namespace and slash:
-        raise click.UsageError("--pod NAMESPACE/NAME goes without -n")
-    return namespace or question.namespace or _DEFAULT_NAMESPACE, name
+        raise click.UsageError(f"specify one pod or PodGroup: {usage}")
+    if options.pod:
+        return options.namespace or _DEFAULT_NAMESPACE, options.pod
+    namespace, slash, name = (options.file_pod or "").rpartition("/")
+    if options.namespace and slash:
+        raise click.UsageError("--pod NAMESPACE/NAME cannot be combined with -n")
+    return namespace or options.namespace or _DEFAULT_NAMESPACE, name
 
 
 def _run_cases(source: str, workers: int) -> int:
@@ -162,8 +159,8 @@ def _run_cases(source: str, workers: int) -> int:
         for plugin in answers.left_out:
             if plugin not in noted:
                 noted.add(plugin)
-                told = f"note: plugin {plugin} is not built yet and left out of the cases' profiles"
-                click.echo(printable_record(told), err=True)
+                note = f"note: plugin {plugin} is not supported and is removed from the profiles of the cases"
+                click.echo(printable_record(note), err=True)
     output.flush()
     return failed
 

@@ -1,7 +1,4 @@
-"""Where ``bayplan explain`` finds a pod or PodGroup and its cluster: the running operator, the API server, or files.
-
-Owns one function for each. It must not know options of the command or how an explanation is printed.
-"""
+"""Sources of the pod or PodGroup and the cluster for ``bayplan explain``: the operator, the API server, or files."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bayplan.cli.explained_names import GroupName, PodName
-from bayplan.cli.operator_requests import OperatorRequest, ask_operator
-from bayplan.cluster_snapshot import take_snapshot
+from bayplan.cli.operator_requests import OperatorRequest, send_to_operator
 from bayplan.explanation.building import explain_pod
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.gang_model import GangExplanation
@@ -22,45 +18,46 @@ from bayplan.explanation.gang_rendering import read_gang_explanation
 from bayplan.explanation.model import Explanation
 from bayplan.explanation.rendering import read_explanation
 from bayplan.kube.cluster_access import open_connection
-from bayplan.kube.connection import ConnectionOptions
+from bayplan.kube.http.connection import ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
 from bayplan.serving.explain import PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.cluster_snapshot import take_snapshot
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
 from scheduler_core.errors import ConfigError, NotFoundError, Problem
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import group_key_of
-from scheduler_core.scheduler import Scheduler, SchedulerOptions
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
-Told = Explanation | GangExplanation
+AnyExplanation = Explanation | GangExplanation
 
 
 # -- the running operator ---------------------------------------------------------------------------------------------
 
 
-def from_operator(server: str, asked: PodName | GroupName) -> Told:
-    """Ask the operator.
+def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
+    """Request an explanation from the operator.
 
     Args:
-        server: Scheme, host and port of what it serves.
-        asked: The pod or PodGroup.
+        server: Scheme, host and port of the operator.
+        target: The pod or PodGroup.
 
     Raises:
-        NotFoundError: It knows none such.
-        ServerUnavailableError: It cannot be reached, is not ready, or no leader can be reached.
-        ClusterWriteError: It refuses.
+        NotFoundError: The pod or PodGroup does not exist.
+        ServerUnavailableError: The operator cannot be reached or is not ready, or no leader can be reached.
+        ClusterWriteError: The operator rejects the request.
     """
     offline = ", or use --offline"
-    if isinstance(asked, PodName):
-        query = {"namespace": asked.namespace, "pod": asked.name}
-        return read_explanation(ask_operator(OperatorRequest(server, PATH, query, offline)))
-    query = {"namespace": asked.namespace, "podgroup": asked.name}
-    if asked.source is not None:
-        query["api"] = asked.source.value
-    return read_gang_explanation(ask_operator(OperatorRequest(server, PATH, query, offline)))
+    if isinstance(target, PodName):
+        query = {"namespace": target.namespace, "pod": target.name}
+        return read_explanation(send_to_operator(OperatorRequest(server, PATH, query, offline)))
+    query = {"namespace": target.namespace, "podgroup": target.name}
+    if target.source is not None:
+        query["api"] = target.source.value
+    return read_gang_explanation(send_to_operator(OperatorRequest(server, PATH, query, offline)))
 
 
 # -- the API server ---------------------------------------------------------------------------------------------------
@@ -68,114 +65,115 @@ def from_operator(server: str, asked: PodName | GroupName) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """Which API server, by a kubeconfig and a context of it; None for what kubectl would take."""
+    """API server selected by a kubeconfig and a context; None selects what kubectl would select."""
 
     kubeconfig: Path | None = None
     context: str | None = None
 
 
-def from_api_server(choice: ClusterChoice, asked: PodName | GroupName, seed: int) -> Told:
-    """Read the cluster through its API server, and decide in memory.
+def from_api_server(choice: ClusterChoice, target: PodName | GroupName, seed: int) -> AnyExplanation:
+    """Read the cluster from its API server, and explain in memory.
 
     Args:
-        choice: Which cluster.
-        asked: The pod or PodGroup.
-        seed: Settles ties among equal nodes.
+        choice: The cluster.
+        target: The pod or PodGroup.
+        seed: Seed that resolves ties between nodes with equal scores.
 
     Raises:
         ConfigError: The kubeconfig cannot be used.
-        NotFoundError: There is none such.
+        NotFoundError: The pod or PodGroup does not exist.
         ClusterWriteError: Nodes, pods or profiles cannot be listed.
     """
-    return asyncio.run(_from_api_server(choice, asked, seed))
+    return asyncio.run(_from_api_server(choice, target, seed))
 
 
-async def _from_api_server(choice: ClusterChoice, asked: PodName | GroupName, seed: int) -> Told:
+async def _from_api_server(choice: ClusterChoice, target: PodName | GroupName, seed: int) -> AnyExplanation:
     connection = await open_connection(choice.kubeconfig, choice.context, ConnectionOptions(), SystemClock())
     async with connection:
         snapshot = await take_snapshot(connection, SchedulerOptions(seed=seed))
-    context = snapshot.scheduler.context
-    told: Told | None
-    if isinstance(asked, PodName):
-        pod = snapshot.pods.get(str(asked))
-        told = None if pod is None else explain_pod(context, pod)
+    scheduler = snapshot.scheduler
+    explanation: AnyExplanation | None
+    if isinstance(target, PodName):
+        pod = snapshot.pods.get(str(target))
+        explanation = None if pod is None else explain_pod(scheduler, pod)
     else:
-        gang = named_gang(context, asked.namespace, asked.name, asked.source)
-        told = None if gang is None else explain_gang(context, gang)
-    if told is None:
-        kind = "pod" if isinstance(asked, PodName) else "PodGroup"
-        raise NotFoundError(f"{kind} {asked} not found; check the namespace and the name")
-    return _with_notices(told, snapshot.notices)
+        gang = named_gang(scheduler.context, target.namespace, target.name, target.source)
+        explanation = None if gang is None else explain_gang(scheduler, gang)
+    if explanation is None:
+        kind = "pod" if isinstance(target, PodName) else "PodGroup"
+        raise NotFoundError(f"{kind} {target} not found; check the namespace and the name")
+    return _with_notices(explanation, snapshot.notices)
 
 
-def _with_notices(told: Told, notices: Iterable[str]) -> Told:
-    return msgspec.structs.replace(told, notices=(*told.notices, *notices))
+def _with_notices(explanation: AnyExplanation, notices: Iterable[str]) -> AnyExplanation:
+    return msgspec.structs.replace(explanation, notices=(*explanation.notices, *notices))
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def from_files(files: Sequence[str], asked: PodName | GroupName, seed: int, *, others_placed: bool) -> Told:
+def from_files(files: Sequence[str], target: PodName | GroupName, seed: int, *, others_placed: bool) -> AnyExplanation:
     """Read the cluster from files.
 
     Args:
         files: Paths; ``-`` is standard input.
-        asked: The pod or PodGroup.
-        seed: Settles ties among equal nodes.
-        others_placed: Whether all other waiting pods are placed first, as ``bayplan simulate`` does; those of the gang
-            that is asked about are not.
+        target: The pod or PodGroup.
+        seed: Seed that resolves ties between nodes with equal scores.
+        others_placed: Whether all other pending pods are scheduled first, as in ``bayplan simulate``, except the
+            members of the explained gang.
 
     Raises:
-        ConfigError: The files are not valid, or there is none such in them.
-        RegistryError: An installed plugin cannot be used.
+        ConfigError: The files are invalid, or do not have the pod or PodGroup.
+        RegistryError: An installed plugin cannot be loaded.
     """
     cluster = admit(read_cluster_files(files, installed_plugins().decoded_types()))
     if others_placed:
-        cluster = _with_others_placed(cluster, asked, seed)
-    return asyncio.run(_from_cluster(cluster, asked, seed))
+        cluster = _with_others_placed(cluster, target, seed)
+    return asyncio.run(_from_cluster(cluster, target, seed))
 
 
-async def _from_cluster(cluster: AdmittedCluster, asked: PodName | GroupName, seed: int) -> Told:
+async def _from_cluster(cluster: AdmittedCluster, target: PodName | GroupName, seed: int) -> AnyExplanation:
     world = MemoryCluster()
-    scheduler = Scheduler(SimulatedClock(), world, SchedulerOptions(seed=seed), installed_plugins())
-    if isinstance(asked, PodName):
-        found = next((each for each in cluster.pods if each.key == str(asked)), None)
+    ports = SchedulerPorts(storage=world.storage)
+    scheduler = Scheduler(SimulatedClock(), world, SchedulerOptions(seed=seed), installed_plugins(), ports=ports)
+    if isinstance(target, PodName):
+        found = next((each for each in cluster.pods if each.key == str(target)), None)
         if found is None:
             waiting = ", ".join(each.key for each in cluster.pods if not each.spec.node_name) or "none"
-            problem = f"there is no pod {asked} in the files; those that wait are: {waiting}"
+            problem = f"pod {target} is not in the files; pending pods: {waiting}"
             raise ConfigError([Problem("--pod", problem)])
         populate(scheduler, world, cluster)
-        return _with_notices(explain_pod(scheduler.context, found), cluster.notices)
+        return _with_notices(explain_pod(scheduler, found), cluster.notices)
     populate(scheduler, world, cluster)
-    gang = named_gang(scheduler.context, asked.namespace, asked.name, asked.source)
+    gang = named_gang(scheduler.context, target.namespace, target.name, target.source)
     if gang is None:
         known = ", ".join(sorted(str(each.key) for each in scheduler.context.queue.gangs)) or "none"
-        raise ConfigError([Problem("podgroup", f"there is no PodGroup {asked} in the files; there are: {known}")])
-    return _with_notices(explain_gang(scheduler.context, gang), cluster.notices)
+        raise ConfigError([Problem("podgroup", f"PodGroup {target} is not in the files; PodGroups: {known}")])
+    return _with_notices(explain_gang(scheduler, gang), cluster.notices)
 
 
-def _with_others_placed(cluster: AdmittedCluster, asked: PodName | GroupName, seed: int) -> AdmittedCluster:
+def _with_others_placed(cluster: AdmittedCluster, target: PodName | GroupName, seed: int) -> AdmittedCluster:
     result = simulate(cluster, SimulationOptions(seed))
     nodes = {(each.namespace, each.name): each.node for each in result.pods}
 
     def placed(each: Pod) -> Pod:
         node = nodes.get((each.metadata.namespace, each.metadata.name))
-        if not node or each.key in spared:
+        if not node or each.key in explained:
             return each
         return msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, node_name=node))
 
-    spared = _spared(cluster, asked)
+    explained = _explained_pods(cluster, target)
     return replace(cluster, pods=tuple(placed(each) for each in cluster.pods))
 
 
-def _spared(cluster: AdmittedCluster, asked: PodName | GroupName) -> set[str]:
-    """The pods that are asked about, by ``namespace/name``: a pod with its gang, or a gang."""
+def _explained_pods(cluster: AdmittedCluster, target: PodName | GroupName) -> set[str]:
+    """Return the explained pods as ``namespace/name``: a pod with the members of its gang, or the members of a gang."""
     groups = {each.key: group_key_of(each) for each in cluster.pods}
-    if isinstance(asked, PodName):
-        own = groups.get(str(asked))
-        return {str(asked)} | {pod for pod, group in groups.items() if own is not None and group == own}
+    if isinstance(target, PodName):
+        own = groups.get(str(target))
+        return {str(target)} | {pod for pod, group in groups.items() if own is not None and group == own}
     return {
         pod
         for pod, group in groups.items()
-        if group is not None and (group.namespace, group.name) == (asked.namespace, asked.name)
+        if group is not None and (group.namespace, group.name) == (target.namespace, target.name)
     }

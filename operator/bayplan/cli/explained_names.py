@@ -1,7 +1,6 @@
-"""What ``bayplan explain`` is asked about: a pod, or a PodGroup.
+"""Names of the pod or PodGroup for ``bayplan explain``.
 
-Owns the grammar, which is kubectl's: ``NAME``, ``pod/NAME``, ``podgroup/NAME``, ``podgroup.scheduling.x-k8s.io/NAME``.
-It must not know where either is found.
+The syntax is kubectl's: ``NAME``, ``pod/NAME``, ``podgroup/NAME``, ``podgroup.scheduling.x-k8s.io/NAME``.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ _SHORT = "bpg"
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """Which pod."""
+    """Name of a pod."""
 
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """``namespace/name``."""
+        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """Which PodGroup.
+    """Name of a PodGroup.
 
     Attributes:
-        source: Its API; None for the first that has one of that name.
+        source: API of the PodGroup; None for the first API that has one with this name.
     """
 
     namespace: str
@@ -42,29 +41,29 @@ class GroupName:
     source: GroupSource | None = None
 
     def __str__(self) -> str:
-        """``namespace/name``."""
+        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 def explained_name(namespace: str, text: str) -> PodName | GroupName:
-    """Read what stands on the command line.
+    """Parse the argument of the command.
 
     Args:
-        namespace: The namespace.
-        text: Such as ``web-0`` or ``podgroup/train``.
+        namespace: Namespace of the pod or PodGroup.
+        text: Argument, such as ``web-0`` or ``podgroup/train``.
 
     Raises:
-        UsageError: It is neither a pod nor a PodGroup of an API that is known.
+        UsageError: The argument names neither a pod nor a PodGroup of a supported API.
     """
     resource, slash, name = text.rpartition("/")
     kind, dot, api = resource.partition(".")
     if (not slash or resource in _PODS) and name:
         return PodName(namespace, name)
     if kind not in _GROUPS or not name:
-        raise click.UsageError(f'"{text}" is no pod or PodGroup; write POD, pod/POD or podgroup/NAME')
+        raise click.UsageError(f'"{text}" does not name a pod or PodGroup; specify POD, pod/POD or podgroup/NAME')
     if not dot:
         return GroupName(namespace, name, GroupSource.BAYPLAN if kind == _SHORT else None)
     known = {source.value: source for source in GroupSource}
     if api not in known:
-        raise click.UsageError(f'"{api}" has no PodGroups that Bayplan reads; choose one of {", ".join(known)}')
+        raise click.UsageError(f'unsupported API of PodGroups "{api}": supported values: {", ".join(known)}')
     return GroupName(namespace, name, known[api])

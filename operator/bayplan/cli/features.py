@@ -1,7 +1,4 @@
-"""``bayplan features``: the feature gates that there are.
-
-Owns the command and how the gates are printed. It must not know what a gate turns off.
-"""
+"""``bayplan features``: lists the feature gates."""
 
 from __future__ import annotations
 
@@ -10,21 +7,23 @@ import json
 import click
 from rich.text import Text
 
-from bayplan.feature_gates import GATES, FeatureGates, parse_feature_gates
-from bayplan.text_output import plain_table, text_of
+from bayplan.settings.feature_gates import GATES, FeatureGates, parse_feature_gates
+from bayplan.texts.tables import plain_table, text_of
 
 
 @click.command(short_help="List the feature gates.")
-@click.option("--feature-gates", "text", metavar="NAME=BOOL,...", default="", help="Show the state that this leads to.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
+@click.option(
+    "--feature-gates", "text", metavar="NAME=BOOL,...", default="", help="Show the state with these feature gates."
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 def features(text: str, output: str) -> None:
-    """List the feature gates: name, stage, default, since which version of Bayplan, and what each turns on.
+    """List the feature gates: name, stage, default, version of Bayplan that introduced the stage, and description.
 
-    They are set with `bayplan run --feature-gates`, the setting featureGates or the chart's settings.featureGates.
+    Set them with `bayplan run --feature-gates`, the setting featureGates or the chart's settings.featureGates.
     """
     gates = FeatureGates(parse_feature_gates(text))
     if output == "json":
-        told = [
+        documents = [
             {
                 "name": gate.name,
                 "stage": gate.stage.word,
@@ -36,7 +35,7 @@ def features(text: str, output: str) -> None:
             }
             for gate in GATES
         ]
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(documents, indent=2))
         return
     table = plain_table("NAME", "STAGE", "DEFAULT", "ENABLED", "SINCE", "DESCRIPTION")
     for gate in GATES:

@@ -1,7 +1,4 @@
-"""``bayplan history``: the kept revisions of a profile.
-
-Owns the command's options and how revisions are printed. It must not know where they are kept.
-"""
+"""``bayplan history``: shows the stored revisions of a profile."""
 
 from __future__ import annotations
 
@@ -14,24 +11,24 @@ import click
 from rich.text import Text
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
-from bayplan.printable import printable, printable_json, printable_record
+from bayplan.profiles.profile_history import ProfileHistory, read_history
+from bayplan.profiles.spec_changes import as_yaml, changes, changes_summary, unified_diff
+from bayplan.profiles.stored_revision import StoredRevision
 from bayplan.resources.resource_model import format_time
-from bayplan.rollout.profile_history import ProfileHistory, read_history
-from bayplan.rollout.spec_changes import as_yaml, changes, changes_summary, unified_diff
-from bayplan.stored_revision import StoredRevision
-from bayplan.text_output import plain_table, text_of
+from bayplan.texts.printable import printable, printable_json, printable_record
+from bayplan.texts.tables import plain_table, text_of
 from scheduler_core.errors import ClusterWriteError
 
-_FIRST = "the first that is kept"
-_UNREADABLE = "cannot be read by this version"
+_FIRST = "oldest stored revision"
+_UNREADABLE = "not supported by this version"
 
 
-@click.command(short_help="Show the kept revisions of a profile.")
+@click.command(short_help="Show the stored revisions of a profile.")
 @click.argument("profile")
 @click.option("--revision", type=click.IntRange(min=1), help="Print the spec of this revision.")
 @click.option("--diff", "pair", type=click.IntRange(min=1), nargs=2, metavar="A B", help="Compare two revisions.")
-@click.option("--resolved", is_flag=True, help="Show args of PluginConfigs as they were in the place of references.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
+@click.option("--resolved", is_flag=True, help="Show the args of PluginConfigs at that time instead of references.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
 @cluster_options
 def history(
     *,
@@ -44,17 +41,18 @@ def history(
     kubeconfig: Path | None,
     kube_context: str | None,
 ) -> None:
-    """Show the last ten good revisions of the SchedulerProfile PROFILE: those that were live.
+    """Show the last ten revisions of the SchedulerProfile PROFILE that were live.
 
-    Each is told with its number, the hash of its content, since when it is kept, who changed it to what and why; the
-    reason is the annotation kubernetes.io/change-cause of the profile, as for Deployments. The live one is marked.
+    Each row has the revision's number, the hash of its content, its age, the field manager that changed it, the change
+    cause and the changes. The change cause is the annotation kubernetes.io/change-cause of the profile, as for
+    Deployments. An asterisk marks the live revision.
 
-    `bayplan rollback` goes back to one of them.
+    `bayplan rollback` restores a revision.
 
-    Exit codes: 0 done, 1 no such profile or revision, or no right to see it.
+    Exit codes: 0 success, 1 the profile or revision does not exist or is forbidden.
     """
     if revision is not None and pair is not None:
-        raise click.UsageError("choose one of --revision and --diff")
+        raise click.UsageError("specify only one of --revision and --diff")
     choice = ClusterChoice(kubeconfig, kube_context, namespace)
     found = choice.run(lambda connection: read_history(connection, profile, namespace, choice.own_namespace))
     if pair is not None:
@@ -65,8 +63,8 @@ def history(
     elif output == "table":
         click.echo(_table(found))
     else:
-        told = [_document(found, each, resolved=resolved) for each in found.revisions]
-        click.echo(_as_json(told) if output == "json" else as_yaml(told), nl=output == "json")
+        documents = [_document(found, each, resolved=resolved) for each in found.revisions]
+        click.echo(_as_json(documents) if output == "json" else as_yaml(documents), nl=output == "json")
 
 
 def _as_json(document: Any) -> str:
@@ -76,17 +74,17 @@ def _as_json(document: Any) -> str:
 def _diff(found: ProfileHistory, pair: tuple[int, int], *, resolved: bool) -> str:
     old, new = (found.numbered(number) for number in pair)
     specs = [found.spec_of(each, resolved=resolved) for each in (old, new)]
-    told = unified_diff(specs[0], specs[1], (f"revision {old.number}", f"revision {new.number}"))
-    if not told and not resolved and old.content != new.content:
-        return "The specs are equal; PluginConfigs that they refer to have changed, see --resolved.\n"
-    return told
+    diff = unified_diff(specs[0], specs[1], (f"revision {old.number}", f"revision {new.number}"))
+    if not diff and not resolved and old.content != new.content:
+        return "The specs are equal, but referenced PluginConfigs have changed; use --resolved.\n"
+    return diff
 
 
 def _table(found: ProfileHistory) -> str:
     if not found.revisions:
-        told = f'No revision of SchedulerProfile "{found.name}" is kept'
-        return printable(f"{told}: none was live yet, or they are kept in another namespace; see --namespace.")
-    table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "WHAT CHANGED")
+        text = f'SchedulerProfile "{found.name}" has no stored revisions'
+        return printable(f"{text}: none was live yet, or they are in another namespace; see --namespace.")
+    table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES")
     for each in reversed(found.revisions):
         live = "*" if each is found.current else ""
         texts = (each.origin.manager or "-", each.origin.cause or "<none>", _changed(found, each))
@@ -131,7 +129,7 @@ def _document(found: ProfileHistory, revision: StoredRevision, *, resolved: bool
 
 
 def _age(created: datetime | None) -> str:
-    """How long ago, as kubectl writes it."""
+    """Return the age as kubectl prints it."""
     if created is None:
         return "-"
     seconds = max(0, int((datetime.now(UTC) - created).total_seconds()))

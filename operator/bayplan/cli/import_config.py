@@ -1,7 +1,4 @@
-"""``bayplan import-config``: manifests and settings from a KubeSchedulerConfiguration.
-
-Owns the command's options, the files that it writes and their comments. It must not know which field goes where.
-"""
+"""``bayplan import-config``: converts a KubeSchedulerConfiguration to manifests and settings."""
 
 from __future__ import annotations
 
@@ -10,9 +7,10 @@ from typing import Any
 
 import click
 
-from bayplan.configuration_import import ImportedConfiguration, Manifest, import_configuration
-from bayplan.kube_configuration import read_configuration
-from bayplan.printable import printable, printable_record, printable_yaml
+from bayplan.configuration.configuration_file import read_configuration
+from bayplan.configuration.configuration_import import ImportedConfiguration, Manifest, import_configuration
+from bayplan.simulation.memory_cluster import offline_scheduler
+from bayplan.texts.printable import printable, printable_record, printable_yaml
 from scheduler_core.errors import ConfigError, Problem
 
 _WIDTH = 120
@@ -21,26 +19,26 @@ _SETTINGS_NOTE = "Settings of the operator, for `bayplan run --settings FILE`."
 _VALUES_NOTE = "Values of the chart, for `helm upgrade --install ... --values FILE`."
 
 
-@click.command(name="import-config", short_help="Turn a KubeSchedulerConfiguration into manifests.")
+@click.command(name="import-config", short_help="Convert a KubeSchedulerConfiguration to manifests.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, allow_dash=True),
     default=Path("-"),
-    help="Directory that takes manifests/, settings.yaml and values.yaml; - (the default) prints the manifests, with "
-    "the settings as a comment.",
+    help="Directory for manifests/, settings.yaml and values.yaml; - (the default) prints the manifests, with the "
+    "settings as a comment.",
 )
 def import_config(file: Path, output: Path) -> None:
-    """Turn the KubeSchedulerConfiguration v1 in FILE into SchedulerProfiles and PluginConfigs.
+    """Convert the KubeSchedulerConfiguration v1 in FILE to SchedulerProfiles and PluginConfigs.
 
-    Each profile becomes one SchedulerProfile. Args that several profiles give alike to a plugin become one
-    PluginConfig. What is no profile's becomes settings of the operator. What needs attention is told on standard error
-    and in comments.
+    Each profile becomes one SchedulerProfile. Equal args of a plugin in several profiles become one PluginConfig.
+    Fields that do not belong to a profile become settings of the operator. Notes on what needs attention are printed
+    on standard error and written as comments.
 
-    Exit codes: 0 done, 2 the file is not valid; every problem is told.
+    Exit codes: 0 success, 2 the file is invalid; every problem is reported.
     """
-    found = import_configuration(read_configuration(file))
+    found = import_configuration(read_configuration(file), offline_scheduler())
     if str(output) == "-":
         click.echo(_stream(found, file), nl=False)
     else:
@@ -69,10 +67,10 @@ def _write(found: ImportedConfiguration, file: Path, directory: Path) -> None:
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        message = f"{directory} cannot be written ({error}); choose another directory"
+        message = f"cannot write to {directory} ({error}); specify another directory"
         raise ConfigError([Problem("--output", message)]) from error
-    told = f"wrote {len(found.manifests)} manifests; apply them with: kubectl apply -f {directory / _MANIFESTS}"
-    click.echo(printable_record(told), err=True)
+    text = f"wrote {len(found.manifests)} manifests; apply them with: kubectl apply -f {directory / _MANIFESTS}"
+    click.echo(printable_record(text), err=True)
 
 
 def _with_notices(manifest: Manifest) -> str:
@@ -84,7 +82,7 @@ def _origin(file: Path) -> str:
 
 
 def _comment(texts: list[str] | tuple[str, ...]) -> str:
-    """Comment every line: what follows a line break in a text of others would be part of the manifest."""
+    """Return texts as comment lines; a line break in a text must not end the comment."""
     lines = [line for text in texts for line in printable(text).split("\n")]
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 

@@ -1,7 +1,4 @@
-"""``bayplan rollback``: write an earlier revision's spec into a profile again.
-
-Owns the command's options and what it prints. It must not know how a revision is found or written.
-"""
+"""``bayplan rollback``: writes the spec of an earlier revision to a profile."""
 
 from __future__ import annotations
 
@@ -10,21 +7,24 @@ from pathlib import Path
 import click
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
-from bayplan.kube.connection import ApiConnection
-from bayplan.printable import printable, printable_record
-from bayplan.rollout.profile_history import condition, read_history
-from bayplan.rollout.rollback import Rollback, plan_rollback, wait_until_live, write
-from bayplan.rollout.spec_changes import unified_diff
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.profiles.profile_history import condition, read_history
+from bayplan.profiles.rollback import Rollback, plan_rollback, wait_until_live, write
+from bayplan.profiles.spec_changes import unified_diff
+from bayplan.texts.printable import printable, printable_record
 
 
-@click.command(short_help="Take a profile back to an earlier revision.")
+@click.command(short_help="Roll a profile back to an earlier revision.")
 @click.argument("profile")
 @click.option(
-    "--to-revision", "number", type=click.IntRange(min=1), help="Its number.  [default: the previous good one]"
+    "--to-revision",
+    "number",
+    type=click.IntRange(min=1),
+    help="Number of the revision.  [default: the previous good one]",
 )
-@click.option("--resolved", is_flag=True, help="Write args of PluginConfigs as they were in the place of references.")
-@click.option("--dry-run", is_flag=True, help="Show what would change and let the API server judge it; change nothing.")
-@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until it is live.")
+@click.option("--resolved", is_flag=True, help="Write the args of PluginConfigs at that time instead of references.")
+@click.option("--dry-run", is_flag=True, help="Show the changes and let the API server validate them; change nothing.")
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the revision is live.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait.")
 @cluster_options
 def rollback(
@@ -39,19 +39,19 @@ def rollback(
     kubeconfig: Path | None,
     kube_context: str | None,
 ) -> None:
-    """Take the SchedulerProfile PROFILE back to an earlier revision (see `bayplan history`).
+    """Roll the SchedulerProfile PROFILE back to an earlier revision (see `bayplan history`).
 
-    The revision's spec is written with your own rights; the operator makes it live like any edit. What changes is
-    shown. When the spec as it is now was refused, the default is the last good revision, which is live still; else it
-    is the one before. The content that comes back takes a new number, and its old number goes, as with a Deployment.
+    The command prints the changes and writes the revision's spec with your own rights; the operator activates it like
+    any edit. If the current spec was rejected, the default is the last good revision, which is still live; otherwise it
+    is the previous one. The restored content gets a new number and loses its old one, as with a Deployment.
 
-    When the revision refers to a PluginConfig that has changed or is gone, --resolved writes the args as they were
-    into the profile itself.
+    If the revision references a PluginConfig that has changed or was deleted, --resolved writes the args at that time
+    into the profile.
 
-    Where the profile is applied from a repository (GitOps), change it there too, or the next sync brings the other
-    spec back.
+    If the profile is applied from a repository (GitOps), change it there too; otherwise the next sync restores the
+    other spec.
 
-    Exit codes: 0 done, 1 not possible, refused, or not live in time.
+    Exit codes: 0 success, 1 not possible, rejected, or not live before the timeout.
     """
     choice = ClusterChoice(kubeconfig, kube_context, namespace)
 
@@ -65,7 +65,7 @@ def rollback(
             click.echo(printable_record(f"{what} would be rolled back to {target}; nothing was changed"))
             return
         click.echo(printable_record(f"{what} rolled back to {target}"))
-        click.echo("note: change it in the repository too, if it is applied from one", err=True)
+        click.echo("note: if the profile is applied from a repository, change it there too", err=True)
         if waits:
             live = await wait_until_live(connection, written, timeout)
             click.echo(printable_record(f"Ready: {condition(live, 'Ready').get('message')}"))

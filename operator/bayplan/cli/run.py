@@ -1,7 +1,6 @@
-"""``bayplan run``: the operator.
+"""``bayplan run``: runs the operator.
 
-Owns its flags, the event loop and the exit code. It must not hold a default: those are the settings' own, so that a
-settings file can tell what no flag says.
+Flags have no defaults of their own, so that a setting in the file applies if its flag is not given.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from typing import Any, TypeVar
 import click
 
 from bayplan.app import run_operator
-from bayplan.completed_configuration import completed_configuration
-from bayplan.feature_gates import gates_summary, parse_feature_gates
-from bayplan.kube_configuration import RunConfiguration, configured_settings, read_configuration
-from bayplan.log_output import set_up_logging
-from bayplan.settings import LeaderElectionSettings, Settings, load_settings
+from bayplan.configuration.configuration_file import RunConfiguration, configured_settings, read_configuration
+from bayplan.process.log_output import set_up_logging
+from bayplan.settings.feature_gates import gates_summary, parse_feature_gates
+from bayplan.settings.operator_settings import LeaderElectionSettings, Settings, load_settings
 from scheduler_core.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
@@ -31,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
 
 def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
-    """A flag that sets a field of the settings, with the field's own description and default as its help."""
+    """Return a flag for a field of the settings, with the field's description and default as its help."""
     info = Settings.model_fields[name.replace("-", "_")]
     default = "" if info.default in (None, "") or kind is bool else f"  [default: {info.default}]"
     declaration = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
@@ -39,27 +37,27 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
     return click.option(declaration, default=None, help=f"{info.description}{default}", **kinds, **more)
 
 
-@click.command(short_help="Run the operator: scheduler profiles from custom resources, pods bound by them.")
+@click.command(short_help="Run the operator: schedule pods by profiles from custom resources.")
 @click.option(
     "--settings",
     "settings_file",
     type=click.Path(path_type=Path),
     default=None,
-    help="YAML file of the settings below, their names in camelCase; flags win over it.",
+    help="YAML file of the settings below, with names in camelCase; flags take precedence.",
 )
 @click.option(
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
     default=None,
-    help="KubeSchedulerConfiguration v1 to run as it is, without custom resources: its profiles, leader election, "
-    "client connection and percentage. A flag that says something else is refused.",
+    help="KubeSchedulerConfiguration v1 to use instead of custom resources: its profiles, leader election, client "
+    "connection and percentage. A flag that contradicts it is rejected.",
 )
 @click.option(
     "--write-config-to",
     type=click.Path(path_type=Path, allow_dash=True),
     default=None,
-    help="Write the file of --config there, completed with its defaults, and exit; - is standard output.",
+    help="Write the configuration of --config with its defaults to this file and exit; - is standard output.",
 )
 @_flag("kubeconfig", str, metavar="FILE")
 @_flag("context", str)
@@ -104,7 +102,7 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
     callback=lambda _, __, text: None if text is None else parse_feature_gates(text),
     metavar="NAME=BOOL,...",
     default=None,
-    help=f"Turn features on or off; a gate named here wins over the settings file. {gates_summary()}. "
+    help=f"Enable or disable features; a gate here takes precedence over the settings file. {gates_summary()}. "
     "See `bayplan features`.",
 )
 @_flag("log-level", click.Choice(["debug", "info", "warning", "error"]))
@@ -128,9 +126,9 @@ def run(
 ) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
-    It reads SchedulerProfiles and PluginConfigs, schedules the pods whose spec.schedulerName a profile serves, and
-    writes what happened into events, conditions and statuses. With --config it serves the profiles of that file
-    instead, as kube-scheduler does.
+    The operator reads SchedulerProfiles and PluginConfigs, schedules the pods whose spec.schedulerName a profile
+    serves, and reports the results in events, conditions and statuses. With --config it serves the profiles of that
+    file instead, as kube-scheduler does.
     """
     settings = load_settings(flags, settings_file, leader_elect=leader_elect)
     configuration = None
@@ -146,17 +144,21 @@ def run(
 
 
 def _level(text: str) -> int:
-    """A level of ``-v``; Go's flags may be written ``-v=3`` as well as ``-v 3``."""
+    """Parse a level of ``-v``; Go accepts ``-v=3`` as well as ``-v 3``."""
     number = text.removeprefix("=")
     if not number.isdigit():
-        raise click.BadParameter(f"{text} is no level; give 0 to 10")
+        raise click.BadParameter(f'invalid level "{text}"; set 0 to 10')
     return int(number)
 
 
 def _write_configuration(configuration: RunConfiguration | None, target: Path) -> None:
     if configuration is None:
-        raise ConfigError([Problem("--write-config-to", "completes the file of --config; give that too")])
-    text = completed_configuration(configuration)
+        raise ConfigError([Problem("--write-config-to", "requires --config")])
+    # Imported here because only this flag needs them, and every module costs start-up time.
+    from bayplan.configuration.completed_configuration import completed_configuration  # noqa: PLC0415
+    from bayplan.simulation.memory_cluster import offline_scheduler  # noqa: PLC0415
+
+    text = completed_configuration(configuration, offline_scheduler())
     if str(target) == "-":
         click.echo(text, nl=False)
         return
@@ -164,18 +166,18 @@ def _write_configuration(configuration: RunConfiguration | None, target: Path) -
         target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            [Problem("--write-config-to", f"{target} cannot be written ({error}); choose another")]
+            [Problem("--write-config-to", f"cannot write to {target} ({error}); specify another file")]
         ) from error
 
 
 def _end_by_force_after(seconds: float) -> None:
-    """Set the last resort, in a thread: a plugin may hold the loop, and the kubelet's patience is not much longer."""
+    """Exit the process from a thread after a timeout, because a plugin may block the loop."""
     watchdog = threading.Timer(seconds, _end_by_force)
     watchdog.daemon = True
     watchdog.start()
 
 
 def _end_by_force() -> None:
-    log.critical("The process did not end in time and ends now; binds in flight are settled by the next one.")
+    log.critical("The process did not stop in time and exits now; the next process resolves binds in progress.")
     logging.shutdown()
     os._exit(1)

@@ -5,33 +5,30 @@ from __future__ import annotations
 import click
 
 from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_json, as_table, as_yaml
-from bayplan.printable import printable_record
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import SimulationOptions, Verdict, installed_plugins
 from bayplan.simulation.simulation import simulate as run_simulation
+from bayplan.texts.printable import printable_record
 
 EXIT_UNDECIDED = 1
 EXIT_UNSCHEDULABLE = 3
 
 
-@click.command(short_help="Place the pods of files, without a cluster.")
+@click.command(short_help="Schedule the pods in files, without a cluster.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Settles ties among equal nodes."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties.")
 @click.option(
     "--percentage-of-nodes-to-score",
     "percentage",
     type=click.IntRange(0, 100),
-    help="For profiles that set none: percent of the nodes that must be found feasible; 0 is kube-scheduler's "
-    "formula. All nodes when left out.",
+    help="Percentage for profiles that set none; 0 is kube-scheduler's formula.  [default: all nodes]",
 )
 @click.option("--pods", is_flag=True, help=f"List all pods. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--gangs", is_flag=True, help=f"List all gangs. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--nodes", is_flag=True, help=f"List all nodes. Without it: only if there are at most {SHORT_LIST}.")
-@click.option("--fail-on-unschedulable", is_flag=True, help="Exit with 3 when a pod finds no node; for CI.")
+@click.option("--fail-on-unschedulable", is_flag=True, help="Exit with code 3 if a pod is not scheduled; for CI.")
 @click.pass_context
 def simulate(
     context: click.Context,
@@ -45,22 +42,21 @@ def simulate(
     nodes: bool,
     fail_on_unschedulable: bool,
 ) -> None:
-    """Place the pods of FILEs on the nodes of FILEs, with the scheduler that runs in a cluster and without a cluster.
+    """Schedule the pods in FILEs to the nodes in FILEs, with the same scheduler as in a cluster.
 
-    Files hold YAML or JSON: nodes, pods, volumes, claims and storage classes, services, owners of pods, namespaces,
-    disruption budgets, PriorityClasses, PodGroups of all three APIs, SchedulerProfiles, PluginConfigs, kube-scheduler
-    configurations, and lists of them as "kubectl get -o yaml" prints them; - reads standard input. Without any profile
+    Files contain YAML or JSON: nodes, pods, volumes, claims and storage classes, services, owners of pods, namespaces,
+    PodDisruptionBudgets, PriorityClasses, PodGroups of all three APIs, SchedulerProfiles, PluginConfigs, kube-scheduler
+    configurations, and lists of them as "kubectl get -o yaml" prints them; - is standard input. Without any profile
     the default profile serves the pods of default-scheduler.
 
-    The output starts with a summary: pods that were placed, requested and allocatable amounts of all nodes by
-    resource, and the causes for which pods were not placed. Lists of pods, gangs and nodes follow if they are short;
-    --pods, --gangs and --nodes print long ones. With -o json and -o yaml everything is printed.
+    The output starts with a summary: scheduled pods, requested and allocatable amounts of all nodes by resource, and
+    the causes for which pods were not scheduled. Lists of pods, gangs and nodes follow if they are short; --pods,
+    --gangs and --nodes print long ones. With -o json and -o yaml everything is printed.
 
-    Claims are bound as a volume controller and provisioners would: at once, and with room for everybody. A budget
-    allows the disruptions that its status says, none without a status.
+    Claims are bound as a volume controller and provisioners would bind them, immediately and with unlimited capacity. A
+    PodDisruptionBudget allows the disruptions in its status, none without a status.
 
-    Exit codes: 0 every pod could be decided, 1 a plugin failed, 2 the files are not valid, 3 see
-    --fail-on-unschedulable.
+    Exit codes: 0 success, 1 a plugin failed, 2 the files are invalid, 3 see --fail-on-unschedulable.
     """
     cluster = admit(read_cluster_files(files, installed_plugins().decoded_types()))
     result = run_simulation(cluster, SimulationOptions(seed, percentage))

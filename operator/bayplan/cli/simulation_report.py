@@ -1,4 +1,4 @@
-"""Print the result of a simulation as tables, as JSON and as YAML.
+"""Renders the result of a simulation as tables, JSON and YAML.
 
 Tables start with the summary. A list of more than :data:`SHORT_LIST` rows is printed on request only, because a real
 cluster has thousands of pods.
@@ -15,13 +15,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.document_output import PIPED_WIDTH
-from bayplan.printable import printable_json, printable_record, printable_yaml
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.node_usage import PODS, NodeUsage, ResourceUsage, total_usage
 from bayplan.simulation.rejection_causes import RejectionCause, rejection_causes
 from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict
-from bayplan.text_output import text_of
+from bayplan.texts.document_formats import PIPED_WIDTH
+from bayplan.texts.printable import printable_json, printable_record, printable_yaml
+from bayplan.texts.tables import text_of
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 
 SHORT_LIST = 50
@@ -49,7 +49,7 @@ class Lists:
 
 
 def as_document(result: SimulationResult) -> dict[str, Any]:
-    """Return a result as plain JSON types; CPU in milli, everything else in whole units."""
+    """Return a result as plain JSON types; CPU in millicores, everything else in whole units."""
     return {
         "pods": [
             {
@@ -112,24 +112,24 @@ def _amounts(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:
 
 
 def as_json(result: SimulationResult) -> str:
-    """Give a result as indented JSON."""
+    """Return a result as indented JSON."""
     return printable_json(json.dumps(as_document(result), indent=2))
 
 
 def as_yaml(result: SimulationResult) -> str:
-    """Give a result as YAML."""
+    """Return a result as YAML."""
     return printable_yaml(as_document(result), PIPED_WIDTH)
 
 
 def as_table(result: SimulationResult, lists: Lists | None = None) -> str:
-    """Lay out a summary, and tables of pods, gangs and nodes where they are short or requested.
+    """Return a summary, and tables of pods, gangs and nodes if they are short or requested.
 
     Args:
-        result: What is shown.
+        result: The result.
         lists: Lists to print even if they are long; none by default.
 
     Returns:
-        Text as wide as the terminal and in colour if standard output is a terminal, else plain and one line a row.
+        Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
     """
     requested = lists or Lists()
     causes = rejection_causes(result.pods)
@@ -173,7 +173,7 @@ def _resource_table(usages: Sequence[ResourceUsage]) -> Table:
 
 def _cause_table(causes: Sequence[RejectionCause]) -> Table:
     table = _table()
-    table.add_column("NOT PLACED", justify="right", no_wrap=True)
+    table.add_column("UNSCHEDULED", justify="right", no_wrap=True)
     table.add_column("CAUSE", overflow="fold")
     table.add_column("EXAMPLE", overflow="fold")
     for cause in causes:
@@ -186,7 +186,7 @@ def _pod_table(pods: Sequence[PodPlacement]) -> Table:
     table.add_column("POD", overflow="fold")
     table.add_column("PROFILE", overflow="fold")
     table.add_column("NODE", overflow="fold")
-    table.add_column("WHY NOT", overflow="fold", ratio=1)
+    table.add_column("REASON", overflow="fold", ratio=1)
     for pod in pods:
         node = _cell(pod.node or "-", _STYLES[pod.verdict])
         table.add_row(_cell(f"{pod.namespace}/{pod.name}"), _cell(pod.profile), node, _cell(pod.reason))
@@ -199,7 +199,7 @@ def _gang_table(gangs: Sequence[GangPlacement]) -> Table:
     for heading in ("NEEDED", "MEMBERS", "PLACED"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("DOMAIN", overflow="fold")
-    table.add_column("WHY NOT", overflow="fold", ratio=1)
+    table.add_column("REASON", overflow="fold", ratio=1)
     for gang in gangs:
         placed = Text(str(gang.placed), style="yellow" if gang.reason else "green")
         counts = (str(gang.min_member), str(gang.members))
@@ -236,7 +236,7 @@ def _of_allocatable(usage: ResourceUsage) -> str:
 
 
 def _cell(text: str, style: str = "") -> Text:
-    """A text of others; one of several lines does not look like several rows."""
+    """Return the text of a cell; a text with line breaks must not look like several rows."""
     return Text(printable_record(text), style=style)
 
 
@@ -265,26 +265,26 @@ def _share(part: int, whole: int) -> str:
 
 
 def summary(result: SimulationResult) -> str:
-    """Sum a result up in one line."""
+    """Return the summary of a result in one line."""
     placed, used = result.count(Verdict.PLACED), len({pod.node for pod in result.pods if pod.node})
-    text = f"{placed} of {len(result.pods)} pods placed on {used} of {len(result.nodes)} nodes"
+    text = f"{placed} of {len(result.pods)} pods scheduled to {used} of {len(result.nodes)} nodes"
     if not result.pods:
-        text = "no pod waits for a node"
-    whole = sum(not gang.reason for gang in result.gangs)
+        text = "no pending pods"
+    scheduled = sum(not gang.reason for gang in result.gangs)
     if result.gangs:
-        text += f"; {whole} of {len(result.gangs)} gangs whole"
+        text += f"; {scheduled} of {len(result.gangs)} gangs scheduled"
     rest = [
         f"{count} {words}"
         for verdict, words in (
-            (Verdict.UNSCHEDULABLE, "fit nowhere"),
+            (Verdict.UNSCHEDULABLE, "unschedulable"),
             (Verdict.GATED, "gated"),
             (Verdict.NO_PROFILE, "without a profile"),
-            (Verdict.ERROR, "undecided"),
+            (Verdict.ERROR, "with errors"),
         )
         if (count := result.count(verdict))
     ]
     if rest:
         text += f"; {', '.join(rest)}"
     if result.running:
-        text += f"; {result.running} were running before"
+        text += f"; {result.running} already running"
     return text

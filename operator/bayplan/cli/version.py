@@ -1,6 +1,6 @@
-"""``bayplan version``: which Bayplan, which kube-scheduler it follows, which Python.
+"""``bayplan version``: prints the versions of Bayplan, of the kube-scheduler that it follows, and of Python.
 
-Owns the command only. It must not import the scheduler, so that it answers at once.
+The module does not import the scheduler, so that the command is fast.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from importlib.metadata import version as distribution_version
 
 import click
 
-REFERENCE_VERSION = "v1.36.3"
-"""The kube-scheduler whose behaviour Bayplan follows."""
+from bayplan import REFERENCE_VERSION
 
 
 @click.command(short_help="Print versions.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def version(output: str) -> None:
     """Print the version of Bayplan, of the kube-scheduler whose behaviour it follows, and of Python."""
     versions = {

@@ -1,5 +1,5 @@
-"""Conformance cases: a cluster, a pod and what kube-scheduler decides, one JSON object a line.
+"""Conformance cases: a cluster, a pod and what kube-scheduler decides, as one JSON object per line.
 
-Owns their reading, the one attempt for each, and the writing of results in the same format, so that both schedulers'
-answers can be laid side by side. It must not know what the right answer is.
+A case is read, attempted once, and its result is written in the same format, so that both schedulers' results can be
+compared.
 """

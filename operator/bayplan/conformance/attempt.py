@@ -1,7 +1,6 @@
-"""Runs a case: a scheduler of its own, the cluster fed into it, one attempt that changes nothing.
+"""Runs a case: a new scheduler, loaded with the case's cluster, dry-runs one attempt.
 
-Owns the small world of one case. It must not know the format of results. Why a whole scheduler for each case: it is the
-very one that runs in a cluster, and nothing of one case can reach the next.
+Each case has its own complete scheduler: the one that runs in a cluster, without state from another case.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Generic, TypeVar
 from bayplan.conformance.cases import Case, CaseProfile, profile_of, profiles_of
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
-from scheduler_core.config.plugins_config import Plugins
-from scheduler_core.cycle.examination import Examination, examine
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.explain.examination import Examination, examine
 from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler
@@ -26,11 +25,11 @@ _PLANS = 256
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What came of a case.
+    """Result of a case.
 
     Attributes:
         examination: The attempt.
-        left_out: Plugins that the case's profile enables and that do not exist here.
+        left_out: Plugins that the case's profile enables and that Bayplan does not have.
     """
 
     examination: Examination
@@ -38,20 +37,20 @@ class CaseOutcome:
 
 
 def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutcome:
-    """Make one attempt for the case's pod.
+    """Dry-run one attempt for the case's pod.
 
     Args:
         case: The case.
-        registry: The plugins that exist.
+        registry: The installed plugins.
         defaults: The default plugin set.
 
     Raises:
-        ConfigError: The case's profile is not valid.
-        QuantityError: A quantity of the case's pod cannot be read.
+        ConfigError: The case's profile is invalid.
+        QuantityError: A quantity of the case's pod cannot be parsed.
     """
     profile = profile_of(case, registry)
     scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry, defaults=defaults)
-    # Pods of a profile that is not live wait for nothing, and no node is kept for them: all of the case are.
+    # All of the case's profiles are live: pods of other profiles would not wait, and nominations would not count.
     instances = [_built(scheduler, each, registry, defaults) for each in profiles_of(case, registry)]
     scheduler.activate(instances)
     instance = next(each for each in instances if each.name == profile.config.scheduler_name)
@@ -81,7 +80,7 @@ def _built(scheduler: Scheduler, profile: CaseProfile, registry: Registry, defau
 
 
 class _ById(Generic[_T]):
-    """A key that equals only itself: profiles of the same text are one object already, and hashing one is dear."""
+    """A key by identity: profiles of the same text are one object already, and hashing a profile is expensive."""
 
     __slots__ = ("value",)
 
@@ -97,5 +96,5 @@ class _ById(Generic[_T]):
 
 @lru_cache(maxsize=_PLANS)
 def _plan(profile: _ById[CaseProfile], registry: _ById[Registry], defaults: _ById[Plugins]) -> ProfilePlan:
-    """Read a profile once for all its cases: plugins are made anew for each, what they are made from is the same."""
+    """Plan a profile once for all its cases; each case builds its own plugins from the plan."""
     return plan_profile(profile.value.config, registry.value, defaults.value)

@@ -1,8 +1,6 @@
-"""Reads conformance cases.
+"""Reads conformance cases; only the fields that Bayplan's plugins read are decoded.
 
-Owns their wire form, of which only what Bayplan's plugins read is decoded, and the profile of a case. It must not know
-how a pod is scheduled. Why profiles are remembered by their text: many cases carry the same one, and validating a
-configuration costs more than an attempt.
+Profiles are cached by their text: many cases have the same one, and validating it costs more than an attempt.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from scheduler_core.config.plugins_config import Plugins, PluginSet
+from scheduler_core.config.enabled_plugins import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
-from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.registry import Registry
 from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.namespace import Namespace
@@ -71,15 +69,15 @@ IN_TREE_NAMES = frozenset(
     }
 )
 """kube-scheduler v1.36.3's own plugins (``framework/plugins/registry.go``). A case may name any of them; those that are
-not registered are left out of its profile instead of refused, so that the rest can be compared."""
+not registered are removed from its profile and not rejected, so that the rest can be compared."""
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
     """A cluster and the pod to schedule.
 
     Attributes:
-        pods: All other pods: those with a node run, the rest is pending, some with a nominated node.
-        profile: A KubeSchedulerConfiguration as text; absent for the default configuration.
+        pods: All other pods: those with a node run, the others are pending, some with a nominated node.
+        profile: A KubeSchedulerConfiguration as JSON; absent for the default configuration.
     """
 
     pod: Pod
@@ -104,19 +102,19 @@ class Case(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def storage(self) -> tuple[StorageObject, ...]:
-        """Everything about volumes."""
+        """All storage objects."""
         drivers: tuple[StorageObject, ...] = (*self.csinodes, *self.csidrivers, *self.csistoragecapacities)
         return (*self.storageclasses, *drivers, *self.pvs, *self.pvcs, *self.volumeattachments)
 
     @property
     def surroundings(self) -> tuple[PodSurrounding, ...]:
-        """Namespaces, budgets and whatever selects pods."""
+        """Namespaces, disruption budgets, and the objects that select pods."""
         owners: tuple[PodSurrounding, ...] = (*self.replicasets, *self.replicationcontrollers, *self.statefulsets)
         return (*self.namespaces, *self.pdbs, *self.services, *owners)
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
-    """A line: the case stands under ``case`` beside what is expected, or is the line itself."""
+    """A line: the case is in field ``case`` beside the expected result, or is the line itself."""
 
     case: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -126,9 +124,9 @@ class CaseProfile:
     """The profile of a case.
 
     Attributes:
-        config: What is left of it.
+        config: The profile without the plugins that were left out.
         left_out: Known plugins that it enables and that are not registered.
-        path: Field path of it, with a dot at the end; empty for the default one.
+        path: Its field path, with a dot at the end; empty for the default profile.
     """
 
     config: ProfileConfig
@@ -137,7 +135,7 @@ class CaseProfile:
 
 
 def read_lines(source: str) -> Iterator[bytes]:
-    """Read the lines of a file of cases; empty ones are passed over.
+    """Read the lines of a file of cases; empty ones are skipped.
 
     Args:
         source: A path, plain or gzip, or ``-`` for standard input.
@@ -157,7 +155,7 @@ def read_lines(source: str) -> Iterator[bytes]:
 
 
 def _open(source: str, open_files: ExitStack) -> Iterable[bytes]:
-    """Open what may be compressed, told by its first bytes, since standard input has no name to tell it by."""
+    """Open a stream that may be gzip, detected by its first bytes: standard input has no name to detect it by."""
     if source == STANDARD_INPUT:
         stream: io.FileIO | BinaryIO = sys.stdin.buffer
     else:
@@ -187,10 +185,10 @@ _CASES = msgspec.json.Decoder(Case)
 
 
 def profile_of(case: Case, registry: Registry) -> CaseProfile:
-    """The profile that schedules the case's pod.
+    """Return the profile that schedules the case's pod.
 
     Raises:
-        ConfigError: The configuration is not valid, or none of its profiles serves the pod.
+        ConfigError: The configuration is invalid, or none of its profiles schedules the pod.
     """
     name = case.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
     profiles = profiles_of(case, registry)
@@ -198,15 +196,15 @@ def profile_of(case: Case, registry: Registry) -> CaseProfile:
         if profile.config.scheduler_name == name:
             return profile
     names = ", ".join(profile.config.scheduler_name for profile in profiles)
-    message = f'no profile serves schedulerName "{name}" of the pod; there are: {names}'
+    message = f'no profile schedules schedulerName "{name}" of the pod; existing: {names}'
     raise ConfigError([Problem("profile.profiles", message)])
 
 
 def profiles_of(case: Case, registry: Registry) -> tuple[CaseProfile, ...]:
-    """All profiles of a case's configuration: pods of any of them may have been promised nodes.
+    """Return all profiles of a case's configuration: pods of any of them may have nominated nodes.
 
     Raises:
-        ConfigError: The configuration is not valid.
+        ConfigError: The configuration is invalid.
     """
     return _profiles(bytes(case.profile), registry)
 
@@ -221,15 +219,15 @@ def _profiles(text: bytes, registry: Registry) -> tuple[CaseProfile, ...]:
 
 
 def _without_unregistered(config: ProfileConfig, registry: Registry, path: str) -> CaseProfile:
-    """Take out known plugins that are not registered; unknown ones stay and are refused later."""
+    """Remove known plugins that are not registered; unknown ones stay and are rejected later."""
     left_out: dict[str, None] = {}
     sets: dict[str, PluginSet] = {}
     for field in type(config.plugins).model_fields:
         plugin_set: PluginSet = getattr(config.plugins, field)
         gone = {entry.name for entry in plugin_set.enabled if entry.name in IN_TREE_NAMES} - set(registry)
         left_out.update(dict.fromkeys(sorted(gone)))
-        kept = tuple(entry for entry in plugin_set.enabled if entry.name not in gone)
-        sets[field] = PluginSet(enabled=kept, disabled=plugin_set.disabled)
+        remaining = tuple(entry for entry in plugin_set.enabled if entry.name not in gone)
+        sets[field] = PluginSet(enabled=remaining, disabled=plugin_set.disabled)
     if not left_out:
         return CaseProfile(config, path=path)
     return CaseProfile(config.model_copy(update={"plugins": Plugins(**sets)}), tuple(left_out), path)

@@ -1,8 +1,4 @@
-"""Writes what an attempt found as a result in the conformance format.
-
-Owns the field names and the order within lists (sorted, so that equal results are equal text). It must not decide
-anything.
-"""
+"""Writes the result of an attempt in the conformance format; lists are sorted, so that equal results are equal text."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_core.cycle.examination import Examination
+from scheduler_core.explain.examination import Examination
 from scheduler_core.framework.status import Status
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -19,7 +15,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def result_document(name: str, found: Examination) -> dict[str, Any]:
-    """Give a result as plain JSON types.
+    """Convert a result to plain JSON types.
 
     Args:
         name: The case's name.
@@ -57,7 +53,7 @@ def result_document(name: str, found: Examination) -> dict[str, Any]:
 
 
 def result_line(name: str, found: Examination) -> bytes:
-    """Give a result as one line of JSON, the line's end included."""
+    """Encode a result as one line of JSON with a line break."""
     return _ENCODER.encode(result_document(name, found)) + b"\n"
 
 

@@ -1,9 +1,7 @@
-"""Runs many cases: line by line in this process, or in chunks over several.
+"""Runs many cases, line by line in this process or in chunks over several; results come in the order of the lines.
 
-Owns the spreading of work and the order of answers, which is that of the lines. It must not know what an answer says.
-Why processes: an attempt is pure computation that shares nothing with the next, and one interpreter uses one core.
-
-A case that cannot be run never stops the others: it is a problem of its own line.
+Several processes because an attempt is pure computation without shared state, and one interpreter uses one core. A case
+that cannot be run does not stop the others: it is a problem of its own line.
 """
 
 from __future__ import annotations
@@ -21,29 +19,29 @@ from itertools import chain, islice
 from bayplan.conformance.attempt import attempt_case
 from bayplan.conformance.cases import decode_case, read_lines
 from bayplan.conformance.results import result_line
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 
 _CHUNK_LINES = 24
-"""Large enough that handing lines over costs little beside running them, small enough to keep all processes busy."""
+"""Large enough that passing lines to a process costs little, small enough to keep all processes busy."""
 
 _CHUNKS_WORTH_WORKERS = 5
-"""With fewer, starting processes costs more time than they save."""
+"""With fewer chunks, starting processes costs more time than it saves."""
 
 _CHUNKS_AHEAD_PER_WORKER = 3
-"""Bounds what is read ahead of the slowest answer."""
+"""Bounds what is read ahead of the slowest chunk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What came of some lines.
+class CaseResults:
+    """Results of some lines.
 
     Attributes:
         output: A result line for each case that could be run, in order.
-        problems: Line number, name ("" if unknown) and what is wrong, for each of the others.
-        left_out: Plugins that the cases' profiles enable and that do not exist here.
+        problems: Line number, name ("" if unknown) and error of each of the others.
+        left_out: Plugins that the cases' profiles enable and that Bayplan does not have.
     """
 
     output: bytes
@@ -51,15 +49,15 @@ class Answers:
     left_out: tuple[str, ...]
 
 
-def run_cases(source: str, workers: int = 1) -> Iterator[Answers]:
+def run_cases(source: str, workers: int = 1) -> Iterator[CaseResults]:
     """Run the cases of a file.
 
     Args:
         source: A path, plain or gzip, or ``-`` for standard input.
-        workers: Processes; 1 for this one alone, which then answers line by line.
+        workers: Number of processes; 1 runs in this process, line by line.
 
     Yields:
-        Answers, in the order of the lines.
+        Results, in the order of the lines.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -77,11 +75,11 @@ def run_cases(source: str, workers: int = 1) -> Iterator[Answers]:
     yield from _spread(chain(first, chunks), workers)
 
 
-def answer(lines: Iterable[tuple[int, bytes]]) -> Answers:
+def answer(lines: Iterable[tuple[int, bytes]]) -> CaseResults:
     """Run some lines in this process.
 
     Args:
-        lines: Their numbers and texts.
+        lines: Line numbers and texts.
     """
     registry, defaults = _plugins()
     output: list[bytes] = []
@@ -97,26 +95,26 @@ def answer(lines: Iterable[tuple[int, bytes]]) -> Answers:
             left_out.update(dict.fromkeys(outcome.left_out))
         except SchedulerCoreError as error:
             problems.append((number, name, _flat(error)))
-        except Exception as error:  # noqa: BLE001 - our own fault in one case must not cost the answers to the others
-            message = f"{type(error).__name__}: {error}; this is a fault of Bayplan: please report it with the case"
+        except Exception as error:  # noqa: BLE001 - a bug that shows in one case must not stop the others
+            message = f"{type(error).__name__}: {error}; this is a bug in Bayplan: please report it with the case"
             problems.append((number, name, message))
-    return Answers(b"".join(output), tuple(problems), tuple(left_out))
+    return CaseResults(b"".join(output), tuple(problems), tuple(left_out))
 
 
-def _spread(chunks: Iterator[list[tuple[int, bytes]]], workers: int) -> Iterator[Answers]:
-    # Forked processes have every module imported already; where there is no fork, the platform's way will do.
+def _spread(chunks: Iterator[list[tuple[int, bytes]]], workers: int) -> Iterator[CaseResults]:
+    # Forked processes have every module imported already; without fork, use the platform's default.
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)
     _plugins()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
-        pending: deque[Future[Answers]] = deque()
+        pending: deque[Future[CaseResults]] = deque()
         with warnings.catch_warnings():
-            # All workers start at the first submission. The threads that a fork would miss are numpy's, which an
-            # attempt does not use.
+            # All workers start at the first submission. The threads that a fork loses are numpy's, which an attempt
+            # does not use.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            pending.extend(pool.submit(_answer_chunk, chunk) for chunk in islice(chunks, 1))
+            pending.extend(pool.submit(_run_chunk, chunk) for chunk in islice(chunks, 1))
         for chunk in chunks:
-            pending.append(pool.submit(_answer_chunk, chunk))
+            pending.append(pool.submit(_run_chunk, chunk))
             if len(pending) >= workers * _CHUNKS_AHEAD_PER_WORKER:
                 yield pending.popleft().result()
         while pending:
@@ -124,16 +122,16 @@ def _spread(chunks: Iterator[list[tuple[int, bytes]]], workers: int) -> Iterator
 
 
 def _begin_worker() -> None:
-    # What was imported lives as long as the process: the collector need not look at it again and again.
+    # Imported objects live as long as the process: exempt them from collection.
     gc.freeze()
     gc.disable()
 
 
-def _answer_chunk(chunk: list[tuple[int, bytes]]) -> Answers:
-    answers = answer(chunk)
-    # The worlds of cases are cyclic; collecting them between chunks is cheaper than whenever the counters say so.
+def _run_chunk(chunk: list[tuple[int, bytes]]) -> CaseResults:
+    results = answer(chunk)
+    # The objects of cases are cyclic; one collection per chunk is cheaper than those that the thresholds trigger.
     gc.collect()
-    return answers
+    return results
 
 
 def _chunked(lines: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.explanation.conversion import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.gang_building import explain_gang, gang_of_pod
-from bayplan.explanation.member_building import with_gang
+from bayplan.explanation.gang_model import GangExplanation, GangVerdict
 from bayplan.explanation.model import (
     Explanation,
     NodeCounts,
@@ -22,26 +22,33 @@ from bayplan.explanation.model import (
     Verdict,
 )
 from bayplan.explanation.parts import Unblocking
-from bayplan.reconcile.extenders import extenders_skipped_notice
+from bayplan.extenders.states import extenders_skipped_notice
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.examination import Examination, examine
-from scheduler_core.cycle.near_misses import NearMiss, near_misses
 from scheduler_core.cycle.node_selection import find_feasible, select_node
-from scheduler_core.cycle.unblocking import unblocking_events, without_pod
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.explain.examination import Examination, examine
+from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
+from scheduler_core.explain.unblocking import unblocking_events
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _AS_IF_NEW = "the pod is already scheduled; nodes and scores are those of a dry run that schedules it again now"
+_ALONE = "nodes and scores are those of this pod alone, as if it had no gang"
+_ON_ITS_OWN = frozenset((GangVerdict.PLACED, GangVerdict.FINISHED, GangVerdict.ONE_BY_ONE))
+"""Verdicts of gangs whose remaining members are scheduled one by one."""
+_HELD = frozenset((GangVerdict.NO_GROUP, GangVerdict.INCOMPLETE))
+_WAITING = frozenset((Verdict.FITS, Verdict.UNSCHEDULABLE))
 
 
-def explain_pod(context: CycleContext, pod: Pod, options: ExplanationOptions | None = None) -> Explanation:
+def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | None = None) -> Explanation:
     """Explain one pod.
 
     Args:
-        context: The scheduler's context, between two cycles; it holds the cluster and the live profiles.
+        scheduler: The scheduler, between two cycles; it holds the cluster and the live profiles.
         pod: The pod as the API server returns it; the scheduler need not have it in its cache or queue.
         options: Limits on the lists in the explanation.
 
@@ -51,10 +58,10 @@ def explain_pod(context: CycleContext, pod: Pod, options: ExplanationOptions | N
     Raises:
         QuantityError: A quantity of the pod cannot be parsed.
     """
-    limits = options or ExplanationOptions()
+    context, limits = scheduler.context, options or ExplanationOptions()
     built = _alone(context, pod, limits)
     gang = gang_of_pod(context, pod)
-    return built if gang is None else with_gang(built, pod, explain_gang(context, gang, limits))
+    return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
 
 
 def _alone(context: CycleContext, pod: Pod, options: ExplanationOptions) -> Explanation:
@@ -67,7 +74,8 @@ def _alone(context: CycleContext, pod: Pod, options: ExplanationOptions) -> Expl
     node = pod.spec.node_name or ("" if placed is None else placed.info.node_name)
     if instance is None:
         return _without_profile(context, pod, node)
-    with without_pod(context.cache.columns, None if placed is None else placed.info):
+    with ColumnsOverlay(context.cache.columns) as overlay:
+        overlay.remove(() if placed is None else (placed.info,))
         waiting = replace(pod, spec=replace(pod.spec, node_name="")) if node else pod
         built = _examined(context, instance, waiting, options)
     return _as_placed(context, built, pod, node) if node else built
@@ -119,7 +127,7 @@ def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, opti
         node = _destination(context, instance, info)
     elif not found.error:
         try:
-            misses = near_misses(context, instance, found, options.nearest)
+            misses = near_misses(context.cache.columns, instance, found, options.nearest)
         except SchedulerCoreError as error:
             notices.append(f"the nearest misses cannot be computed: {error}")
     if found.nominated_only:
@@ -241,3 +249,36 @@ def _unblocking(
     if found.error:
         return ()
     return convert_events(unblocking_events(context, instance, found, misses))
+
+
+def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanation:
+    """Add the gang's explanation to the explanation of a member.
+
+    The pod's own nodes and scores stay, because users ask why a pod waits although it fits alone.
+
+    Args:
+        built: The explanation of the pod alone.
+        pod: The pod.
+        gang: The explanation of its gang.
+
+    Returns:
+        The explanation; if the pod waits, its verdict takes the gang into account.
+    """
+    explanation = replace(built, gang=gang)
+    if built.verdict not in _WAITING or gang.verdict in _ON_ITS_OWN:
+        return explanation
+    notices = (_ALONE, *built.notices)
+    node = next((each.node for each in gang.placement if each.member == pod.key), None)
+    if gang.verdict is GangVerdict.FITS:
+        if node is None:
+            headline = f"pod {pod.key} has no node in the placement of its gang, which fits without it; {gang.headline}"
+            verdict = Verdict.UNSCHEDULABLE
+        else:
+            headline = f"pod {pod.key} would be scheduled to node {node} with its gang; {gang.headline}"
+            verdict = Verdict.FITS
+    else:
+        headline = f"pod {pod.key} waits for its gang; {gang.headline}"
+        verdict = Verdict.GATED if gang.verdict in _HELD else Verdict.UNSCHEDULABLE
+    return replace(
+        explanation, verdict=verdict, headline=headline, node=node, tied=(), preemption=None, notices=notices
+    )

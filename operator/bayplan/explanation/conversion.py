@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from bayplan.explanation.parts import Amount, Lack, NodeLacks, Unblocking, Victim
-from scheduler_core.cycle import near_misses, unblocking
+from scheduler_core.explain import nearest_nodes as near_misses
+from scheduler_core.explain import unblocking
 from scheduler_core.snapshot.pod_info import PodInfo
 
 

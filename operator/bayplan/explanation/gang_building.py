@@ -20,21 +20,21 @@ from bayplan.explanation.gang_model import (
     NextMember,
     PlaceFit,
 )
+from bayplan.extenders.states import extenders_skipped_notice
 from bayplan.gangs.group_verdict import Phase, Tally, judge
-from bayplan.reconcile.extenders import extenders_skipped_notice
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.gang_examination import ExaminedPlace, GangExamination, examine_gang
-from scheduler_core.cycle.gang_preemption import GangPreview
-from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.explain.gang_examination import ExaminedPlace, GangExamination, examine_gang
+from scheduler_core.gangs.group_scheduling import GroupCycle
+from scheduler_core.gangs.node_reservation import Reservation
+from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
-from scheduler_core.queueing.gang import Gang
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.scheduler import Scheduler
 
 _NAMED = 5
 _SOURCES = (GroupSource.NATIVE, GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS)
-_BY_PERMIT = "Coscheduling"
 
 
 def gang_of_pod(context: CycleContext, pod: Pod) -> Gang | None:
@@ -63,19 +63,19 @@ def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSo
     return next((gang for gang in found if gang.group is not None), found[0] if found else None)
 
 
-def explain_gang(context: CycleContext, gang: Gang, options: ExplanationOptions | None = None) -> GangExplanation:
+def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions | None = None) -> GangExplanation:
     """Explain one gang.
 
     Args:
-        context: The scheduler's context, between two cycles; it holds the cluster and the live profiles.
+        scheduler: The scheduler, between two cycles; it holds the cluster and the live profiles.
         gang: The gang.
         options: Limits on the lists in the explanation.
 
     Returns:
         The explanation; it includes the error if a plugin fails.
     """
-    limits = options or ExplanationOptions()
-    bare = _bare(context, gang)
+    context, limits = scheduler.context, options or ExplanationOptions()
+    bare = _bare(gang, scheduler.reservations.of(gang.key))
     obstacle = context.queue.gangs.obstacle(gang.key)
     if gang.group is None or obstacle:
         names = _counted(bare.members.existing, "pod")
@@ -93,12 +93,13 @@ def explain_gang(context: CycleContext, gang: Gang, options: ExplanationOptions 
     instance = context.profiles.get(entry.profile)
     if instance is None:
         return _not_tried(context, gang, bare, judged.message)
-    return _examined(context, bare, (gang, entry, instance), limits)
+    found = examine_gang(context, scheduler.reservations, GroupCycle(entry, gang, instance), limits.nearest)
+    return _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
 
 
-def _bare(context: CycleContext, gang: Gang) -> GangExplanation:
+def _bare(gang: Gang, held: Reservation | None) -> GangExplanation:
     """Return the parts of an explanation that no plugin is called for."""
-    group, outcome, held = gang.group, gang.outcome, context.reservations.of(gang.key)
+    group, outcome = gang.group, gang.outcome
     last_attempt = reservation = None
     if outcome is not None:
         when = None if gang.last_attempt is None else format_time(gang.last_attempt)
@@ -146,20 +147,17 @@ def _not_tried(context: CycleContext, gang: Gang, bare: GangExplanation, judged:
         served = ", ".join(sorted(instance.name for instance in context.profiles)) or "none"
         headline = f'no profile serves schedulerName "{names[0]}" of gang {gang.key}; available profiles: {served}'
         return replace(bare, verdict=GangVerdict.NO_PROFILE, scheduler_name=names[0], headline=headline)
-    if live and all(_is_by_permit(instance) for instance in live):
+    if live and not any(instance.places_gangs for instance in live):
         name = live[0].name
+        plugins = ", ".join(plugin.name for plugin in live[0].permit if plugin.gathers_gangs)
         headline = (
-            f"members of gang {gang.key} are scheduled one by one because profile {name} enables plugin {_BY_PERMIT}; "
+            f"members of gang {gang.key} are scheduled one by one because profile {name} enables plugin {plugins}; "
             "explain a pod instead"
         )
         return replace(bare, verdict=GangVerdict.ONE_BY_ONE, scheduler_name=name, headline=headline)
     held = _held_by_plugins(context, gang, unplaced)
     why = f"{len(gang.waiting)} of {_counted(gang.needed, 'member')} that must be placed together wait; {held}"
     return replace(bare, headline=f"gang {gang.key} is not attempted: {why if held else judged}")
-
-
-def _is_by_permit(instance: FrameworkInstance) -> bool:
-    return any(plugin.name == _BY_PERMIT for plugin in instance.permit)
 
 
 def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> str:
@@ -180,19 +178,11 @@ def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> 
 # -- a gang whose quorum waits --------------------------------------------------------------------------------------
 
 
-def _examined(
-    context: CycleContext,
-    bare: GangExplanation,
-    examined: tuple[Gang, QueuedGang, FrameworkInstance],
-    options: ExplanationOptions,
-) -> GangExplanation:
-    gang, entry, instance = examined
-    found = examine_gang(context, gang, entry, instance, options.nearest)
+def _examined(bare: GangExplanation, gang: Gang, found: GangExamination, extenders: str) -> GangExplanation:
     verdict = GangVerdict.ERROR if found.error else GangVerdict.UNSCHEDULABLE
     if found.chosen is not None:
         verdict = GangVerdict.FITS
     chosen = found.chosen
-    extenders = extenders_skipped_notice(instance.config.extenders)
     return replace(
         bare,
         verdict=verdict,
@@ -202,7 +192,7 @@ def _examined(
         placement=() if chosen is None else tuple(MemberNode(*pair) for pair in chosen.nodes.items()),
         places=tuple(map(_convert_place, found.places)),
         preemption=None if found.preemption is None else _convert_preemption(found.preemption),
-        kept_off=tuple(KeptOff(str(kept.key), kept.node_names) for kept in found.kept_off),
+        kept_off=tuple(KeptOff(str(kept.key), kept.node_names) for kept in found.reserved_for_others),
         notices=(*bare.notices, extenders) if extenders else bare.notices,
     )
 

@@ -1,6 +1,6 @@
 """The document that explains a gang.
 
-The fields are those of the JSON and YAML that users read (``docs/explain.md``), in camel case.
+The fields are those of the JSON and YAML that users read (``docs/why-pending.md``), in camel case.
 """
 
 from __future__ import annotations

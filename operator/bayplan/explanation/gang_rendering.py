@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.document_output import read_answer, renderers
 from bayplan.explanation.gang_model import (
     GangExplanation,
     GangPreemption,
@@ -20,7 +19,8 @@ from bayplan.explanation.gang_model import (
 )
 from bayplan.explanation.parts import Victim
 from bayplan.explanation.tables import events_table, nearest_table
-from bayplan.text_output import plain_table, text_of
+from bayplan.texts.document_formats import read_answer, renderers
+from bayplan.texts.tables import plain_table, text_of
 
 _STYLES = {
     GangVerdict.FITS: "green",

@@ -1,7 +1,7 @@
 """The document that explains a pod.
 
-The fields are those of the JSON and YAML that users read (``docs/explain.md``), in camel case. They are structs, not
-mappings, so that the command fails where it decodes a response of the operator's endpoint that it does not support.
+The fields are those of the JSON and YAML that users read (``docs/why-pending.md``), in camel case. They are structs,
+not mappings, so that the command fails where it decodes a response of the operator's endpoint that it does not support.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.document_output import read_answer, renderers
 from bayplan.explanation.gang_rendering import gang_sections
 from bayplan.explanation.model import Explanation, Preemption, Verdict
 from bayplan.explanation.tables import events_table, nearest_table
-from bayplan.text_output import plain_table, text_of
+from bayplan.texts.document_formats import read_answer, renderers
+from bayplan.texts.tables import plain_table, text_of
 
 _STYLES = {
     Verdict.FITS: "green",

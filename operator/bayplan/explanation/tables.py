@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.explanation.parts import Lack, NodeLacks, Unblocking
-from bayplan.text_output import plain_table
-from scheduler_core.cycle.candidate_events import amount_text
+from bayplan.texts.tables import plain_table
+from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.framework.cluster_events import NODE_ADD
 
 

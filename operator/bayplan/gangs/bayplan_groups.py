@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bayplan.gangs.accepted_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
 from bayplan.gangs.group_translation import from_bayplan
-from bayplan.gangs.handed_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
-from bayplan.object_store import Body, ObjectStore
+from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
 from scheduler_core.errors import ConfigError, Problem
@@ -26,12 +26,13 @@ class BayplanGroups:
 
     Args:
         sink: Receives the accepted groups.
+        observer: Notified of every validated object.
     """
 
-    def __init__(self, sink: GroupSink) -> None:
+    def __init__(self, sink: GroupSink, observer: GroupObserver | None = None) -> None:
         self._sink = sink
         self._store = ObjectStore()
-        self._accepted = AcceptedGroups(sink)
+        self._accepted = AcceptedGroups(sink, observer)
         self._validated: dict[GroupKey, Body] = {}
         self._valid: dict[GroupKey, PodGroup] = {}
         self._priorities: dict[str, int] = {}
@@ -48,11 +49,6 @@ class BayplanGroups:
     def problems(self) -> Mapping[GroupKey, tuple[Problem, ...]]:
         """Problems of the objects whose current spec is invalid."""
         return self._accepted.problems
-
-    @property
-    def observers(self) -> list[GroupObserver]:
-        """Observers that are notified of every validated object."""
-        return self._accepted.observers
 
     def body(self, key: GroupKey) -> Body | None:
         """Return the newest stored version of an object, valid or not."""

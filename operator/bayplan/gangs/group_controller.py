@@ -33,15 +33,15 @@ from bayplan.gangs.group_status import (
 )
 from bayplan.gangs.group_status_writes import GroupStatusWrite
 from bayplan.gangs.group_verdict import Phase
-from bayplan.gangs.neighbours import OtherProcesses
+from bayplan.gangs.status_ownership import OtherProcesses
 from bayplan.kube.backoff import delay_of_try
-from bayplan.kube.queued_write import WriteDroppedError
-from bayplan.kube.rate_limit import TokenBucket
+from bayplan.kube.http.rate_limit import TokenBucket
+from bayplan.kube.writes.queued_write import WriteDroppedError
 from scheduler_core.errors import NotFoundError, Problem
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Clock, Event, Timer
-from scheduler_core.queueing.gang import Gang
-from scheduler_core.queueing.gangs import Gangs
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import Gang
 
 log = logging.getLogger(__name__)
 
@@ -136,10 +136,8 @@ class GroupController:
         statuses: Writer of status subresources.
         events: Receiver of events about PodGroups.
         clock: Source of time and timers.
-        pace: Rate limits.
-
-    Attributes:
         others: Other processes that serve some of the profiles; None if there are none.
+        pace: Rate limits.
     """
 
     def __init__(
@@ -149,6 +147,7 @@ class GroupController:
         events: EventSink,
         clock: Clock,
         *,
+        others: OtherProcesses | None = None,
         pace: GroupPace | None = None,
     ) -> None:
         self._gangs = gangs
@@ -156,7 +155,7 @@ class GroupController:
         self._events = events
         self._clock = clock
         self._pace = pace or GroupPace()
-        self.others: OtherProcesses | None = None
+        self._others = others
         self._records: dict[GroupKey, _Record] = {}
         self._dirty: dict[GroupKey, None] = {}
         self._has_dirty = asyncio.Event()
@@ -232,7 +231,7 @@ class GroupController:
             self._mark(key)
 
     def _reload(self, key: GroupKey, record: _Record) -> None:
-        status = None if self.others is None else self.others.status_of(key)
+        status = None if self._others is None else self._others.status_of(key)
         if status is not None:
             record.written = dict(status)
             record.keeps_start = bool(status.get("scheduleStartTime"))
@@ -280,7 +279,7 @@ class GroupController:
     def _desired_status(self, key: GroupKey, record: _Record) -> GroupStatus | None:
         """Return the desired status; None if the scheduler does not have the object or another process writes it."""
         gang = self._gangs.get(key)
-        if self.others is not None and self.others.write(gang):
+        if self._others is not None and self._others.write(gang):
             record.is_foreign = True
             return None
         if record.is_foreign:

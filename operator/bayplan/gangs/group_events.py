@@ -20,7 +20,7 @@ from msgspec import Struct
 from bayplan.gangs.group_status import NATIVE_CONDITION
 from bayplan.gangs.group_status_writes import VERSIONS
 from bayplan.gangs.group_verdict import Phase, Verdict
-from bayplan.reconcile.status import read_conditions
+from bayplan.resources.conditions import read_conditions
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Event, ObjectReference
 

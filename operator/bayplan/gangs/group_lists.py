@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bayplan.gangs.accepted_groups import GroupSink
 from bayplan.gangs.bayplan_groups import BayplanGroups
 from bayplan.gangs.group_sources import PRIORITY_CLASSES
-from bayplan.gangs.handed_groups import GroupSink
 from bayplan.gangs.served_groups import (
     NATIVE_API,
     SCHEDULER_PLUGINS_API,
@@ -19,9 +19,9 @@ from bayplan.gangs.served_groups import (
     why_absent,
     why_refused,
 )
-from bayplan.kube.connection import ApiConnection
 from bayplan.kube.custom_resources import CustomResources
-from bayplan.kube.object_lists import list_objects
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.watches.object_lists import list_objects
 from bayplan.resources.pod_group import PodGroup
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, Problem
 from scheduler_core.model.pod_group import GroupSource

@@ -12,11 +12,13 @@ import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from bayplan.cluster_informers import ClusterInformers, FeedSink
+from msgspec import Struct
+
+from bayplan.gangs.accepted_groups import GroupObserver
 from bayplan.gangs.bayplan_groups import BayplanGroups
-from bayplan.gangs.handed_groups import GroupObserver
 from bayplan.gangs.served_groups import NATIVE_API, SCHEDULER_PLUGINS_API, ServedGroups
-from bayplan.kube.connection import ApiConnection
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.ports import Clock
@@ -34,6 +36,18 @@ _WITHOUT_RESOURCES = (
 )
 
 
+class UsedApis(Struct, frozen=True):
+    """The APIs whose PodGroups are used.
+
+    Attributes:
+        bayplan: Bayplan's own; if not, because the process reads no custom resources, pods that name one are gated.
+        others: Those of scheduler-plugins and of Kubernetes, if they are served; if not, pods ignore them.
+    """
+
+    bayplan: bool = True
+    others: bool = True
+
+
 class GroupSources:
     """PodGroups of all APIs.
 
@@ -42,11 +56,11 @@ class GroupSources:
         informers: Informers of all other resources, none of which runs yet.
         connection: Connection to the API server.
         clock: Source of time.
-        others: Whether PodGroups of scheduler-plugins and of Kubernetes are used if their APIs are served.
+        apis: The APIs whose groups are used.
+        observer: Notified of the objects of every API.
 
     Attributes:
-        bayplan: Bayplan's own groups, reported by the watch of custom resources; unless :meth:`use_bayplan` is called,
-            pods that name one are gated.
+        bayplan: Bayplan's own groups, reported by the watch of custom resources.
         served: Groups of the other APIs.
     """
 
@@ -57,33 +71,27 @@ class GroupSources:
         connection: ApiConnection,
         clock: Clock,
         *,
-        others: bool = True,
+        apis: UsedApis | None = None,
+        observer: GroupObserver | None = None,
     ) -> None:
-        self._informers = informers
+        apis = apis or UsedApis()
         feed = scheduler.group_feed
-        feed.withhold(GroupSource.BAYPLAN, _WITHOUT_RESOURCES)
-        self.bayplan = BayplanGroups(feed)
+        self.bayplan = groups = BayplanGroups(feed, observer)
+        if apis.bayplan:
+            groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
+            sink = FeedSink(groups.class_added, groups.class_updated, groups.class_deleted)
+            informers.watch(PRIORITY_CLASSES, PriorityClass, sink)
+        else:
+            groups.unlisted(_WITHOUT_RESOURCES)
         self.served: tuple[ServedGroups[Any], ...] = ()
-        if others:
+        if apis.others:
             self.served = (
-                ServedGroups(NATIVE_API, connection, informers, feed, clock),
-                ServedGroups(SCHEDULER_PLUGINS_API, connection, informers, feed, clock),
+                ServedGroups(NATIVE_API, connection, informers, feed, clock, observer=observer),
+                ServedGroups(SCHEDULER_PLUGINS_API, connection, informers, feed, clock, observer=observer),
             )
         else:
             for source in (NATIVE_API.source, SCHEDULER_PLUGINS_API.source):
                 scheduler.context.queue.gangs.ignore(source)
-
-    def use_bayplan(self) -> None:
-        """Use groups of Bayplan's own API, because the process uses custom resources; call before anything runs."""
-        groups = self.bayplan
-        groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
-        sink = FeedSink(groups.class_added, groups.class_updated, groups.class_deleted)
-        self._informers.watch(PRIORITY_CLASSES, PriorityClass, sink)
-
-    def observe(self, observer: GroupObserver) -> None:
-        """Register an observer of the objects of every source; call before anything runs."""
-        for observers in (self.bayplan.observers, *(groups.observers for groups in self.served)):
-            observers.append(observer)
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return the watches of the other APIs, which run until cancelled, by name of the resource."""

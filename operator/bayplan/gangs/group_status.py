@@ -18,13 +18,20 @@ from typing import Any
 from msgspec import Struct
 
 from bayplan.gangs.group_verdict import Phase, Tally, Verdict, judge
-from bayplan.reconcile.status import problems_message, read_conditions
-from bayplan.resources.conditions import Condition, ConditionStatus, ConditionUpdate, find_condition, set_condition
+from bayplan.resources.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionUpdate,
+    find_condition,
+    problems_message,
+    read_conditions,
+    set_condition,
+)
 from bayplan.resources.pod_group import PodGroupStatus, PodReference
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource
-from scheduler_core.queueing.gang import Gang
+from scheduler_core.queueing.gang_state import Gang
 
 MAX_VICTIMS = 256
 _MAX_DOMAIN_LENGTH = 1024

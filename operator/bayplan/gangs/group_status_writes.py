@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from bayplan.kube.api_dispatcher import ApiDispatcher
-from bayplan.kube.connection import (
+from bayplan.kube.http.connection import (
     MERGE_PATCH,
     METADATA_ONLY,
     STRATEGIC_MERGE_PATCH,
     ApiConnection,
     ApiRequest,
 )
-from bayplan.kube.queued_write import Rank, Write
-from bayplan.kube.status_writes import CustomResource
+from bayplan.kube.writes.api_dispatcher import ApiDispatcher
+from bayplan.kube.writes.queued_write import Rank, Write
+from bayplan.kube.writes.status_writes import CustomResource
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 
 VERSIONS: Mapping[GroupSource, str] = {

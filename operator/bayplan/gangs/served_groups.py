@@ -22,13 +22,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bayplan.cluster_informers import ClusterInformers, FeedSink
+from bayplan.gangs.accepted_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
 from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_native, from_scheduler_plugins
-from bayplan.gangs.handed_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
-from bayplan.kube.api_errors import UnauthorizedError
 from bayplan.kube.backoff import Backoff
-from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.api_errors import UnauthorizedError
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, Problem
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
@@ -221,13 +221,15 @@ class ServedGroups(Generic[T]):
         informers: ClusterInformers,
         sink: GroupSink,
         clock: Clock,
+        *,
+        observer: GroupObserver | None = None,
     ) -> None:
         self._api = api
         self._connection = connection
         self._informers = informers
         self._sink = sink
         self._clock = clock
-        self._accepted = AcceptedGroups(sink)
+        self._accepted = AcceptedGroups(sink, observer)
         self._latest: dict[GroupKey, T] = {}
         self._reason = ""
         self._is_listed = False
@@ -244,11 +246,6 @@ class ServedGroups(Generic[T]):
     def problems(self) -> Mapping[GroupKey, tuple[Problem, ...]]:
         """Problems of the objects whose current spec is invalid."""
         return self._accepted.problems
-
-    @property
-    def observers(self) -> list[GroupObserver]:
-        """Observers that are notified of every validated object."""
-        return self._accepted.observers
 
     def latest(self, key: GroupKey) -> T | None:
         """Return the newest received version of an object, valid or not."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bayplan.kube.connection import ApiConnection
-from bayplan.kube.object_lists import list_objects
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.watches.object_lists import list_objects
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler

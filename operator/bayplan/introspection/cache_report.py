@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bayplan.document_output import read_answer, renderers
+from bayplan.texts.document_formats import read_answer, renderers
 from scheduler_core.snapshot.cache_comparison import CacheDifference
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from msgspec import Struct, field
 
 import bayplan
-from bayplan.introspection.gang_states import waiting_gangs
+from bayplan.gangs.group_verdict import Tally, judge
 from bayplan.introspection.status_model import (
     CacheState,
     ExtenderState,
+    GangState,
     InformerState,
     Nomination,
     ProfileState,
@@ -21,16 +22,20 @@ from bayplan.introspection.status_model import (
     Status,
     WaitingPodState,
 )
-from bayplan.kube.informer import Informer
-from bayplan.serving.readiness import Readiness
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.server_support import ServerSupport
+from bayplan.kube.watches.informer import Informer
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.queueing.gang_state import Gang
 from scheduler_core.queueing.scheduling_queue import QueueCounts
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cluster_cache import Placement
 
 DEFAULT_LIMIT = 20
 """Default maximum number of pods for each place in the queue."""
+_NO_GROUP = "NoGroup"
+_NO_GROUP_MESSAGE = "The PodGroup does not exist; its members wait for it."
 
 
 class StatusSources(Struct, frozen=True):
@@ -40,6 +45,7 @@ class StatusSources(Struct, frozen=True):
         informers: Informers by plural of the resource.
         extenders: Returns the extenders of a live profile by scheduler name, with the states of their circuit breakers.
         selector: Label selector of the served profiles; "" for all.
+        server: Version of the API server, and what it lacks.
     """
 
     scheduler: Scheduler
@@ -47,6 +53,7 @@ class StatusSources(Struct, frozen=True):
     informers: Mapping[str, Informer[Any]] = field(default_factory=dict)
     extenders: Callable[[str], tuple[ExtenderState, ...]] = lambda _: ()
     selector: str = ""
+    server: ServerSupport = ServerSupport()
 
 
 def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT) -> Status:
@@ -65,7 +72,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     shown = [
         _queued(context, place, pod, now) for place, pods in by_place.items() for pod in islice(pods, limit or None)
     ]
-    gangs = waiting_gangs(context, now)
+    gangs = _waiting_gangs(context, now)
     return Status(
         version=bayplan.__version__,
         role=sources.readiness.role,
@@ -91,6 +98,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         waiting_gangs=len(gangs),
         gangs=tuple(gangs[: limit or None]),
         selector=sources.selector,
+        server=sources.server,
     )
 
 
@@ -154,3 +162,51 @@ def _cache(context: CycleContext) -> CacheState:
         if placed.placement is not Placement.ADDED
     )
     return CacheState(cache.columns.count, len(cache), assumed)
+
+
+def _waiting_gangs(context: CycleContext, now: float) -> list[GangState]:
+    """Return the waiting gangs, highest priority first, then oldest first.
+
+    Args:
+        context: The scheduler's context, between two cycles.
+        now: Time of the clock in seconds.
+    """
+    waiting = [gang for gang in context.queue.gangs if _waits(gang)]
+    waiting.sort(key=lambda gang: (-gang.priority, gang.since, gang.key))
+    return [_state(gang, now) for gang in waiting]
+
+
+def _waits(gang: Gang) -> bool:
+    if gang.group is not None and not gang.needed:
+        return False
+    return _without_node(gang) > 0
+
+
+def _without_node(gang: Gang) -> int:
+    return sum(
+        uid not in gang.placed and not pod.is_terminal and pod.metadata.deletion_timestamp is None
+        for uid, pod in gang.pods.items()
+    )
+
+
+def _state(gang: Gang, now: float) -> GangState:
+    group, reason, message = gang.group, _NO_GROUP, _NO_GROUP_MESSAGE
+    if group is not None:
+        verdict = judge(gang, Tally.of(gang), group.min_member)
+        reason, message = verdict.reason, verdict.message
+    entry = gang.entry
+    return GangState(
+        gang=str(gang.key),
+        api=gang.key.source.value,
+        place="" if entry is None or not gang.has_quorum else entry.place.label,
+        priority=gang.priority,
+        min_member=0 if group is None else group.min_member,
+        needed=0 if group is None else gang.needed,
+        # The members of an unknown group are held at their gate, not with the gang.
+        waiting=_without_node(gang) if group is None else len(gang.waiting),
+        placed=len(gang.placed),
+        seconds=round(max(0.0, now - gang.since), 1),
+        reservation=gang.reservation,
+        reason=reason,
+        message=message,
+    )

@@ -1,12 +1,14 @@
 """The document that ``bayplan status`` prints.
 
-The fields are those of the JSON and YAML that users read (``docs/introspection.md``), in camel case. Times are elapsed
-seconds, because the clocks of hosts differ.
+The fields are those of the JSON and YAML that users read (``docs/operate/introspection.md``), in camel case. Times are
+elapsed seconds, because the clocks of hosts differ.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
+
+from bayplan.kube.server_support import ServerSupport
 
 
 class ExtenderState(Struct, frozen=True, rename="camel"):
@@ -181,6 +183,7 @@ class Status(Struct, frozen=True, rename="camel"):
         waiting_gangs: Number of waiting gangs.
         gangs: Waiting gangs by priority and age, up to the limit.
         selector: Label selector of the profiles that this process serves; "" for all.
+        server: Version of the API server, and what it lacks.
     """
 
     version: str
@@ -200,3 +203,4 @@ class Status(Struct, frozen=True, rename="camel"):
     waiting_gangs: int = 0
     gangs: tuple[GangState, ...] = ()
     selector: str = ""
+    server: ServerSupport = ServerSupport()

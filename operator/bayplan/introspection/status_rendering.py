@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.document_output import read_answer, renderers
 from bayplan.introspection.status_model import ProfileState, QueuedPodState, Status
-from bayplan.text_output import plain_table, text_of
+from bayplan.kube.server_support import SUPPORTED_RELEASES
+from bayplan.texts.document_formats import read_answer, renderers
+from bayplan.texts.tables import plain_table, text_of
 
 
 def read_status(answer: bytes) -> Status:
@@ -55,9 +56,20 @@ def _sections(status: Status) -> Iterator[RenderableType]:
         yield Group(Text(f"Waiting gangs ({status.waiting_gangs})", style="bold"), *_gangs(status))
     if status.queue:
         yield Group(Text("Queue", style="bold"), _queue(status.queue), *_omitted(status))
+    yield from _server(status)
     failing = [informer for informer in status.informers if informer.last_error or not informer.synced]
     for informer in failing:
         yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")
+
+
+def _server(status: Status) -> Iterator[RenderableType]:
+    server = status.server
+    if not server.is_supported:
+        yield Text(
+            f"API server: Kubernetes {server.version}, Bayplan is tested with {', '.join(SUPPORTED_RELEASES)}", "yellow"
+        )
+    for missing in server.missing:
+        yield Text(f"API server: Kubernetes {server.version} does not have {missing}")
 
 
 def _headline(status: Status) -> RenderableType:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from scheduler_core.errors import ClusterWriteError
 
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -1,7 +1,7 @@
 """Credentials from a kubeconfig or from the pod's service account.
 
-The only use of the Kubernetes client library: it supports every form of kubeconfig, credential plugins and token
-rotation. Its HTTP client is not used: it takes three times as much CPU per bind as aiohttp alone.
+The only use of the Kubernetes client library: it reads the kubeconfigs that :mod:`bayplan.kube.credentials` does not
+read, with every form of credentials. Its HTTP client takes three times as much CPU per bind as aiohttp alone.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import yaml
-from kubernetes.aio import config
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config.config_exception import ConfigException
 
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.credentials import SERVICE_ACCOUNT, Credentials, PlainKubeconfig, load_service_account
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
 
 
 class ConfiguredAccess:
-    """Access to a cluster from the client library's configuration.
+    """Access to a cluster by loaded credentials.
 
     Args:
-        configuration: The loaded configuration.
+        credentials: The loaded credentials.
         reload: Loads it again in place; called at most once a minute and after HTTP 401.
     """
 
-    def __init__(self, configuration: Configuration, reload: Callable[[], Awaitable[None]]) -> None:
-        self.configuration = configuration
+    def __init__(self, credentials: Credentials, reload: Callable[[], Awaitable[None]]) -> None:
+        self.credentials = credentials
         self._reload = reload
         self._fresh = True
         self._client_certificate = ""
@@ -39,7 +37,7 @@ class ConfiguredAccess:
     @property
     def base_url(self) -> str:
         """Scheme, host, port and prefix."""
-        return str(self.configuration.host).rstrip("/")
+        return str(self.credentials.host).rstrip("/")
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -49,12 +47,12 @@ class ConfiguredAccess:
     @property
     def server_name(self) -> str | None:
         """``tls-server-name`` of the kubeconfig."""
-        return self.configuration.tls_server_name or None
+        return self.credentials.tls_server_name or None
 
     @property
     def proxy(self) -> str | None:
         """``proxy-url`` of the kubeconfig."""
-        return self.configuration.proxy or None
+        return self.credentials.proxy or None
 
     async def authorization(self) -> str | None:
         """Return the Authorization header after a reload; client certificates that a plugin renewed are loaded too."""
@@ -62,16 +60,18 @@ class ConfiguredAccess:
             await self._reload()
         self._fresh = False
         self._load_client_certificate()
-        token = self.configuration.api_key.get("BearerToken")
+        token = self.credentials.api_key.get("BearerToken")
         return " ".join(str(token).split()) if token else None
 
     def _make_ssl_context(self) -> ssl.SSLContext | None:
         if not self.base_url.startswith("https"):
             return None
-        context = ssl.create_default_context(cafile=self.configuration.ssl_ca_cert or None)
+        context = ssl.create_default_context(
+            cafile=self.credentials.ssl_ca_cert or None, cadata=self.credentials.ca_cert_data or None
+        )
         # Cluster CAs often lack extensions that strict mode (default since Python 3.13) requires; Go does not.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if not self.configuration.verify_ssl:
+        if not self.credentials.verify_ssl:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         self._ssl_context = context
@@ -79,9 +79,9 @@ class ConfiguredAccess:
         return context
 
     def _load_client_certificate(self) -> None:
-        certificate = self.configuration.cert_file
+        certificate = self.credentials.cert_file
         if self._ssl_context is not None and certificate and certificate != self._client_certificate:
-            self._ssl_context.load_cert_chain(certificate, keyfile=self.configuration.key_file or None)
+            self._ssl_context.load_cert_chain(certificate, keyfile=self.credentials.key_file or None)
             self._client_certificate = certificate
 
 
@@ -97,45 +97,74 @@ async def from_kubeconfig(path: Path | None = None, context: str | None = None) 
     """
     if path is not None and not await asyncio.to_thread(path.is_file):
         raise ConfigError([Problem("", f"kubeconfig {path} does not exist; set --kubeconfig or KUBECONFIG")])
-    configuration = Configuration()
+    credentials = Credentials()
     try:
-        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
-            config_file=None if path is None else str(path),
-            context=context,
-            client_configuration=configuration,
-            persist_config=False,
-        )
-
-        async def reload() -> None:
-            await loader.load_and_set(configuration)
-
-        return ConfiguredAccess(configuration, reload)
-    except (ConfigException, yaml.YAMLError, TypeError, AttributeError, OSError) as error:
+        return ConfiguredAccess(credentials, await _loaded_kubeconfig(path, context, credentials))
+    except (ValueError, OSError) as error:
         where = path or "at $KUBECONFIG or ~/.kube/config"
         raise ConfigError([Problem("", f"kubeconfig {where} cannot be used: {error}; correct it")]) from error
 
 
-def _load_service_account(configuration: Configuration) -> None:
-    config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the library has no annotations
+async def _loaded_kubeconfig(
+    path: Path | None, context: str | None, credentials: Credentials
+) -> Callable[[], Awaitable[None]]:
+    """Load a kubeconfig, and return the function that loads it again."""
+    try:
+        plain = PlainKubeconfig(path, context)
+        plain.load(credentials)
+    except (ValueError, OSError):
+        return await _loaded_by_library(path, context, credentials)
+
+    async def reload() -> None:
+        plain.load(credentials)
+
+    return reload
 
 
-async def from_service_account() -> ConfiguredAccess:
+async def _loaded_by_library(
+    path: Path | None, context: str | None, credentials: Credentials
+) -> Callable[[], Awaitable[None]]:
+    """Load a kubeconfig of any form as :func:`_loaded_kubeconfig`; invalid ones get the library's message."""
+    # Imported here because most kubeconfigs are plain, and the library is a quarter of all modules.
+    from kubernetes.aio import config  # noqa: PLC0415
+    from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415
+
+    try:
+        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
+            config_file=None if path is None else str(path),
+            context=context,
+            client_configuration=credentials,
+            persist_config=False,
+        )
+    except (ConfigException, yaml.YAMLError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+    async def reload() -> None:
+        await loader.load_and_set(credentials)
+
+    return reload
+
+
+async def from_service_account(directory: Path = SERVICE_ACCOUNT) -> ConfiguredAccess:
     """Return the access of the pod's service account.
+
+    Args:
+        directory: Has the token and the certificate authority.
 
     Raises:
         ConfigError: This process does not run in a pod with a service account token.
     """
-    configuration = Configuration()
-    try:
-        _load_service_account(configuration)
-    except (ConfigException, OSError) as error:
-        problem = Problem("", f"not running in a cluster: {error}; set --kubeconfig")
-        raise ConfigError([problem]) from error
+    credentials = Credentials()
 
     async def reload() -> None:
-        _load_service_account(configuration)
+        load_service_account(credentials, directory)
 
-    return ConfiguredAccess(configuration, reload)
+    try:
+        await reload()
+        return ConfiguredAccess(credentials, reload)
+    except OSError as error:
+        problem = Problem("", f"not running in a cluster: {error}; set --kubeconfig")
+        raise ConfigError([problem]) from error
 
 
 async def open_connection(

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from bayplan.kube.connection import MERGE_PATCH, ApiConnection, ApiRequest, Lane
-from bayplan.kube.deep_json import DeepDecoder
+from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import DeepDecoder
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 

@@ -29,8 +29,9 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
-from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, announced_endpoint, announcement
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, LeaderState, announced_endpoint, announcement
+from bayplan.kube.write_fence import WriteFence
 from scheduler_core.errors import (
     ClusterWriteError,
     ConfigError,
@@ -38,7 +39,6 @@ from scheduler_core.errors import (
     NotFoundError,
     Problem,
     SchedulerCoreError,
-    ServerUnavailableError,
     WriteTimeoutError,
 )
 from scheduler_core.ports import Clock
@@ -46,13 +46,8 @@ from scheduler_core.ports import Clock
 log = logging.getLogger(__name__)
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
-_NEVER = float("-inf")
 JITTER = 1.2
 """A standby waits ``retry`` to ``(1 + JITTER) * retry`` seconds, so that standbys do not retry in step."""
-
-
-class NotLeadingError(ServerUnavailableError):
-    """Raised for a write of a process that does not lead, or no longer leads."""
 
 
 class LeadershipLostError(SchedulerCoreError):
@@ -75,6 +70,11 @@ class ElectionOptions(Struct, frozen=True):
     lease_seconds: float = 15.0
     renew_seconds: float = 10.0
     retry_seconds: float = 2.0
+
+    @property
+    def lease(self) -> str:
+        """The Lease, as ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
 
     def problems(self, prefix: str) -> list[Problem]:
         """Return what is wrong with the durations, by client-go's rules.
@@ -140,6 +140,7 @@ class LeaderElection:
         connection: Connection to the API server.
         options: The Lease and its durations.
         clock: Its monotonic time decides; its wall time is only written.
+        fence: Opened while this process leads.
         identity: Unique identity of this process; made of host name, process ID and a UUID if left out.
         endpoint: Returns the endpoint of this process, written with each renewal; None announces nothing.
 
@@ -156,6 +157,8 @@ class LeaderElection:
         connection: ApiConnection,
         options: ElectionOptions,
         clock: Clock,
+        fence: WriteFence,
+        *,
         identity: str | None = None,
         endpoint: Callable[[], LeaderEndpoint | None] = lambda: None,
     ) -> None:
@@ -169,7 +172,7 @@ class LeaderElection:
         self._endpoint = endpoint
         self.leading = asyncio.Event()
         self._record: _Record | None = None
-        self._until = _NEVER
+        self._fence = fence
         self._released = False
         self._last_error = ""
         self._path = _LEASES.format(quote(options.namespace, safe=""))
@@ -177,12 +180,12 @@ class LeaderElection:
     @property
     def is_leading_until(self) -> float:
         """Monotonic seconds until which this process may write; minus infinity if it does not lead."""
-        return self._until
+        return self._fence.open_until
 
     @property
     def lease(self) -> str:
         """The Lease, as ``namespace/name``."""
-        return self._name
+        return self._options.lease
 
     @property
     def transitions(self) -> int:
@@ -200,16 +203,12 @@ class LeaderElection:
         record = self._record
         return announced_endpoint(record.annotations.get(ANNOTATION), record.holder) if record is not None else None
 
-    def check(self) -> None:
-        """Reject a write that only the leader may send.
-
-        Raises:
-            NotLeadingError: This process does not lead, or its time is over.
-        """
-        if self._clock.now() >= self._until:
-            raise NotLeadingError(
-                f"Nothing was sent: this process does not hold Lease {self._name}; the leader does the work."
-            )
+    @property
+    def state(self) -> LeaderState:
+        """The leader, for commands that reach a standby."""
+        if self.leading.is_set():
+            return LeaderState(is_standby=False)
+        return LeaderState(True, self.lease, self.holder, self.leader_endpoint)
 
     async def run(self) -> None:
         """Acquire the Lease, however long it takes, and renew it.
@@ -217,14 +216,14 @@ class LeaderElection:
         Raises:
             LeadershipLostError: This process led and does not any more.
         """
-        log.info("Standing by for Lease %s as %s", self._name, self.identity)
+        log.info("Standing by for Lease %s as %s", self.lease, self.identity)
         while not await self._try(self._acquire(), self._options.renew_seconds / 2):
             await self._clock.sleep(self._retry_delay())
-        log.info("Leading: Lease %s was acquired", self._name)
+        log.info("Leading: Lease %s was acquired", self.lease)
         self.leading.set()
-        while (left := self._until - self._clock.now()) > 0:
+        while (left := self._fence.open_until - self._clock.now()) > 0:
             await self._clock.sleep(min(self._options.retry_seconds, left))
-            left = self._until - self._clock.now()
+            left = self._fence.open_until - self._clock.now()
             if left > 0:
                 await self._try(self._renew(), min(self._options.renew_seconds / 2, left))
         if not self._released:
@@ -236,9 +235,10 @@ class LeaderElection:
         Args:
             seconds: Maximum time; otherwise the Lease expires by itself.
         """
-        led, self._until, self._released = self._until > self._clock.now(), _NEVER, True
+        led, self._released = self._fence.open_until > self._clock.now(), True
+        self._fence.close()
         if led and await self._try(self._clear_holder(), seconds):
-            log.info("Lease %s was released", self._name)
+            log.info("Lease %s was released", self.lease)
 
     def _retry_delay(self) -> float:
         """Return the seconds that a standby waits: a jittered interval, but at most until the Lease expires."""
@@ -273,7 +273,7 @@ class LeaderElection:
         if not isinstance(error, ClusterWriteError):
             raise error
         if str(error) != self._last_error:
-            log.warning("Lease %s cannot be written, retrying: %s", self._name, error)
+            log.warning("Lease %s cannot be written, retrying: %s", self.lease, error)
         self._last_error = str(error)
         return False
 
@@ -315,18 +315,14 @@ class LeaderElection:
 
     def _leads_since(self, began: float) -> bool:
         if not self._released:
-            self._until = began + self._options.renew_seconds
+            self._fence.open_until = began + self._options.renew_seconds
         return True
 
     def _lost(self, why: str) -> LeadershipLostError:
-        self._until = _NEVER
-        return LeadershipLostError(f"Lease {self._name} was lost: {why}. This process exits; another one leads.")
+        self._fence.close()
+        return LeadershipLostError(f"Lease {self.lease} was lost: {why}. This process exits; another one leads.")
 
     # -- the Lease ----------------------------------------------------------------------------------------------
-
-    @property
-    def _name(self) -> str:
-        return f"{self._options.namespace}/{self._options.name}"
 
     def _spec(self, holder: str, transitions: int, lease_seconds: int | None = None) -> dict[str, Any]:
         now = self._clock.wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,1 +1,1 @@
-"""The custom resources as pydantic models; what the API server admits and what the operator reads are one text."""
+"""The custom resources as pydantic models; their CustomResourceDefinitions are generated from the same models."""

@@ -1,8 +1,8 @@
-"""What the API server refuses in the parts of a spec whose grammar the scheduler core owns.
+"""Bounds and CEL rules for the parts of a spec whose models are in the scheduler core; ``crd_generation`` adds them.
 
-Owns the bounds and CEL rules that ``crd_generation`` lays over the core's models. It must not hold a rule that the
-core's models do not have: the API server only says no sooner. Why not in the models: the core knows no API server,
-and a file is not bounded. Every list and text has a bound, since a rule's cost is estimated from them.
+Every rule is a rule of the core's models, too: the API server only rejects sooner. They are not in the models because
+the core does not know the API server, and a file has no such bounds. Every list and string has a bound, because the API
+server estimates a rule's cost from them.
 """
 
 from typing import Any
@@ -26,10 +26,10 @@ _MAX_CERTIFICATE_LENGTH = 65536
 
 
 def matches(pattern: str, message: str) -> JsonDict:
-    """Make a rule that a text must match; unlike the keyword ``pattern`` it is refused in words.
+    """Make a rule that a string must match; unlike the keyword ``pattern`` it has a message.
 
     Args:
-        pattern: A regular expression without quotation marks, which Go and Python read alike.
+        pattern: A regular expression without quotation marks, valid in Go and Python.
         message: What is wrong and what to do.
 
     Returns:
@@ -39,7 +39,7 @@ def matches(pattern: str, message: str) -> JsonDict:
 
 
 def is_label_key(message: str) -> JsonDict:
-    """Make a rule that a text must be the key of a label, as ``kubernetes_names.qualified_name_problems`` has it.
+    """Make a rule that a string must be a label key, as ``kubernetes_names.qualified_name_problems`` checks.
 
     Args:
         message: What is wrong and what to do.
@@ -51,13 +51,13 @@ def is_label_key(message: str) -> JsonDict:
 
 
 EXTENDED_RESOURCE_RULE: JsonDict = {
-    # A quota puts "requests." before the name, whose prefix must not grow beyond a DNS name by that.
+    # A quota prepends "requests." to the name; the prefix must stay a valid DNS name with it.
     "rule": f"self.matches(r'{_EXTENDED_RESOURCE_PATTERN}') && !self.contains('kubernetes.io/') && "
     f"!self.startsWith('requests.') && self.indexOf('/') <= {MAX_NAME_LENGTH - len('requests.')}",
     "message": 'must be an extended resource such as "example.com/foo", not one of Kubernetes itself or of a quota',
 }
 ARGS_SCHEMA: JsonDict = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_ARGS}
-"""Args are free: only the plugin knows them, and the operator judges them with the plugin's own model."""
+"""Args are not validated here: only the plugin knows them, and the operator validates them with the plugin's model."""
 
 BINDER_RULE: JsonDict = {
     "rule": "self.filter(e, has(e.bindVerb) && size(e.bindVerb) > 0).size() <= 1",
@@ -82,7 +82,7 @@ _ENABLED_RULES = [
 
 
 def _given(name: str) -> str:
-    """CEL for: this text is set and not empty."""
+    """Return CEL that is true if the string is set and not empty."""
     return f"(has(self.{name}) && size(self.{name}) > 0)"
 
 
@@ -166,4 +166,4 @@ OVERLAYS: dict[str, dict[str, Any]] = {
         ],
     },
 }
-"""Schema keywords for each of the core's models, by the model's name."""
+"""Additional schema keywords for the core's models, by the model's name."""

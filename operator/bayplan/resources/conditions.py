@@ -1,55 +1,63 @@
-"""Conditions: the standard way to tell, in an object's status, what holds and why.
+"""Conditions of an object's status.
 
-Owns ``Condition`` and how a list of them changes. It must not know which types of condition exist. Why
-``set_condition`` keeps a transition time: the time says since when something holds, so a repeated reconcile with the
-same answer must change nothing. Source: metav1.Condition and meta.SetStatusCondition of apimachinery v0.36.3.
+``set_condition`` keeps the transition time if the status is the same: the time is that of the last change, so that a
+repeated reconcile with the same result changes nothing. Source: metav1.Condition and meta.SetStatusCondition of
+apimachinery v0.36.3.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.config import JsonDict
 
 from bayplan.resources.resource_model import StatusModel, Timestamp
+from scheduler_core.errors import Problem
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 MAX_MESSAGE_LENGTH = 32768
 _CUT_MARK = " ..."
+_MAX_PROBLEMS_LENGTH = 4096
+_MAX_PROBLEM_LENGTH = 1024
 
 
 class Condition(StatusModel):
-    """Whether something holds, since when and why."""
+    """Condition of a status."""
 
     type: str = Field(
-        description="What the condition is about, such as Ready.",
+        description="Type of the condition, such as Ready.",
         json_schema_extra={"maxLength": 316, "minLength": 1},
     )
-    status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
+    status: ConditionStatus = Field(description="Status of the condition: True, False or Unknown.")
     reason: str = Field(
-        description="Why, as one word, such as InvalidSpec.",
+        description="Reason as one word, such as InvalidSpec.",
         json_schema_extra={"maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
     )
     message: str = Field(
-        default="", description="Why, in words, and what to do.", json_schema_extra={"maxLength": MAX_MESSAGE_LENGTH}
+        default="",
+        description="Explanation for people, and what to do.",
+        json_schema_extra={"maxLength": MAX_MESSAGE_LENGTH},
     )
-    last_transition_time: Timestamp = Field(description="When the status last changed.")
+    last_transition_time: Timestamp = Field(description="Time of the last change of the status.")
     observed_generation: int = Field(
-        default=0, ge=0, le=2**63 - 1, description="The metadata.generation that this was found for."
+        default=0, ge=0, le=2**63 - 1, description="The metadata.generation that the condition was computed for."
     )
+
+
+_READER = TypeAdapter(tuple[Condition, ...])
 
 
 class ConditionState(Struct, frozen=True):
     """The status of a condition of an object.
 
     Attributes:
-        plural: Of the object's kind.
-        name: Of the object.
-        type: Of the condition.
-        status: True, False or Unknown, in these words.
+        plural: Plural of the object's kind.
+        name: Name of the object.
+        type: Type of the condition.
+        status: ``True``, ``False`` or ``Unknown``.
     """
 
     plural: str
@@ -59,13 +67,13 @@ class ConditionState(Struct, frozen=True):
 
 
 class ConditionUpdate(Struct, frozen=True):
-    """What was found about one condition.
+    """New state of a condition.
 
     Attributes:
-        type: What it is about.
-        status: Whether it holds.
-        reason: Why, one word in CamelCase.
-        message: Why, for people; cut to what the API server takes.
+        type: Type of the condition.
+        status: Its status.
+        reason: One word in CamelCase.
+        message: Explanation for people; cut to the API server's limit.
     """
 
     type: str
@@ -77,26 +85,26 @@ class ConditionUpdate(Struct, frozen=True):
 def set_condition(
     conditions: Sequence[Condition], update: ConditionUpdate, observed_generation: int, now: datetime
 ) -> list[Condition]:
-    """Put what was found into a list of conditions.
+    """Set a condition in a list of conditions.
 
     Args:
-        conditions: The list as it is; left unchanged.
-        update: What was found.
-        observed_generation: The generation of the object that it was found for.
-        now: The present time, with its zone.
+        conditions: The current list; not modified.
+        update: The new state.
+        observed_generation: The generation of the object that it was computed for.
+        now: The current time, with its zone.
 
     Returns:
-        The new list: the condition in its old place or at the end, with a new transition time only when its status
+        The new list: the condition in its old place or at the end, with a new transition time only if its status
         changed.
     """
     old = find_condition(conditions, update.type)
-    kept = old is not None and old.status == update.status
+    unchanged = old is not None and old.status == update.status
     new = Condition(
         type=update.type,
         status=update.status,
         reason=update.reason,
-        message=_cut(update.message),
-        last_transition_time=old.last_transition_time if old is not None and kept else now.replace(microsecond=0),
+        message=cut_text(update.message, MAX_MESSAGE_LENGTH),
+        last_transition_time=old.last_transition_time if old is not None and unchanged else now.replace(microsecond=0),
         observed_generation=observed_generation,
     )
     if old is None:
@@ -112,15 +120,43 @@ def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | No
         kind: The condition's type.
 
     Returns:
-        The condition, or None when the list has none of this type.
+        The condition, or None if the list has none of this type.
     """
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
-def _cut(message: str) -> str:
-    if len(message) <= MAX_MESSAGE_LENGTH:
-        return message
-    return message[: MAX_MESSAGE_LENGTH - len(_CUT_MARK)] + _CUT_MARK
+def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """Parse the conditions of a status; empty if they cannot be parsed."""
+    try:
+        return _READER.validate_python(status.get("conditions") or ())
+    except ValidationError:
+        return ()
+
+
+def problems_message(problems: Iterable[Problem]) -> str:
+    """Format problems on one line, for ``kubectl get``; problems beyond 4,096 characters are only counted.
+
+    Args:
+        problems: At least one.
+
+    Returns:
+        Each problem with its path; several are counted and numbered.
+    """
+    texts = [" ".join(str(problem).split()) for problem in problems]
+    if len(texts) == 1:
+        return cut_text(texts[0], _MAX_PROBLEMS_LENGTH)
+    message = f"{len(texts)} problems:"
+    for number, text in enumerate(texts, start=1):
+        longer = f"{message} ({number}) {cut_text(text, _MAX_PROBLEM_LENGTH)}"
+        if len(longer) > _MAX_PROBLEMS_LENGTH:
+            return f"{message} and {len(texts) - number + 1} more"
+        message = longer
+    return message
+
+
+def cut_text(text: str, limit: int) -> str:
+    """Shorten a text to ``limit`` characters; it then ends in dots."""
+    return text if len(text) <= limit else text[: limit - len(_CUT_MARK)] + _CUT_MARK
 
 
 CONDITIONS_SCHEMA: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"], "maxItems": 16}

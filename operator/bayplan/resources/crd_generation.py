@@ -1,8 +1,7 @@
-"""From the models to CustomResourceDefinitions: ``python -m bayplan.resources.crd_generation``.
+"""Generates CustomResourceDefinitions from the models: ``python -m bayplan.resources.crd_generation``.
 
-Owns the translation of pydantic's JSON schema into Kubernetes' structural schema, and the check that the committed
-files are what the models say. It must not hold a rule about any one resource. Why files are committed: they are
-reviewed, and a chart or ``kubectl apply`` uses them without Python.
+Translates pydantic's JSON schema to Kubernetes' structural schema, and checks that the committed files are up to date.
+The files are committed so that they are reviewed, and so that a chart or ``kubectl apply`` can use them without Python.
 """
 
 import argparse
@@ -23,8 +22,8 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX
 
 RESOURCES: tuple[type[CustomResource], ...] = (SchedulerProfile, PluginConfig, PodGroup)
-# Helm 3 shows definitions one after the other with nothing between them.
-_HEADER = "---\n# Made from operator/bayplan/resources by `make crds`; edit the models there, not this file.\n"
+# Helm 3 prints definitions one after the other without a separator.
+_HEADER = "---\n# Generated from operator/bayplan/resources by `make crds`; edit the models there, not this file.\n"
 _KEEP_DEFAULT = "x-keep-default"
 _DROPPED = frozenset({"title", "additionalProperties", "$defs", _KEEP_DEFAULT, "default"})
 
@@ -32,10 +31,10 @@ Schema = dict[str, Any]
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """Writes what is shared in full each time: anchors are hard to review, and not every reader takes them."""
+    """YAML dumper without anchors, which are hard to review and not supported by every parser."""
 
     def ignore_aliases(self, _data: Any) -> bool:
-        """Treat nothing as shared."""
+        """Return True: write repeated values in full."""
         return True
 
 
@@ -43,7 +42,7 @@ def definition_of(resource: type[CustomResource]) -> Schema:
     """Make the CustomResourceDefinition of a resource.
 
     Args:
-        resource: The model; it has the fields ``spec`` and ``status``.
+        resource: The model, with the fields ``spec`` and ``status``.
 
     Returns:
         The object, ready for YAML or the API server.
@@ -82,25 +81,25 @@ def definition_of(resource: type[CustomResource]) -> Schema:
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """Translate a model into a structural schema.
+    """Translate a model to a structural schema.
 
     Args:
-        model: A pydantic model, its fields of types that JSON has.
+        model: A pydantic model whose fields have JSON types.
 
     Returns:
         An OpenAPI v3 schema without references, titles and unions with null. Defaults are left out, except those
-        that the model marks with ``x-keep-default``: what is not written stays unwritten, so that a later version
-        can give it another default.
+        marked with ``x-keep-default``: a field that is not written stays unset, so that a later version can change
+        its default.
     """
     root = model.model_json_schema(by_alias=True)
     return _structural(root, overlaid_definitions(root))
 
 
 def overlaid_definitions(schema: Mapping[str, Any]) -> dict[str, Schema]:
-    """Give the types that a model's JSON schema refers to, with the rules that the API server keeps for them.
+    """Return the types that a model's JSON schema refers to, with the API server's additional rules.
 
     Args:
-        schema: As pydantic makes it.
+        schema: The JSON schema from pydantic.
 
     Returns:
         Schemas by the types' names.
@@ -109,14 +108,14 @@ def overlaid_definitions(schema: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
-    """Give the model of a resource's ``spec`` or ``status``.
+    """Return the model of a resource's ``spec`` or ``status``.
 
     Args:
         resource: The model.
-        name: Which of its fields.
+        name: ``spec`` or ``status``.
 
     Raises:
-        TypeError: The field is no model.
+        TypeError: The field is not a model.
     """
     annotation = resource.model_fields[name].annotation
     if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
@@ -125,13 +124,13 @@ def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
 
 
 def rendered(resource: type[CustomResource]) -> str:
-    """Write the CustomResourceDefinition of a resource as a YAML file.
+    """Render the CustomResourceDefinition of a resource as a YAML file.
 
     Args:
         resource: The model.
 
     Returns:
-        The file's whole text.
+        The file's text.
     """
     return _HEADER + yaml.dump(
         definition_of(resource), Dumper=_PlainDumper, sort_keys=False, width=110, allow_unicode=True
@@ -139,30 +138,30 @@ def rendered(resource: type[CustomResource]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files, or tell how they differ.
+    """Write the files, or print how they differ.
 
     Args:
-        arguments: The command line without the program's name; that of the process when None.
+        arguments: The command line without the program's name; None for that of the process.
 
     Returns:
-        The exit status: 1 when ``--check`` finds a difference.
+        The exit status: 1 if ``--check`` finds a difference.
     """
-    parser = argparse.ArgumentParser(prog="crd_generation", description="Make the CustomResourceDefinitions.")
+    parser = argparse.ArgumentParser(prog="crd_generation", description="Generate the CustomResourceDefinitions.")
     parser.add_argument("--output", type=Path, required=True, help="directory of the files")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is not up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not up to date")
     options = parser.parse_args(arguments)
     files = {options.output / f"{resource.definition.plural}.yaml": rendered(resource) for resource in RESOURCES}
     if not options.check:
         write_files(files)
         return 0
-    drifted = have_drifted(files, "as the models say")
+    drifted = have_drifted(files, "generated from the models")
     if drifted:
-        sys.stderr.write("The CRD files are not what the models say: run `make crds` and commit the result.\n")
+        sys.stderr.write("The CRD files are not up to date: run `make crds` and commit the result.\n")
     return int(drifted)
 
 
 def _columns(definition: ResourceDefinition) -> list[Schema]:
-    age = PrinterColumn("Age", "date", ".metadata.creationTimestamp", "Since when the object exists.")
+    age = PrinterColumn("Age", "date", ".metadata.creationTimestamp", "Creation time of the object.")
     narrow = [column for column in definition.columns if not column.wide]
     wide = [column for column in definition.columns if column.wide]
     return [
@@ -218,9 +217,9 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) ->
 
 
 def _flattened(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> Schema:
-    """Put a definition in the place of its reference, and the type itself in the place of its union with null.
+    """Replace a reference by its definition, and a union with null by its other type.
 
-    What stands beside a reference or union, such as the field's description, goes before what it stands for.
+    Keywords beside the reference or union, such as the field's description, take precedence.
     """
     own = dict(schema)
     if "$ref" in own:
@@ -235,7 +234,7 @@ def _flattened(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> 
 
 
 def _bound_integer(schema: Schema) -> None:
-    """Name the integer's size, and leave out bounds that the size implies."""
+    """Set the integer's format, and remove bounds that the format implies."""
     maximum = schema.get("maximum", INT64_MAX)
     schema["format"] = "int32" if maximum <= INT32_MAX else "int64"
     if maximum in (INT32_MAX, INT64_MAX):

@@ -1,10 +1,8 @@
-"""How large a spec may be, before anything reads it.
+"""Bounds on the depth, size and string lengths of a spec, checked before anything else reads it.
 
-Owns the bounds on depth, count and length. It must not know any one resource: what a field may hold is the models'
-business. Why beside the bounds in the CustomResourceDefinitions: a plugin's args are free there, and the API server
-takes anything of up to 10,000 levels and some megabytes; what it takes must cost the operator no more than a look.
-
-The walk keeps its own list of what is to be seen, since a function that calls itself ends at a depth of a few hundred.
+The CustomResourceDefinitions have bounds too, but a plugin's args are free there, and the API server accepts 10,000
+levels and some megabytes. Such an object must cost the operator next to nothing. The walk is not recursive, because
+recursion fails at a depth of a few hundred.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ MAX_DEPTH = 32
 MAX_VALUES = 10_000
 MAX_TEXT_LENGTH = 65_536
 MAX_KEY_LENGTH = 317
-"""Of a label: a DNS name of 253 characters, a slash, 63 more."""
+"""Maximum length of a label key: a DNS name of 253 characters, a slash, 63 more."""
 
 _INT64 = range(-(2**63), 2**64)
 _MAX_PROBLEMS = 8
@@ -29,14 +27,14 @@ _Location = tuple[str | int, ...]
 
 
 def bound_problems(document: object, prefix: str) -> tuple[Problem, ...]:
-    """Find what is out of bounds.
+    """Find values that are out of bounds.
 
     Args:
-        document: What was parsed from JSON or YAML.
+        document: Parsed JSON or YAML.
         prefix: Its field path, such as ``spec``.
 
     Returns:
-        The first few problems; none where it may be read.
+        The first few problems; none if it may be read.
     """
     problems: list[Problem] = []
     to_see: list[tuple[_Location, object]] = [((), document)]
@@ -49,7 +47,7 @@ def bound_problems(document: object, prefix: str) -> tuple[Problem, ...]:
         if inner and len(location) >= MAX_DEPTH:
             message = f"is nested deeper than {MAX_DEPTH} levels; make it flatter"
         elif seen + len(to_see) + len(inner) > MAX_VALUES:
-            message = f"brings the values to more than {MAX_VALUES:,} in all; remove some"
+            message = f"increases the total to more than {MAX_VALUES:,} values; remove some"
             to_see.clear()
         if message:
             problems.append(Problem(field_path(prefix, location), message))
@@ -66,7 +64,7 @@ def _within(value: object) -> Iterator[tuple[str | int, Any]]:
 
 
 def _out_of_bounds(value: object) -> str:
-    """What is wrong with a value itself, not with those in it."""
+    """Return what is wrong with a value itself, not with the values in it."""
     if isinstance(value, str) and len(value) > MAX_TEXT_LENGTH:
         return f"must have at most {MAX_TEXT_LENGTH:,} characters, not {len(value):,}"
     if isinstance(value, int) and value not in _INT64:
@@ -76,7 +74,7 @@ def _out_of_bounds(value: object) -> str:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                return "must have texts as the names of its fields; put them into quotation marks"
+                return "must have strings as field names; put them in quotes"
             if len(key) > MAX_KEY_LENGTH:
                 return f'has a field with a name of over {MAX_KEY_LENGTH} characters, "{key[:_SHOWN]}..."; remove it'
     return ""

@@ -1,8 +1,4 @@
-"""Files that are made from the code and committed.
-
-Owns how they are written, and how a committed one that differs is told. It must not know what is in them. Why a check
-beside the writing: somebody changes the code and forgets the files, or edits a file that the next writing undoes.
-"""
+"""Generated files that are committed, and the check that they are up to date."""
 
 import difflib
 import sys
@@ -11,10 +7,10 @@ from pathlib import Path
 
 
 def write_files(files: Mapping[Path, str]) -> None:
-    """Write files, and the directories in which they stand.
+    """Write files and their directories.
 
     Args:
-        files: The whole text of each.
+        files: The text of each file.
     """
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,11 +18,11 @@ def write_files(files: Mapping[Path, str]) -> None:
 
 
 def have_drifted(files: Mapping[Path, str], source: str) -> bool:
-    """Whether files are not what they should be; the differences are printed.
+    """Return whether committed files differ from the generated ones; print the differences.
 
     Args:
-        files: The text that each should have.
-        source: What the text is made from, such as ``as the code says``.
+        files: The generated text of each file.
+        source: Name of the generated side in the diff.
     """
     drifted = False
     for path, text in files.items():

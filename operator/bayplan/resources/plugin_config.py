@@ -1,8 +1,7 @@
 """PluginConfig: the args of one plugin, shared by any number of profiles.
 
-Owns the grammar of its spec, its status and its columns. It must not know the plugins: whether the args are valid
-is judged with the plugin's own model when the object is reconciled. Why an object of its own: one edit reaches every
-profile that refers to it.
+The args are validated with the plugin's own model when the object is reconciled. It is an object of its own so that one
+edit reaches every profile that refers to it.
 """
 
 from typing import Any, ClassVar
@@ -18,42 +17,44 @@ from bayplan.resources.resource_model import (
     ResourceDefinition,
     StatusModel,
 )
-from scheduler_core.config import plugins_config
+from scheduler_core.config import enabled_plugins as plugins_config
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel
 
 
 class PluginConfigSpec(ConfigModel):
-    """Which plugin, and its args."""
+    """The plugin and its args."""
 
     plugin: str = Field(
         min_length=1,
-        description="Name of the plugin that takes the args, such as NodeResourcesFit.",
+        description="Name of the plugin that these args configure, such as NodeResourcesFit.",
         json_schema_extra={"maxLength": MAX_NAME_LENGTH},
     )
     args: dict[str, Any] = Field(
         default_factory=dict,
-        description="The plugin's args in its own grammar, such as `scoringStrategy: {type: MostAllocated}` for "
-        "NodeResourcesFit: for the plugins of kube-scheduler, the fields of its args kinds. What is left out takes the "
-        "plugin's default. The condition Valid tells what is wrong with them.",
+        description="Args of the plugin, such as `scoringStrategy: {type: MostAllocated}` for NodeResourcesFit. For "
+        "kube-scheduler's plugins, the fields of its args kinds. A field left out has the plugin's default. Problems "
+        "are reported in the condition Valid.",
         json_schema_extra=dict(ARGS_SCHEMA),
     )
 
 
 class PluginConfigStatus(StatusModel):
-    """Whether the args are valid and who uses them; written by the operator."""
+    """Validity and references; written by the operator."""
 
     observed_generation: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was found for."
+        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was computed for."
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),
-        description="Valid: whether the plugin exists and takes these args, with every problem and its field path.",
+        description="Valid: whether the plugin exists and accepts these args, with every problem and its field path.",
         json_schema_extra=dict(CONDITIONS_SCHEMA),
     )
-    reference_count: int = Field(default=0, ge=0, le=INT32_MAX, description="How many SchedulerProfiles refer to it.")
+    reference_count: int = Field(
+        default=0, ge=0, le=INT32_MAX, description="Number of SchedulerProfiles that refer to it."
+    )
     referenced_by: tuple[str, ...] = Field(
         default=(),
-        description="Names of the SchedulerProfiles that refer to this object, the first 256 in order.",
+        description="Names of the SchedulerProfiles that refer to this object, the first 256 by name.",
         json_schema_extra={
             "maxItems": 256,
             "x-kubernetes-list-type": "set",
@@ -71,20 +72,20 @@ class PluginConfig(CustomResource):
         short_name="plc",
         namespaced=False,
         description="PluginConfig holds the args of one plugin, for every SchedulerProfile that names it in "
-        "pluginConfigRefs. An edit reaches all of them at once; one that is not valid reaches none and is told in the "
-        "condition Valid.",
+        "pluginConfigRefs. An edit takes effect in all of them at once; an invalid edit takes effect in none and is "
+        "reported in the condition Valid.",
         columns=(
-            PrinterColumn("Plugin", "string", ".spec.plugin", "The plugin that takes the args."),
+            PrinterColumn("Plugin", "string", ".spec.plugin", "Plugin that the args configure."),
             PrinterColumn(
                 "Valid", "string", '.status.conditions[?(@.type=="Valid")].status', "Whether the args are valid."
             ),
-            PrinterColumn("Used", "integer", ".status.referenceCount", "How many profiles use it."),
+            PrinterColumn("Used", "integer", ".status.referenceCount", "Number of profiles that use it."),
             PrinterColumn("Used By", "string", ".status.referencedBy", "Profiles that use it.", wide=True),
             PrinterColumn(
                 "Message",
                 "string",
                 '.status.conditions[?(@.type=="Valid")].message',
-                "What is wrong with the args.",
+                "Problems of the args.",
                 wide=True,
             ),
         ),
@@ -94,7 +95,7 @@ class PluginConfig(CustomResource):
     status: PluginConfigStatus = PluginConfigStatus()
 
     def entry(self) -> plugins_config.PluginConfig:
-        """Give the object as an entry of a profile's ``pluginConfig``.
+        """Return the object as an entry of a profile's ``pluginConfig``.
 
         Returns:
             The plugin and its args.

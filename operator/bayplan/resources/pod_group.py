@@ -1,8 +1,7 @@
-"""PodGroup: pods that are placed together or not at all.
+"""PodGroup: pods that are scheduled together or not at all.
 
-Owns the grammar of its spec, its status and its columns. It must not know how a gang is scheduled. Why nothing is
-immutable: a group is judged anew in every cycle, so a smaller minMember or another topology simply holds from the
-next one; members that run already are not moved.
+No field is immutable: a group is evaluated again in every cycle, so that a smaller minMember or another topology
+applies from the next one; running members are not moved.
 """
 
 import re
@@ -28,7 +27,7 @@ from scheduler_core.errors import QuantityError
 from scheduler_core.model.quantity import nano
 
 POD_GROUP_LABEL = "bayplan.dev/pod-group"
-"""A pod joins the group of its own namespace whose name this label holds."""
+"""Label of a pod with the name of its group, in the pod's namespace."""
 MAX_LABEL_VALUE_LENGTH = 63
 
 _MAX_RESOURCES = 64
@@ -38,12 +37,11 @@ _MAX_VICTIMS = 256
 _SHOWN = 64
 _MAX_AMOUNT_LENGTH = 64
 _NAME_MESSAGE = (
-    f"the name must be at most {MAX_LABEL_VALUE_LENGTH} characters, since pods join by a label and no label's "
-    "value can be longer; shorten it"
+    f"the name must be at most {MAX_LABEL_VALUE_LENGTH} characters, because pods refer to it in a label; shorten it"
 )
 
 _KEY_MESSAGE = "must be the key of a node label, such as topology.kubernetes.io/zone"
-_LEVEL_MESSAGE = "each label may stand once, in key or in levels; remove the repeated one"
+_LEVEL_MESSAGE = "each label may occur only once, in key or in levels; remove the repeated one"
 _AMOUNT_MESSAGE = 'must be an amount of 0 or more, such as 4, "500m" or "64Gi"'
 _CLASS_MESSAGE = 'must be the name of a PriorityClass: lower case letters, digits, "-" and "."'
 
@@ -78,7 +76,7 @@ Phase = Literal["Pending", "Scheduling", "Scheduled", "Running", "Finished", "Fa
 
 
 class Topology(ConfigModel):
-    """A domain of nodes that all members are to share."""
+    """A topology domain that all members share."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -94,7 +92,7 @@ class Topology(ConfigModel):
 
     key: str = Field(
         min_length=1,
-        description="Label of nodes whose values are the domains, such as topology.kubernetes.io/zone.",
+        description="Node label whose values are the domains, such as topology.kubernetes.io/zone.",
         json_schema_extra={
             "maxLength": _MAX_KEY_LENGTH,
             "x-kubernetes-validations": [is_label_key(_KEY_MESSAGE)],
@@ -103,8 +101,8 @@ class Topology(ConfigModel):
     levels: tuple[LabelKey, ...] = Field(
         default=(),
         strict=False,
-        description="Labels of domains inside those of key, from broad to narrow, such as a block and a rack inside a "
-        "zone. The group goes into the narrowest domain that it fits into; none of them is ever required.",
+        description="Labels of domains within those of key, from broad to narrow, such as block and rack in a zone. "
+        "The group is placed in the narrowest domain that it fits; these levels are never required.",
         json_schema_extra={
             "maxItems": _MAX_LEVELS,
             "x-kubernetes-list-type": "atomic",
@@ -115,13 +113,13 @@ class Topology(ConfigModel):
     )
     mode: Literal["Required", "Preferred"] = Field(
         default="Required",
-        description="Required, the default: all members in one domain or none is placed. Preferred: one domain when "
-        "the group fits into one, several otherwise.",
+        description="Required (default): all members are placed in one domain, or none is. Preferred: one domain if "
+        "the group fits, several otherwise.",
         json_schema_extra={"x-keep-default": True},
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Labels must be label keys, each named once, and not more than a node's place has parts."""
+        """Check that the labels are label keys, unique, and not too many."""
         if qualified_name_problems(self.key):
             yield RuleProblem(("key",), f'{_KEY_MESSAGE}, not "{self.key[:_SHOWN]}"')
         if len(self.levels) > _MAX_LEVELS:
@@ -135,32 +133,31 @@ class Topology(ConfigModel):
 
 
 class PodGroupSpec(ConfigModel):
-    """How many members are needed, what they need and how the group waits."""
+    """Size, resources and queueing of the group."""
 
     min_member: int = Field(
         ge=1,
         le=INT32_MAX,
-        description="How many members must be placed together. Until as many exist none is placed; further members "
-        "are placed one by one.",
+        description="Number of members that must be placed together. Until that many exist, none is placed; further "
+        "members are placed one by one.",
     )
     min_resources: dict[str, Quantity] | None = Field(
         default=None,
-        description="What minMember members request in all, such as `{cpu: 64, memory: 256Gi}`. When given, the group "
-        "is not tried while less than this is free in the cluster.",
+        description="Total requests of minMember members, such as `{cpu: 64, memory: 256Gi}`. If set, the group is not "
+        "attempted while less than this is free in the cluster.",
         json_schema_extra={"maxProperties": _MAX_RESOURCES},
     )
     schedule_timeout_seconds: int | None = Field(
         default=None,
         ge=1,
         le=INT32_MAX,
-        description="After how many seconds without success the group is told Unschedulable, gives up what is "
-        "reserved for it and waits behind its peers.",
+        description="Seconds without success after which the group is reported Unschedulable, loses its reservation "
+        "and waits behind its peers.",
     )
     priority_class_name: str | None = Field(
         default=None,
         min_length=1,
-        description="PriorityClass by which the group stands in the queue; the highest priority of its members when "
-        "left out.",
+        description="PriorityClass of the group in the queue. Default: the highest priority of its members.",
         json_schema_extra={
             "maxLength": MAX_NAME_LENGTH,
             "x-kubernetes-validations": [matches(DNS_NAME_PATTERN, _CLASS_MESSAGE)],
@@ -168,24 +165,23 @@ class PodGroupSpec(ConfigModel):
     )
     topology: Topology | None = Field(
         default=None,
-        description="The domain of nodes, such as a zone or a rack, that all members are to share. Any nodes when "
-        "left out.",
+        description="Topology domain, such as a zone or a rack, that all members share. Default: any nodes.",
     )
     disruption: Literal["Pod", "Group"] = Field(
         default="Pod",
-        description="What a preemption may take from the group. Pod, the default: single members. Group: all "
-        "members or none.",
+        description="What a preemption may evict of the group. Pod (default): single members. Group: all members or "
+        "none.",
         json_schema_extra={"x-keep-default": True},
     )
     queueing: Literal["Strict", "BestEffort"] = Field(
         default="BestEffort",
-        description="What happens when smaller pods pass the group. Strict: after some time the capacity that it "
-        "needs is reserved for it as it becomes free. BestEffort, the default: they pass.",
+        description="What happens when smaller pods overtake the group. Strict: after some time, capacity is reserved "
+        "for it as it becomes free. BestEffort (default): they overtake it.",
         json_schema_extra={"x-keep-default": True},
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Amounts can be read and are not negative, and the class has a name that exists."""
+        """Check that quantities can be parsed and are not negative, and that the class name is valid."""
         for name, amount in (self.min_resources or {}).items():
             if not _is_amount(amount):
                 shown = amount[:_SHOWN] if isinstance(amount, str) else min(max(amount, -INT64_MAX), INT64_MAX)
@@ -195,7 +191,7 @@ class PodGroupSpec(ConfigModel):
 
 
 def _is_amount(amount: str | int) -> bool:
-    """Whether the API server takes it; texts are bounded first, since Python reads no number of thousands of digits."""
+    """Return whether the API server accepts a quantity; its length is checked first, for Python's integer limit."""
     if isinstance(amount, int):
         return 0 <= amount <= INT64_MAX
     try:
@@ -216,70 +212,74 @@ def _count(description: str) -> Any:
 
 
 class PodGroupStatus(StatusModel):
-    """How far the group has come; written by the operator."""
+    """Progress of the group; written by the operator."""
 
     observed_generation: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was found for."
+        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was computed for."
     )
     phase: Phase | None = Field(
         default=None,
-        description="Pending: members are missing or gated. Scheduling: the group is tried or waits to be. Scheduled: "
-        "minMember members are placed. Running: as many run. Finished: as many succeeded. Failed: too many failed.",
+        description="Pending: members are missing or gated. Scheduling: the group is being attempted or queued. "
+        "Scheduled: minMember members are placed. Running: that many run. Finished: that many succeeded. Failed: too "
+        "many failed.",
     )
-    members: int = _count("Pods that belong to the group and are not being deleted.")
-    gated: int = _count("Members that a scheduling gate holds back.")
-    scheduled: int = _count("Members that are bound to a node.")
-    running: int = _count("Members that run.")
-    succeeded: int = _count("Members that ended well.")
-    failed: int = _count("Members that failed.")
+    members: int = _count("Pods of the group that are not being deleted.")
+    gated: int = _count("Members with a scheduling gate.")
+    scheduled: int = _count("Members bound to a node.")
+    running: int = _count("Running members.")
+    succeeded: int = _count("Succeeded members.")
+    failed: int = _count("Failed members.")
     conditions: tuple[Condition, ...] = Field(
         default=(),
-        description="Scheduled: whether minMember members are placed; when not, how many of how many fit, what the "
-        "others lack, which nodes are nearest and what would unblock the group.",
+        description="Scheduled: whether minMember members are placed; if not, how many fit, what the others lack, the "
+        "nearest nodes and what would unblock the group.",
         json_schema_extra=dict(CONDITIONS_SCHEMA),
     )
-    schedule_start_time: Timestamp | None = Field(default=None, description="When the group was first tried.")
-    last_attempt_time: Timestamp | None = Field(default=None, description="When the group was last tried.")
+    schedule_start_time: Timestamp | None = Field(default=None, description="Time of the first attempt.")
+    last_attempt_time: Timestamp | None = Field(default=None, description="Time of the last attempt.")
     nominated_domain: str | None = Field(
         default=None,
-        description="The topology domain, or the nodes, that capacity is reserved in for the group.",
+        description="Topology domain, or nodes, in which capacity is reserved for the group.",
         json_schema_extra={"maxLength": 1024},
     )
     victims: tuple[PodReference, ...] = Field(
         default=(),
-        description="Pods that are about to be evicted for the group, the first 256.",
+        description="Pods to be evicted for the group, the first 256.",
         json_schema_extra={"maxItems": _MAX_VICTIMS, "x-kubernetes-list-type": "atomic"},
     )
 
 
 class PodGroup(CustomResource):
-    """Pods that are placed together or not at all."""
+    """Pods that are scheduled together or not at all."""
 
     definition: ClassVar[ResourceDefinition] = ResourceDefinition(
         kind="PodGroup",
         plural="podgroups",
         short_name="bpg",
         namespaced=True,
-        description="PodGroup is a gang: pods that are placed together or not at all. A pod joins the group of its own "
-        f"namespace whose name is the value of its label {POD_GROUP_LABEL}.",
+        description="PodGroup is a gang: pods that are scheduled together or not at all. A pod belongs to the group in "
+        f"its namespace that its label {POD_GROUP_LABEL} names.",
         columns=(
-            PrinterColumn("Phase", "string", ".status.phase", "How far the group has come."),
+            PrinterColumn("Phase", "string", ".status.phase", "Progress of the group."),
             PrinterColumn("Min", "integer", ".spec.minMember", "Members that must be placed together."),
-            PrinterColumn("Pods", "integer", ".status.members", "Members that exist."),
-            PrinterColumn("Bound", "integer", ".status.scheduled", "Members that are bound."),
+            PrinterColumn("Pods", "integer", ".status.members", "Existing members."),
+            PrinterColumn("Bound", "integer", ".status.scheduled", "Bound members."),
             PrinterColumn(
-                "Reason", "string", '.status.conditions[?(@.type=="Scheduled")].reason', "Why it is (not) scheduled."
+                "Reason",
+                "string",
+                '.status.conditions[?(@.type=="Scheduled")].reason',
+                "Reason of Scheduled.",
             ),
-            PrinterColumn("Running", "integer", ".status.running", "Members that run.", wide=True),
-            PrinterColumn("Gated", "integer", ".status.gated", "Members that are held back.", wide=True),
-            PrinterColumn("Succeeded", "integer", ".status.succeeded", "Members that ended well.", wide=True),
-            PrinterColumn("Failed", "integer", ".status.failed", "Members that failed.", wide=True),
+            PrinterColumn("Running", "integer", ".status.running", "Running members.", wide=True),
+            PrinterColumn("Gated", "integer", ".status.gated", "Gated members.", wide=True),
+            PrinterColumn("Succeeded", "integer", ".status.succeeded", "Succeeded members.", wide=True),
+            PrinterColumn("Failed", "integer", ".status.failed", "Failed members.", wide=True),
             PrinterColumn("Domain", "string", ".status.nominatedDomain", "Where capacity is reserved.", wide=True),
             PrinterColumn(
                 "Message",
                 "string",
                 '.status.conditions[?(@.type=="Scheduled")].message',
-                "Why it is (not) scheduled, in words.",
+                "Message of condition Scheduled.",
                 wide=True,
             ),
         ),
@@ -290,6 +290,6 @@ class PodGroup(CustomResource):
     status: PodGroupStatus = PodGroupStatus()
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """The name must fit into the label by which pods join."""
+        """Check that the name fits into the label of its pods."""
         if len(self.metadata.name) > MAX_LABEL_VALUE_LENGTH:
             yield RuleProblem(("metadata", "name"), _NAME_MESSAGE)

@@ -1,8 +1,7 @@
-"""What the three custom resources share: metadata, status, time and how each is presented to the API server.
+"""Base of the custom resources: metadata, status, times, and what their CustomResourceDefinitions are generated from.
 
-Owns ``CustomResource`` and the description of a resource that its CustomResourceDefinition is made from. It must
-not know any one resource. Why a spec is read strictly and a status leniently: the spec is what people write, while
-a status may come from another version of the operator and must never stop a profile from being read.
+A spec is validated strictly and a status leniently: users write the spec, while a status may come from another version
+of the operator and must not prevent reading the profile.
 """
 
 from collections.abc import Mapping
@@ -24,9 +23,17 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 MAX_NAME_LENGTH = 253
 
+CHANGE_CAUSE = "kubernetes.io/change-cause"
+"""The annotation for the reason of a change, as for Deployments."""
+
+
+def change_cause(metadata: Mapping[str, Any]) -> str:
+    """Return the change cause from an object's annotation."""
+    return str((metadata.get("annotations") or {}).get(CHANGE_CAUSE) or "")
+
 
 def format_time(moment: datetime) -> str:
-    """Write a time as metav1.Time does.
+    """Format a time like metav1.Time.
 
     Args:
         moment: A time with its zone.
@@ -42,7 +49,7 @@ Timestamp = Annotated[
     PlainSerializer(format_time, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""The type of a status field that holds a time."""
+"""Type of a status field with a time."""
 
 
 class PrinterColumn(Struct, frozen=True):
@@ -51,9 +58,9 @@ class PrinterColumn(Struct, frozen=True):
     Attributes:
         name: Its heading.
         type: OpenAPI type: string, integer or date.
-        json_path: Where the value stands.
-        description: What it tells.
-        wide: Whether it is only shown with ``-o wide``.
+        json_path: JSONPath of the value.
+        description: Description for the CustomResourceDefinition.
+        wide: Whether it is shown only with ``-o wide``.
     """
 
     name: str
@@ -78,16 +85,16 @@ class ObjectRule(Struct, frozen=True):
 
 
 class ResourceDefinition(Struct, frozen=True):
-    """What a CustomResourceDefinition says besides the schema.
+    """Content of a CustomResourceDefinition besides the schema.
 
     Attributes:
         kind: Such as ``SchedulerProfile``.
         plural: Such as ``schedulerprofiles``.
         short_name: Such as ``sp``.
-        namespaced: Whether objects live in namespaces.
-        description: What ``kubectl explain`` begins with.
+        namespaced: Whether objects are namespaced.
+        description: First text of ``kubectl explain``.
         columns: The columns of ``kubectl get`` between NAME and AGE.
-        rules: What must hold for the whole object.
+        rules: Rules on the whole object.
     """
 
     kind: str
@@ -114,7 +121,7 @@ class ObjectMeta(BaseModel):
 
 
 class StatusModel(ConfigModel):
-    """A part of a status. Unknown fields are passed over and texts are read as times."""
+    """A part of a status; unknown fields are ignored and strings are parsed as times."""
 
     model_config = ConfigDict(extra="ignore", strict=False)
 
@@ -130,10 +137,10 @@ class CustomResource(ConfigModel):
 
     @classmethod
     def from_object(cls, body: Mapping[str, Any]) -> Self:
-        """Read an object from the API server or a file.
+        """Parse an object from the API server or a file.
 
         Args:
-            body: The object. A status that cannot be read counts as none.
+            body: The object. A status that cannot be parsed is ignored.
 
         Returns:
             The object as a model.
@@ -151,12 +158,3 @@ class CustomResource(ConfigModel):
             except ConfigError:
                 return validate(cls, without_status)
         return validate(cls, without_status)
-
-    def status_document(self) -> dict[str, Any]:
-        """Give the status as it is sent to the API server.
-
-        Returns:
-            Plain JSON types, camelCase; fields that hold None are left out, zero counts stay.
-        """
-        status: BaseModel = getattr(self, "status")  # noqa: B009 - each kind declares its own type of status
-        return status.model_dump(mode="json", by_alias=True, exclude_none=True)

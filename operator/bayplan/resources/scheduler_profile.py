@@ -1,7 +1,7 @@
 """SchedulerProfile: a scheduler, by its name, as a custom resource.
 
-Owns the grammar of its spec, its status and its columns. It must not know how a profile becomes live. Why the
-schedulerName cannot change: the pods that wait under a name would wait for nobody; a new name is a new profile.
+The schedulerName is immutable: after a change the pods with the old name would wait forever. A new name is a new
+profile.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,10 +21,10 @@ from bayplan.resources.resource_model import (
     StatusModel,
     Timestamp,
 )
-from scheduler_core.config import plugins_config
+from scheduler_core.config import enabled_plugins as plugins_config
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.enabled_plugins import Plugins, repeated_plugin_config
 from scheduler_core.config.extender_config import Extender, extender_problems
-from scheduler_core.config.plugins_config import Plugins, repeated_plugin_config
 from scheduler_core.config.profile_config import ProfileConfig, backoff_problems
 from scheduler_core.config.validation import repeated, validate
 
@@ -47,50 +47,50 @@ class PluginConfigRef(ConfigModel):
 
 
 class SchedulerProfileSpec(ConfigModel):
-    """What the profile is to do: the plugins of each extension point, their args and the limits of the search."""
+    """Plugins of each extension point, their args, and the limits of the node search."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": [_BACKOFF_RULE]})
 
     scheduler_name: str | None = Field(
         default=None,
         min_length=1,
-        description="Pods with this spec.schedulerName are scheduled by this profile. The profile's own name when "
-        "left out. It cannot change. When two profiles claim a name, the older one holds it.",
+        description="Scheduler name of the pods that this profile schedules. Default: the profile's own name. "
+        "Immutable. If two profiles claim a name, the older one holds it.",
         json_schema_extra={"maxLength": MAX_NAME_LENGTH},
     )
     percentage_of_nodes_to_score: int | None = Field(
         default=None,
         ge=0,
         le=100,
-        description="How many percent of the nodes must be found feasible before the search for more stops (at least "
-        "100 nodes). 0 takes kube-scheduler's formula, 50 % down to 5 % with the size of the cluster. When left out, "
-        "every feasible node is scored.",
+        description="Percentage of nodes to find feasible before the search stops (at least 100 nodes). 0 selects "
+        "kube-scheduler's adaptive formula, from 50 % down to 5 % as the cluster grows. Default: every feasible node "
+        "is scored.",
     )
     pod_initial_backoff_seconds: int | None = Field(
         default=None,
         ge=1,
         le=INT32_MAX,
-        description="How long a pod waits after its first failed attempt, in seconds; it doubles with each further "
-        "one. The operator's setting when left out.",
+        description="Backoff of a pod after its first failed attempt, in seconds; it doubles with each further one. "
+        "Default: the operator's setting.",
     )
     pod_max_backoff_seconds: int | None = Field(
         default=None,
         ge=1,
         le=INT32_MAX,
-        description="The longest that a pod waits after a failed attempt, in seconds; at least "
-        "podInitialBackoffSeconds. The operator's setting when left out.",
+        description="Maximum backoff of a pod, in seconds; at least podInitialBackoffSeconds. Default: the operator's "
+        "setting.",
     )
     plugins: Plugins = Field(
         default=Plugins(),
-        description="Plugins to enable and disable at each extension point, in the grammar of "
-        "KubeSchedulerConfiguration v1. What is left out stays as in kube-scheduler's default profile. What comes of "
-        "it stands in status.plugins.",
+        description="Plugins to enable and disable at each extension point, in the syntax of "
+        "KubeSchedulerConfiguration v1. Everything else is as in kube-scheduler's default profile. The result is in "
+        "status.plugins.",
     )
     plugin_config: tuple[plugins_config.PluginConfig, ...] = Field(
         default=(),
         strict=False,
-        description="Args of plugins, in the grammar of KubeSchedulerConfiguration v1; one entry for each plugin. "
-        "They are checked with the plugin's own rules: the condition Accepted tells what is wrong with them.",
+        description="Args of plugins, in the syntax of KubeSchedulerConfiguration v1; one entry for each plugin. "
+        "The plugin validates them; problems are reported in the condition Accepted.",
         json_schema_extra={
             "maxItems": MAX_PLUGINS,
             "x-kubernetes-list-type": "map",
@@ -100,8 +100,8 @@ class SchedulerProfileSpec(ConfigModel):
     plugin_config_refs: tuple[PluginConfigRef, ...] = Field(
         default=(),
         strict=False,
-        description="PluginConfig objects (kubectl get plc) whose args this profile takes; an edit of one reaches "
-        "every profile that refers to it. A plugin must not be configured both here and in pluginConfig.",
+        description="PluginConfig objects (kubectl get plc) whose args this profile uses; an edit of one takes effect "
+        "in every profile that refers to it. A plugin must not be configured both here and in pluginConfig.",
         json_schema_extra={
             "maxItems": MAX_PLUGINS,
             "x-kubernetes-list-type": "map",
@@ -111,7 +111,7 @@ class SchedulerProfileSpec(ConfigModel):
     extenders: tuple[Extender, ...] = Field(
         default=(),
         strict=False,
-        description="HTTP services that take part in this profile's decisions, called in this order.",
+        description="HTTP extenders of this profile's decisions, called in this order.",
         json_schema_extra={
             "maxItems": MAX_EXTENDERS,
             "x-kubernetes-list-type": "atomic",
@@ -120,116 +120,117 @@ class SchedulerProfileSpec(ConfigModel):
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Backoffs are in order, nothing is configured or referred to twice, the extenders go together."""
+        """Check the backoffs, repeated plugin configurations and references, and the extenders."""
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
         yield from repeated_plugin_config(self.plugin_config, "pluginConfig")
         for index in repeated([reference.name for reference in self.plugin_config_refs]):
             yield RuleProblem(
                 ("pluginConfigRefs", index, "name"),
-                f'"{self.plugin_config_refs[index].name}" is referred to by an earlier entry already; remove one',
+                f'"{self.plugin_config_refs[index].name}" is referenced by an earlier entry already; remove one',
             )
         yield from extender_problems(self.extenders)
 
 
 class ResolvedPlugin(StatusModel):
-    """A plugin that is live at an extension point."""
+    """A live plugin of an extension point."""
 
     name: str = Field(description="The plugin's name.", json_schema_extra={"maxLength": MAX_NAME_LENGTH})
     weight: int | None = Field(default=None, ge=0, le=INT32_MAX, description="Its weight, at score only.")
 
 
 class ResolvedPoint(StatusModel):
-    """The plugins of an extension point in the order in which they are called."""
+    """The plugins of an extension point in the order of their calls."""
 
     point: str = Field(description="The extension point, such as preFilter.", json_schema_extra={"maxLength": 63})
     plugins: tuple[ResolvedPlugin, ...] = Field(
         default=(),
-        description="Its plugins in the order in which they are called.",
+        description="Its plugins in the order of their calls.",
         json_schema_extra={"maxItems": 2 * MAX_PLUGINS, "x-kubernetes-list-type": "atomic"},
     )
 
 
 class QueueCounts(StatusModel):
-    """How many of the profile's pods wait, and how."""
+    """Numbers of the profile's waiting pods, by queue."""
 
-    active: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods that are next to be tried.")
-    backoff: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods that wait a little after a failed attempt.")
+    active: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods in the active queue.")
+    backoff: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods in backoff after a failed attempt.")
     unschedulable: int = Field(
-        default=0, ge=0, le=INT32_MAX, description="Pods that wait for the cluster to change, since they fit nowhere."
+        default=0, ge=0, le=INT32_MAX, description="Unschedulable pods, which wait for the cluster to change."
     )
-    gated: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods that a scheduling gate or plugin holds back.")
+    gated: int = Field(default=0, ge=0, le=INT32_MAX, description="Gated pods, or pods rejected at PreEnqueue.")
 
 
 class ExtenderStatus(StatusModel):
-    """How one extender of the live revision is."""
+    """State of an extender of the live revision."""
 
-    url_prefix: str = Field(description="Which extender.", json_schema_extra={"maxLength": 1024})
+    url_prefix: str = Field(description="urlPrefix of the extender.", json_schema_extra={"maxLength": 1024})
     state: Literal["Closed", "Open", "HalfOpen"] = Field(
-        description="Its circuit. Closed: it is called. Open: it failed several times in a row and is left alone for a "
-        "while; pods fail at once, or go on without it if it is ignorable. HalfOpen: one call tries whether it is well."
+        description="State of its circuit. Closed: it is called. Open: it failed several times in a row and is not "
+        "called for a while; pods fail at once, or are scheduled without it if it is ignorable. HalfOpen: one trial "
+        "call decides."
     )
     since: Timestamp | None = Field(
-        default=None, description="When state last changed; left out while it has been Closed all along."
+        default=None, description="Time of the last change of state; absent if it was always Closed."
     )
     last_error: str | None = Field(
         default=None,
-        description="The last reason why it could not be asked, also when that is over.",
+        description="Reason of the last failed call; it stays after a success.",
         json_schema_extra={"maxLength": 4096},
     )
 
 
 class SchedulerProfileStatus(StatusModel):
-    """What is live and how it goes; written by the operator."""
+    """Live revision and progress; written by the operator."""
 
     observed_generation: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was found for."
+        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was computed for."
     )
     scheduler_name: str | None = Field(
         default=None,
-        description="The name of which this profile schedules the pods.",
+        description="Scheduler name of the pods that this profile schedules.",
         json_schema_extra={"maxLength": MAX_NAME_LENGTH},
     )
     active_revision: str | None = Field(
         default=None,
-        description="Hash of the content that is live; another content has another hash.",
+        description="Hash of the live content; different content has a different hash.",
         json_schema_extra={"maxLength": 63},
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),
-        description="Accepted: whether the spec as written is valid, with every problem and its field path. Ready: "
-        "whether a revision is live, the last good one when the spec is not valid. Contested: whether someone else has "
-        "lately bound pods that this profile was binding. Stalled and Reconciling stand there only while they hold, "
-        "for tools that wait for a spec to take effect: it is not taken, or waits for other profiles.",
+        description="Accepted: whether the current spec is valid, with every problem and its field path. Ready: "
+        "whether a revision is live, the last good one if the spec is invalid. Contested: whether another client has "
+        "recently bound pods that this profile was binding. Stalled and Reconciling are present only while they are "
+        "true, for tools that wait for a spec to take effect: it was rejected, or waits for other profiles.",
         json_schema_extra=dict(CONDITIONS_SCHEMA),
     )
     plugins: tuple[ResolvedPoint, ...] = Field(
         default=(),
-        description="The live plugins of each extension point, with the default plugins and all weights.",
+        description="Live plugins of each extension point, including the default plugins and all weights.",
         json_schema_extra={
             "maxItems": 16,
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["point"],
         },
     )
-    queue: QueueCounts = Field(default=QueueCounts(), description="Pods that wait, by where they wait.")
-    pending: int = Field(default=0, ge=0, le=INT32_MAX, description="All pods that wait, the sum of queue.")
+    queue: QueueCounts = Field(default=QueueCounts(), description="Waiting pods, by queue.")
+    pending: int = Field(default=0, ge=0, le=INT32_MAX, description="All waiting pods, the sum of queue.")
     scheduled_total: int = Field(
         default=0, ge=0, le=INT64_MAX, description="Pods that this profile has bound since the operator started."
     )
-    last_scheduled_time: Timestamp | None = Field(default=None, description="When it last bound a pod.")
+    last_scheduled_time: Timestamp | None = Field(default=None, description="Time of the last bind.")
     last_error: str | None = Field(
         default=None,
-        description="The last error that was not a pod's own, such as a plugin that failed.",
+        description="Last error other than an unschedulable pod, such as a failed plugin.",
         json_schema_extra={"maxLength": 4096},
     )
     lost_binds: int = Field(
         default=0,
         ge=0,
         le=INT64_MAX,
-        description="Pods that someone else bound while this profile was binding them, since the operator started.",
+        description="Pods bound by another client while this profile was binding them, since the operator started.",
     )
     last_lost_bind_time: Timestamp | None = Field(
-        default=None, description="When that was last found; the condition Contested tells more."
+        default=None, description="Time of the last such bind; see the condition Contested."
     )
     extenders: tuple[ExtenderStatus, ...] = Field(
         default=(),
@@ -246,9 +247,9 @@ class SchedulerProfile(CustomResource):
         plural="schedulerprofiles",
         short_name="sp",
         namespaced=False,
-        description="SchedulerProfile is a scheduler, by its name: pods whose spec.schedulerName is that name are "
-        "scheduled by the plugins that it sets up. An edit takes effect at once, without a restart; one that is not "
-        "valid is told in the condition Accepted while the last good revision goes on.",
+        description="SchedulerProfile is a scheduler, by its name: pods with that spec.schedulerName are scheduled by "
+        "the plugins that it configures. An edit takes effect at once, without a restart; an invalid edit is reported "
+        "in the condition Accepted while the last good revision keeps running.",
         columns=(
             PrinterColumn(
                 "Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether a revision is live."
@@ -256,11 +257,11 @@ class SchedulerProfile(CustomResource):
             PrinterColumn(
                 "Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status', "Whether the spec is valid."
             ),
-            PrinterColumn("Revision", "string", ".status.activeRevision", "Hash of what is live."),
-            PrinterColumn("Pending", "integer", ".status.pending", "Pods that wait for a node."),
-            PrinterColumn("Unsched", "integer", ".status.queue.unschedulable", "Pods that fit nowhere at present."),
-            PrinterColumn("Backoff", "integer", ".status.queue.backoff", "Pods that wait a little.", wide=True),
-            PrinterColumn("Gated", "integer", ".status.queue.gated", "Pods that are held back.", wide=True),
+            PrinterColumn("Revision", "string", ".status.activeRevision", "Hash of the live content."),
+            PrinterColumn("Pending", "integer", ".status.pending", "Waiting pods."),
+            PrinterColumn("Unsched", "integer", ".status.queue.unschedulable", "Unschedulable pods."),
+            PrinterColumn("Backoff", "integer", ".status.queue.backoff", "Pods in backoff.", wide=True),
+            PrinterColumn("Gated", "integer", ".status.queue.gated", "Gated pods.", wide=True),
             PrinterColumn(
                 "Bound", "integer", ".status.scheduledTotal", "Pods bound since the operator started.", wide=True
             ),
@@ -268,15 +269,15 @@ class SchedulerProfile(CustomResource):
                 "Contested",
                 "string",
                 '.status.conditions[?(@.type=="Contested")].status',
-                "Whether someone else binds its pods.",
+                "Whether another client binds its pods.",
                 wide=True,
             ),
-            PrinterColumn("Scheduler", "string", ".status.schedulerName", "The schedulerName of its pods.", wide=True),
+            PrinterColumn("Scheduler", "string", ".status.schedulerName", "Scheduler name of its pods.", wide=True),
             PrinterColumn(
                 "Message",
                 "string",
                 '.status.conditions[?(@.type=="Accepted")].message',
-                "What is wrong with the spec.",
+                "Problems of the spec.",
                 wide=True,
             ),
             PrinterColumn("Last Error", "string", ".status.lastError", "The last error.", wide=True),
@@ -295,20 +296,20 @@ class SchedulerProfile(CustomResource):
 
     @property
     def scheduler_name(self) -> str:
-        """The ``spec.schedulerName`` of the pods that it schedules."""
+        """Scheduler name of the pods that it schedules."""
         return self.spec.scheduler_name or self.metadata.name
 
     def profile_config(self, referenced: Iterable[plugins_config.PluginConfig] = ()) -> ProfileConfig:
-        """Join the spec with what it refers to.
+        """Merge the spec with the args that it refers to.
 
         Args:
             referenced: Plugin and args of each PluginConfig in ``pluginConfigRefs``, in their order.
 
         Returns:
-            What a framework instance is built from.
+            The profile that a framework instance is built from.
 
         Raises:
-            ConfigError: When a plugin is configured twice.
+            ConfigError: A plugin is configured twice.
         """
         inline = self.spec.document()
         inline.pop("pluginConfigRefs", None)

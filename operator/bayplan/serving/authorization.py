@@ -25,12 +25,12 @@ from collections.abc import Callable, Container, Coroutine, Hashable
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from bayplan.kube.access_reviews import Access, User
 from bayplan.serving.local_callers import AUTHORIZED_COMMAND, Handler, is_on_this_host
-from bayplan.serving.statuses import status_response
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.ports import Clock
 
@@ -42,6 +42,11 @@ _MASTERS = "system:masters"
 _CACHE_SECONDS = 10.0
 _MAX_CACHED = 1024
 _MAX_IN_PROGRESS = 64
+_REASONS = {
+    HTTPStatus.UNAUTHORIZED: "Unauthorized",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
+}
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -100,7 +105,7 @@ class RequestAuthorization:
         token = token.strip()
         # A token is ASCII; other bytes could not be sent to the API server.
         if scheme.lower() != "bearer" or not token or not token.isascii():
-            return status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
+            return _status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
         verb, path = request.method.lower(), request.path
         audience = COMMAND_AUDIENCE if path in self._command_paths else ""
         try:
@@ -109,7 +114,7 @@ class RequestAuthorization:
             user = await self._users.get((digest, audience), lambda: self._reviews.user_of(token, audience))
             if user is None:
                 wanted = f" for audience {audience}" if audience else ""
-                return status_response(HTTPStatus.UNAUTHORIZED, f"Unauthorized: the token is not valid{wanted}")
+                return _status_response(HTTPStatus.UNAUTHORIZED, f"Unauthorized: the token is not valid{wanted}")
             if _MASTERS in user.groups:
                 return None
             extra = (part for name, values in sorted(user.extra.items()) for part in (name, *values))
@@ -117,12 +122,12 @@ class RequestAuthorization:
             access = await self._access.get(key, lambda: self._reviews.access(user, verb, path))
         except ClusterWriteError as error:
             text = f"the API server cannot authorize the request: {error}; retry"
-            return status_response(HTTPStatus.SERVICE_UNAVAILABLE, text)
+            return _status_response(HTTPStatus.SERVICE_UNAVAILABLE, text)
         if access.allowed:
             return None
         why = f": {access.reason}" if access.reason else ""
         text = f'forbidden: User "{user.username}" cannot {verb} path "{path}"{why}'
-        return status_response(HTTPStatus.FORBIDDEN, text)
+        return _status_response(HTTPStatus.FORBIDDEN, text)
 
 
 class _ReviewCache(Generic[K, V]):
@@ -161,3 +166,27 @@ class _ReviewCache(Generic[K, V]):
             del self._cached[next(iter(self._cached))]
         self._cached.pop(key, None)
         self._cached[key] = (self._clock.now() + _CACHE_SECONDS, task.result())
+
+
+class _StatusBody(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of a rejection: the written fields of a ``Status``, which Kubernetes clients can decode."""
+
+    message: str
+    reason: str
+    code: int
+    status: str = "Failure"
+    kind: str = "Status"
+    api_version: str = "v1"
+    metadata: dict[str, str] = {}
+
+
+def _status_response(code: HTTPStatus, message: str) -> web.Response:
+    """Return a response that rejects a request.
+
+    Args:
+        code: 401, 403 or 503.
+        message: Reason, and what to do.
+    """
+    body = msgspec.json.encode(_StatusBody(message, _REASONS[code], code.value))
+    headers = {"WWW-Authenticate": "Bearer"} if code is HTTPStatus.UNAUTHORIZED else None
+    return web.Response(status=code.value, body=body, content_type="application/json", headers=headers)

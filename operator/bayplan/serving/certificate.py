@@ -17,8 +17,8 @@ import socket
 import ssl
 from pathlib import Path
 
-from bayplan.file_in_memory import as_file
-from bayplan.serving.serving_settings import ServingSettings, TlsVersion
+from bayplan.process.file_in_memory import as_file
+from bayplan.settings.serving_settings import ServingSettings, TlsVersion
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
 

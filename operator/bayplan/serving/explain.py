@@ -14,8 +14,8 @@ from aiohttp import web
 
 from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.model import Explanation
+from bayplan.kube.readiness import Readiness
 from bayplan.serving.local_callers import for_this_host, refusal
-from bayplan.serving.readiness import Readiness
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod_group import GroupSource
 

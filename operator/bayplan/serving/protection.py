@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from bayplan.kube.access_reviews import AccessReviews
-from bayplan.kube.connection import ApiConnection
+from bayplan.kube.http.connection import ApiConnection
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.debug import CACHE_PATH, STATUS_PATH
 from bayplan.serving.explain import PATH as EXPLAIN_PATH
-from bayplan.serving.serving_settings import ServingSettings
+from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.ports import Clock
 
 COMMAND_PATHS = frozenset({STATUS_PATH, CACHE_PATH, EXPLAIN_PATH})

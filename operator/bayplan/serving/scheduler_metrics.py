@@ -1,57 +1,31 @@
-"""Metrics with kube-scheduler's names, read from the running parts at each scrape.
+"""Metrics with kube-scheduler's names.
 
 Names, labels and bucket bounds are those of kube-scheduler v1.36.3 (``pkg/scheduler/metrics/metrics.go``), so that its
-dashboards and alerts work unchanged; ``docs/metrics.md`` lists the differences. The parts count by themselves, so a
-scrape does not slow down scheduling.
+dashboards and alerts work unchanged; ``docs/operate/metrics.md`` lists the differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
-from bayplan.kube.api_calls import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH
-from bayplan.kube.queued_write import Rank
-from bayplan.kube.writer import KubeWriter
+from bayplan.kube.writes.api_calls import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH
+from bayplan.kube.writes.queued_write import Rank
+from bayplan.kube.writes.writer import KubeWriter
+from bayplan.serving.metric_families import ScrapeCollector, counter, counters, gauges, histograms
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.measures import Measures
-from scheduler_core.framework.cycle_times import LABELS, NO_EXTENSION_POINTS, Point
-from scheduler_core.framework.histogram import Histogram
+from scheduler_core.framework.recorder import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
 _QUEUES = ("active", "backoff", "unschedulable", "gated")
 _POPPED = "PodPopped"
 """Event of attempts in progress; shown even if it is 0, as in kube-scheduler."""
 _CODES = {code: Status(code).code_name for code in Code}
 
-Labelled = Iterable[tuple[Sequence[str], Histogram]]
 
-
-def as_label(bound: float) -> str:
-    """Return the bound of a bucket as Go's client writes it: an integer without a fraction."""
-    return repr(float(bound)).removesuffix(".0")
-
-
-def histograms(name: str, help_text: str, labels: Sequence[str], children: Labelled) -> HistogramMetricFamily:
-    """Return a family of histograms.
-
-    Args:
-        name: Name of the family.
-        help_text: Help of the family.
-        labels: Names of its labels.
-        children: Label values with their observations.
-    """
-    family = HistogramMetricFamily(name, help_text, labels=labels)
-    for values, observed in children:
-        bounds = [*(as_label(bound) for bound in observed.bounds), "+Inf"]
-        family.add_metric(values, list(zip(bounds, accumulate(observed.counts), strict=True)), observed.total)
-    return family
-
-
-class SchedulerCollector(Collector):
+class SchedulerCollector(ScrapeCollector):
     """Collector of the metrics of the scheduler core.
 
     Args:
@@ -63,104 +37,94 @@ class SchedulerCollector(Collector):
         self._context = context
         self._binding_cycles = binding_cycles
 
-    def describe(self) -> Iterator[Metric]:
-        """Yield nothing: names are known only when metrics are collected."""
-        yield from ()
-
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the scheduler."""
-        self._context.measures.settle()
-        yield from self._attempts()
-        yield from self._queue()
-        yield from self._cache()
-        yield from _cycles(self._context.measures)
-        yield from _groups(self._context.measures)
-        yield from _gang_waits(self._context.measures)
-        yield from _pods(self._context.measures)
-        yield from _preemption(self._context.measures)
-
-    def _attempts(self) -> Iterator[Metric]:
-        attempts = CounterMetricFamily(
+        metrics = self._context.metrics
+        metrics.settle()
+        yield counters(
             "scheduler_schedule_attempts",
             "Number of attempts to schedule pods, by result: unschedulable means that the pod was rejected, error that "
             "the scheduler, a plugin or a write failed.",
-            labels=["result", "profile"],
+            ["result", "profile"],
+            (
+                ((result, profile), getattr(record, attribute))
+                for profile, record in self._context.records.items()
+                for result, attribute in (
+                    ("scheduled", "scheduled"),
+                    ("unschedulable", "unschedulable"),
+                    ("error", "errors"),
+                )
+            ),
         )
-        for profile, record in self._context.records.items():
-            attempts.add_metric(["scheduled", profile], record.scheduled)
-            attempts.add_metric(["unschedulable", profile], record.unschedulable)
-            attempts.add_metric(["error", profile], record.errors)
-        yield attempts
+        yield from self._queue()
+        yield from self._cache()
+        yield from _cycles(metrics)
+        yield from _groups(metrics)
+        yield from _pods(metrics)
+        yield from _preemption(metrics)
 
     def _queue(self) -> Iterator[Metric]:
         queue = self._context.queue
-        pending = GaugeMetricFamily(
+        counts = list(queue.counts().values())
+        yield gauges(
             "scheduler_pending_pods",
             "Number of pending pods, by queue: active pods are attempted next, backoff pods after their backoff, "
             "unschedulable pods after an event that may make them schedulable; gated pods are not attempted.",
-            labels=["queue"],
+            ["queue"],
+            (((name,), sum(getattr(count, name) for count in counts)) for name in _QUEUES),
         )
-        counts = list(queue.counts().values())
-        for name in _QUEUES:
-            pending.add_metric([name], sum(getattr(count, name) for count in counts))
-        yield pending
-        incoming = CounterMetricFamily(
-            "scheduler_queue_incoming_pods", "Number of pods added to queues, by event.", labels=["queue", "event"]
+        yield counters(
+            "scheduler_queue_incoming_pods",
+            "Number of pods added to queues, by event.",
+            ["queue", "event"],
+            (((name, event), count) for (event, name), count in queue.incoming.items()),
         )
-        for (event, name), count in queue.incoming.items():
-            incoming.add_metric([name, event], count)
-        yield incoming
-        events = GaugeMetricFamily(
+        yield gauges(
             "scheduler_inflight_events",
             "Number of events stored for pods whose attempt is in progress.",
-            labels=["event"],
+            ["event"],
+            (((event,), count) for event, count in ({_POPPED: 0} | queue.in_flight_events()).items()),
         )
-        for event, count in ({_POPPED: 0} | queue.in_flight_events()).items():
-            events.add_metric([event], count)
-        yield events
-        rejected = GaugeMetricFamily(
+        yield gauges(
             "scheduler_unschedulable_pods",
             "Number of pending pods, by each plugin that rejected them.",
-            labels=["plugin", "profile"],
+            ["plugin", "profile"],
+            queue.unschedulable_by.items(),
         )
-        for (plugin, profile), count in queue.unschedulable_by.items():
-            rejected.add_metric([plugin, profile], count)
-        yield rejected
-        yield CounterMetricFamily(
+        yield counter(
             "scheduler_pod_scheduled_after_flush",
             "Number of pods scheduled in an attempt after a periodic flush: a queueing hint may be wrong.",
-            value=queue.scheduled_after_flush,
+            queue.scheduled_after_flush,
         )
 
     def _cache(self) -> Iterator[Metric]:
         cache = self._context.cache
-        size = GaugeMetricFamily(
-            "scheduler_cache_size", "Number of nodes, pods and assumed pods in the cache.", labels=["type"]
+        yield gauges(
+            "scheduler_cache_size",
+            "Number of nodes, pods and assumed pods in the cache.",
+            ["type"],
+            [(("nodes",), cache.columns.count), (("pods",), len(cache)), (("assumed_pods",), cache.assumed_count)],
         )
-        size.add_metric(["nodes"], cache.columns.count)
-        size.add_metric(["pods"], len(cache))
-        size.add_metric(["assumed_pods"], cache.assumed_count)
-        yield size
-        running = GaugeMetricFamily(
-            "scheduler_goroutines", "Number of running tasks, by operation.", labels=["operation"]
+        yield gauges(
+            "scheduler_goroutines",
+            "Number of running tasks, by operation.",
+            ["operation"],
+            [(("binding",), self._binding_cycles())],
         )
-        running.add_metric(["binding"], self._binding_cycles())
-        yield running
 
 
-def _cycles(measures: Measures) -> Iterator[Metric]:
-    profiles = measures.profiles.items()
+def _cycles(metrics: SchedulerMetrics) -> Iterator[Metric]:
+    profiles = metrics.profiles.items()
     yield histograms(
         "scheduler_framework_extension_point_duration_seconds",
         "Latency of all plugins of an extension point.",
         ["extension_point", "status", "profile"],
         (
-            ((LABELS[point], _CODES[code], name), observed)
+            ((STAGE_NAMES[point], _CODES[code], name), observed)
             for name, profile in profiles
-            for point in Point
-            if point not in NO_EXTENSION_POINTS
+            for point in EXTENSION_POINTS
             for code in Code
-            if (observed := profile.points[point][code]).count
+            if (observed := profile.stages.histograms[point][code]).count
         ),
     )
     yield histograms(
@@ -168,43 +132,38 @@ def _cycles(measures: Measures) -> Iterator[Metric]:
         "Duration of one plugin at an extension point, in one cycle of ten.",
         ["plugin", "extension_point", "status"],
         (
-            ((plugin, LABELS[point], _CODES[code]), observed)
-            for (point, plugin, code), observed in measures.plugins.items()
+            ((plugin, STAGE_NAMES[point], _CODES[code]), observed)
+            for (point, plugin, code), observed in metrics.plugins.items()
         ),
     )
-    evaluations = CounterMetricFamily(
+    yield counters(
         "scheduler_plugin_evaluation",
         "Number of pods (PreFilter, PreScore) or nodes (Filter, Score) that a plugin has evaluated.",
-        labels=["plugin", "extension_point", "profile"],
+        ["plugin", "extension_point", "profile"],
+        (
+            ((plugin, point, name), count)
+            for name, profile in profiles
+            for point, counts in (
+                ("PreFilter", profile.evaluations.pre_filter),
+                ("Filter", profile.evaluations.filter),
+                ("PreScore", profile.evaluations.pre_score),
+                ("Score", profile.evaluations.score),
+            )
+            for plugin, count in counts.items()
+        ),
     )
-    for name, profile in profiles:
-        counted = profile.evaluations
-        for point, counts in (
-            ("PreFilter", counted.pre_filter),
-            ("Filter", counted.filter),
-            ("PreScore", counted.pre_score),
-            ("Score", counted.score),
-        ):
-            for plugin, count in counts.items():
-                evaluations.add_metric([plugin, point, name], count)
-    yield evaluations
-    reused = CounterMetricFamily(
+    yield counters(
         "bayplan_reused_results",
         "Number of scheduling cycles that chose a node from the results of earlier pods of the same class.",
-        labels=["profile"],
+        ["profile"],
+        (((name,), profile.reused) for name, profile in profiles),
     )
-    for name, profile in profiles:
-        reused.add_metric([name], profile.reused)
-    yield reused
-    reuse = CounterMetricFamily(
+    yield counters(
         "bayplan_reuse_errors",
         "Number of errors in results reused from earlier pods, after which the full scheduling cycle decided.",
-        labels=["profile", "plugin"],
+        ["profile", "plugin"],
+        (((name, plugin), count) for name, profile in profiles for plugin, count in profile.reuse_errors.items()),
     )
-    for name, profile in profiles:
-        for plugin, count in profile.reuse_errors.items():
-            reuse.add_metric([name, plugin], count)
-    yield reuse
     yield histograms(
         "scheduler_scheduling_attempt_duration_seconds",
         "Latency of scheduling attempts, including binding.",
@@ -220,25 +179,23 @@ def _cycles(measures: Measures) -> Iterator[Metric]:
         "scheduler_scheduling_algorithm_duration_seconds",
         "Latency of the search for a node.",
         [],
-        [((), measures.algorithm)],
+        [((), metrics.algorithm)],
     )
 
 
-def _groups(measures: Measures) -> Iterator[Metric]:
+def _groups(metrics: SchedulerMetrics) -> Iterator[Metric]:
     found = [
         ((result, name), observed)
-        for name, profile in measures.profiles.items()
+        for name, profile in metrics.profiles.items()
         for result, observed in profile.groups.items()
         if observed.count
     ]
-    attempts = CounterMetricFamily(
+    yield counters(
         "scheduler_podgroup_schedule_attempts",
         "Number of attempts to schedule pod groups, by result.",
-        labels=["result", "profile"],
+        ["result", "profile"],
+        ((labels, observed.count) for labels, observed in found),
     )
-    for labels, observed in found:
-        attempts.add_metric(labels, observed.count)
-    yield attempts
     yield histograms(
         "scheduler_podgroup_scheduling_attempt_duration_seconds",
         "Latency of attempts to schedule a pod group, until the binding of its pods begins.",
@@ -249,76 +206,73 @@ def _groups(measures: Measures) -> Iterator[Metric]:
         "scheduler_podgroup_scheduling_algorithm_duration_seconds",
         "Latency of the search for nodes for a pod group.",
         [],
-        [((), measures.group_algorithm)],
+        [((), metrics.group_algorithm)],
     )
-
-
-def _gang_waits(measures: Measures) -> Iterator[Metric]:
     yield histograms(
         "bayplan_gang_wait_seconds",
         "Time from when a gang had its quorum and could be attempted until all of its members were scheduled.",
         ["profile"],
-        (((name,), profile.gang_waits) for name, profile in measures.profiles.items() if profile.gang_waits.count),
+        (((name,), profile.gang_waits) for name, profile in metrics.profiles.items() if profile.gang_waits.count),
     )
 
 
-def _pods(measures: Measures) -> Iterator[Metric]:
+def _pods(metrics: SchedulerMetrics) -> Iterator[Metric]:
     yield histograms(
         "scheduler_pod_scheduling_attempts",
         "Number of attempts until a pod was scheduled.",
         [],
-        [((), measures.attempts_to_schedule)],
+        [((), metrics.attempts_to_schedule)],
     )
     yield histograms(
         "scheduler_pod_scheduling_sli_duration_seconds",
         "Latency from when a pod entered the scheduling queue until it was scheduled, over all of its attempts.",
         ["attempts"],
-        (((attempts,), observed) for attempts, observed in measures.sli.items()),
+        (((attempts,), observed) for attempts, observed in metrics.sli.items()),
     )
     yield histograms(
         "scheduler_permit_wait_duration_seconds",
         "Duration of waits at Permit.",
         ["result"],
-        (((_CODES[code],), observed) for code, observed in measures.permit_waits.items()),
+        (((_CODES[code],), observed) for code, observed in metrics.permit_waits.items()),
     )
     yield histograms(
         "scheduler_event_handling_duration_seconds",
         "Latency of processing an event in the cache and the queue.",
         ["event"],
-        (((event,), observed) for event, observed in measures.events.items()),
+        (((event,), observed) for event, observed in metrics.events.items()),
     )
     yield histograms(
         "scheduler_queueing_hint_execution_duration_seconds",
         "Duration of a plugin's queueing hint.",
         ["plugin", "event", "hint"],
-        measures.hints.items(),
+        metrics.hints.items(),
     )
 
 
-def _preemption(measures: Measures) -> Iterator[Metric]:
-    yield CounterMetricFamily(
+def _preemption(metrics: SchedulerMetrics) -> Iterator[Metric]:
+    yield counter(
         "scheduler_preemption_attempts",
         "Number of attempts to preempt in the cluster so far.",
-        value=measures.preemption_attempts,
+        metrics.preemption_attempts,
     )
     yield histograms(
-        "scheduler_preemption_victims", "Number of selected preemption victims.", [], [((), measures.victims)]
+        "scheduler_preemption_victims", "Number of selected preemption victims.", [], [((), metrics.victims)]
     )
     yield histograms(
         "scheduler_preemption_goroutines_duration_seconds",
         "Duration of preemptions, until the victims are evicted.",
         ["result"],
-        (((result,), observed) for result, observed in measures.preemptions.items()),
+        (((result,), observed) for result, observed in metrics.preemptions.items()),
     )
-    executed = CounterMetricFamily(
-        "scheduler_preemption_goroutines_execution", "Number of preemptions carried out.", labels=["result"]
+    yield counters(
+        "scheduler_preemption_goroutines_execution",
+        "Number of preemptions carried out.",
+        ["result"],
+        (((result,), observed.count) for result, observed in metrics.preemptions.items()),
     )
-    for result, observed in measures.preemptions.items():
-        executed.add_metric([result], observed.count)
-    yield executed
 
 
-class ApiCallCollector(Collector):
+class ApiCallCollector(ScrapeCollector):
     """Collector of the metrics of API calls.
 
     Args:
@@ -328,34 +282,28 @@ class ApiCallCollector(Collector):
     def __init__(self, writer: KubeWriter) -> None:
         self._writer = writer
 
-    def describe(self) -> Iterator[Metric]:
-        """Yield nothing: names are known only when metrics are collected."""
-        yield from ()
-
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the writer."""
         executed = self._writer.calls.executed
-        total = CounterMetricFamily(
+        yield counters(
             "scheduler_async_api_call_execution",
             "Number of API calls that were executed.",
-            labels=["call_type", "result"],
+            ["call_type", "result"],
+            ((labels, observed.count) for labels, observed in executed.items()),
         )
-        for labels, observed in executed.items():
-            total.add_metric(labels, observed.count)
-        yield total
         yield histograms(
             "scheduler_async_api_call_execution_duration_seconds",
             "Duration of API calls.",
             ["call_type", "result"],
             executed.items(),
         )
-        pending = GaugeMetricFamily(
-            "scheduler_pending_async_api_calls", "Number of API calls that wait to be sent.", labels=["call_type"]
-        )
         waiting = {
             POD_BINDING: self._writer.binder.waiting,
             POD_STATUS_PATCH: self._writer.dispatcher.queued_of(Rank.PATCH),
         }
-        for call_type in CALL_TYPES:
-            pending.add_metric([call_type], waiting[call_type])
-        yield pending
+        yield gauges(
+            "scheduler_pending_async_api_calls",
+            "Number of API calls that wait to be sent.",
+            ["call_type"],
+            (((call_type,), waiting[call_type]) for call_type in CALL_TYPES),
+        )

@@ -27,8 +27,8 @@ from bayplan.simulation.storage_admission import (
     implied_namespaces,
     uid_of,
 )
-from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem, QuantityError
+from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
@@ -38,7 +38,7 @@ from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import StorageClass, StorageObject
 from scheduler_core.model.taints import NO_EXECUTE, Toleration
-from scheduler_core.snapshot.storage_index import object_key
+from scheduler_core.snapshot.indexes.storage_index import object_key
 
 SYSTEM_PRIORITIES: Mapping[str, int] = {
     "system-cluster-critical": 2_000_000_000,

@@ -16,13 +16,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from bayplan import yaml_documents
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding import decoding_problem
 from bayplan.simulation.storage_admission import WrittenStorageClass
+from bayplan.texts import yaml_documents
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
-from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.namespace import Namespace

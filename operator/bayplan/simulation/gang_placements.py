@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bayplan.gangs.group_verdict import Phase, Tally, judge
-from scheduler_core.queueing.gang import Gang
+from scheduler_core.queueing.gang_state import Gang
 
 _WAITS_FOR_GROUP = "the PodGroup is not in the files; its members wait for it"
 

@@ -13,10 +13,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from scheduler_core.cycle.cluster_feed import ClusterFeed
+from bayplan.simulation.memory_storage import MemoryStorage
+from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod, PodCondition, PodStatus
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
+from scheduler_core.scheduler import Scheduler
 
 POD_SCHEDULED = "PodScheduled"
 
@@ -25,11 +29,13 @@ class MemoryCluster:
     """Pods of a cluster in memory.
 
     Attributes:
+        storage: Volumes and claims of the cluster.
         events: Recorded events, in order.
         writes: Number of writes, from which a caller sees whether anything happens.
     """
 
     def __init__(self) -> None:
+        self.storage = MemoryStorage()
         self.events: list[Event] = []
         self.writes = 0
         self._pods: dict[tuple[str, str], Pod] = {}
@@ -129,6 +135,17 @@ class MemoryCluster:
     def _notify_next(self) -> None:
         if self._notifications:
             self._notifications.popleft()()
+
+
+def offline_scheduler() -> Scheduler:
+    """Return a scheduler without a cluster, with all installed plugins, for building profiles.
+
+    Raises:
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    registry = in_tree_registry()
+    registry.load_entry_points()
+    return Scheduler(SimulatedClock(), MemoryCluster(), registry=registry)
 
 
 def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:

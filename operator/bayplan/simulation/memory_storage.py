@@ -17,8 +17,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from scheduler_core.cycle.storage_feed import StorageFeed
 from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.feeds.storage_feed import StorageFeed
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.quantity import nano
@@ -47,18 +47,23 @@ _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class MemoryStorage:
-    """Volumes, claims and classes by name.
+    """Volumes, claims and classes by name."""
 
-    Args:
-        objects: Initial objects; kinds that never change are only reported.
-        feed: Receives all objects and changes, including the initial objects.
-    """
-
-    def __init__(self, objects: Iterable[StorageObject], feed: StorageFeed) -> None:
-        self._feed = feed
+    def __init__(self) -> None:
+        self._feed: StorageFeed | None = None
         self._volumes: dict[str, PersistentVolume] = {}
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._classes: dict[str, StorageClass] = {}
+        self._versions = itertools.count(1)
+
+    def serve(self, objects: Iterable[StorageObject], feed: StorageFeed) -> None:
+        """Store the initial objects, and report them and every later change.
+
+        Args:
+            objects: Initial objects; kinds that never change are only reported.
+            feed: Receives all objects and changes.
+        """
+        self._feed = feed
         highest = 0
         for each in objects:
             version = each.metadata.resource_version
@@ -170,17 +175,21 @@ class MemoryStorage:
         new = replace(volume, metadata=self._next(volume.metadata))
         old = self._volumes.get(new.metadata.name)
         self._volumes[new.metadata.name] = new
+        self._report(old, new)
+        return new
+
+    def _report(self, old: StorageObject | None, new: StorageObject) -> None:
+        assert self._feed is not None  # the scheduler writes only to objects that were reported
         if old is None:
             self._feed.added(new)
         else:
             self._feed.updated(old, new)
-        return new
 
     def _put_claim(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
         new = replace(claim, metadata=self._next(claim.metadata))
         old = self._claims[new.key]
         self._claims[new.key] = new
-        self._feed.updated(old, new)
+        self._report(old, new)
         return new
 
     def _next(self, metadata: AnnotatedMeta) -> AnnotatedMeta:

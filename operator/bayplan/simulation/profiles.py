@@ -6,7 +6,7 @@ here exactly if a cluster would accept it.
 
 from __future__ import annotations
 
-from bayplan.reconcile.desired_state import DesiredState, desired_state
+from bayplan.profiles.desired_state import DesiredState, desired_state
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place
 from scheduler_core.config.profile_config import ProfileConfig
@@ -49,7 +49,7 @@ def _from_objects(scheduler: Scheduler, cluster: AdmittedCluster, problems: list
             try:
                 instances.append(scheduler.build(profile.config))
             except ConfigError as error:
-                found += [profile.located(problem) for problem in error.problems]
+                found += profile.build_problems(error)
         problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in dict.fromkeys(found)]
     return instances
 

@@ -13,11 +13,10 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum
 
-from bayplan.reconcile.extenders import extenders_skipped_notice
+from bayplan.extenders.states import extenders_skipped_notice
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
-from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.node_usage import NodeUsage, node_usages
 from bayplan.simulation.profiles import activate_profiles
 from bayplan.simulation.simulated_clock import SimulatedClock
@@ -26,7 +25,7 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.scheduler import Scheduler, SchedulerOptions
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 _QUIET_TURNS = 50
 """Turns of the event loop without a write after which only timers can cause further changes."""
@@ -147,7 +146,7 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
     world.watch(scheduler.feed)
     for surrounding in cluster.surroundings:
         scheduler.workload_feed.added(surrounding)
-    scheduler.write_storage_with(MemoryStorage(cluster.storage, scheduler.storage_feed))
+    world.storage.serve(cluster.storage, scheduler.storage_feed)
     for node in cluster.nodes:
         scheduler.feed.node_added(node)
     for pod in cluster.pods:
@@ -157,7 +156,7 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
 async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, registry: Registry) -> SimulationResult:
     clock, world = SimulatedClock(), MemoryCluster()
     settings = SchedulerOptions(seed=options.seed, percentage_of_nodes_to_score=options.percentage_of_nodes_to_score)
-    scheduler = Scheduler(clock, world, settings, registry)
+    scheduler = Scheduler(clock, world, settings, registry, ports=SchedulerPorts(storage=world.storage))
     populate(scheduler, world, cluster)
     waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.is_terminal]
     # The queue drops a bound pod, so its entries are looked up before.

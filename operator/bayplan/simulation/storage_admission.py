@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem, QuantityError, SelectorError
+from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.pod import Quantities

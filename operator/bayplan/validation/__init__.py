@@ -1,1 +1,1 @@
-"""All that is wrong with manifests, told without a cluster."""
+"""Validation of manifests without a cluster."""

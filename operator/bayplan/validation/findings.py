@@ -1,7 +1,4 @@
-"""What was found in manifests, and how it is printed.
-
-Owns the document and its words. It must not know how anything is judged.
-"""
+"""Findings of a validation, and their output."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from enum import Enum
 import msgspec
 from msgspec import Struct
 
-from bayplan.printable import printable_json, printable_record
+from bayplan.texts.printable import printable_json, printable_record
 
 
 class Severity(Enum):
-    """How much a finding weighs."""
+    """Severity of a finding."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,14 +20,14 @@ class Severity(Enum):
 
 
 class Finding(Struct, frozen=True, rename="camel"):
-    """One thing that was found.
+    """A finding.
 
     Attributes:
         severity: An error makes the files invalid.
-        file: Where.
+        file: The file.
         message: What is wrong and what to do.
-        line: From 1; 0 for the whole file.
-        document: Which document of the file, from 1; 0 for the whole file.
+        line: Line from 1; 0 for the whole file.
+        document: Number of the document in the file, from 1; 0 for the whole file.
         object: Kind and name; "" for none.
         path: Field path in the object.
     """
@@ -44,19 +41,19 @@ class Finding(Struct, frozen=True, rename="camel"):
     path: str = ""
 
     def __str__(self) -> str:
-        """Such as ``a.yaml:7: error: SchedulerProfile batch: spec.pluginss: unknown field; ...``."""
+        """Format like ``a.yaml:7: error: SchedulerProfile batch: spec.pluginss: unknown field; ...``."""
         place = f"{self.file}:{self.line}" if self.line else self.file
         return ": ".join(part for part in (place, self.severity.value, self.object, self.path, self.message) if part)
 
 
 class Report(Struct, frozen=True, rename="camel"):
-    """All that was found.
+    """All findings.
 
     Attributes:
         valid: Whether there is no error.
-        objects: How many objects were judged.
-        findings: By file, line and severity.
-        unreadable: What could not be read, in sentences.
+        objects: Number of validated objects.
+        findings: Sorted by file, line and severity.
+        unreadable: Files that could not be read, in sentences.
     """
 
     valid: bool
@@ -66,7 +63,7 @@ class Report(Struct, frozen=True, rename="camel"):
 
 
 def report_of(findings: Sequence[Finding], objects: int, unreadable: Sequence[str]) -> Report:
-    """Put findings in order; each is told once."""
+    """Sort findings and remove duplicates."""
     order = {severity: number for number, severity in enumerate(Severity)}
     ordered = sorted(dict.fromkeys(findings), key=lambda each: (each.file, each.line, order[each.severity], each.path))
     is_valid = not unreadable and not any(each.severity is Severity.ERROR for each in ordered)
@@ -74,20 +71,20 @@ def report_of(findings: Sequence[Finding], objects: int, unreadable: Sequence[st
 
 
 def as_text(report: Report) -> str:
-    """One line for each finding, and one that sums up."""
+    """Format one line for each finding, and a summary."""
     lines = [printable_record(str(each)) for each in (*report.findings, *report.unreadable)]
     counts = {severity: sum(each.severity is severity for each in report.findings) for severity in Severity}
-    told = [_counted(counts[Severity.ERROR], "problem")]
+    summary = [_counted(counts[Severity.ERROR], "problem")]
     if counts[Severity.WARNING]:
-        told.append(_counted(counts[Severity.WARNING], "warning"))
+        summary.append(_counted(counts[Severity.WARNING], "warning"))
     if report.unreadable:
-        told.append(f"{_counted(len(report.unreadable), 'file')} could not be read")
-    lines.append(f"{_counted(report.objects, 'object')} judged: {', '.join(told)}")
+        summary.append(f"{_counted(len(report.unreadable), 'file')} could not be read")
+    lines.append(f"{_counted(report.objects, 'object')} validated: {', '.join(summary)}")
     return "\n".join(lines)
 
 
 def as_json(report: Report) -> str:
-    """The report as JSON."""
+    """Format the report as JSON."""
     return printable_json(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
 
 

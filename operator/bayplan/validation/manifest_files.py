@@ -1,8 +1,7 @@
-"""Manifests from files, each with the lines on which its fields stand.
+"""Manifests from files, directories, standard input and lists, each with the line numbers of its fields.
 
-Owns the way from paths to documents: files, directories, standard input, several documents in a file, lists. It must
-not know what a document means. Why a reader of its own beside the simulation's: that one wants objects and stops at
-what it cannot decode, while here every field must be found again by its line.
+Separate from the simulation's reader, which stops at an object that it cannot decode; here every field must be found
+again by its line.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from bayplan import yaml_documents
+from bayplan.texts import yaml_documents
 from scheduler_core.config.validation import path_steps
 
 STANDARD_INPUT = "-"
@@ -27,10 +26,10 @@ class Manifest:
     """A document, or an item of a list.
 
     Attributes:
-        body: What it holds.
-        file: Where it stands.
-        number: Which document of the file, from 1.
-        node: The same as YAML has read it, which knows lines.
+        body: The parsed content.
+        file: The file.
+        number: Number of the document in the file, from 1.
+        node: The YAML node, which has line numbers.
     """
 
     body: Any
@@ -39,7 +38,7 @@ class Manifest:
     node: yaml.Node
 
     def line(self, path: str = "") -> int:
-        """The line of a field, or of what holds it where the field itself is not there; from 1.
+        """Return the line of a field, from 1, or of the mapping or list around it if the field does not exist.
 
         Args:
             path: Such as ``spec.plugins.score.enabled[2].name``.
@@ -56,12 +55,12 @@ class Manifest:
 
 @dataclass(slots=True)
 class Reading:
-    """What was read.
+    """Result of reading files.
 
     Attributes:
-        manifests: In the order in which they stand.
-        unreadable: What could not be read, and why, in sentences that begin with the file.
-        repeated: Fields that stand twice in one mapping: the file, the line and the field.
+        manifests: In the order of the files.
+        unreadable: Files that could not be read, and why, in sentences that begin with the file.
+        repeated: Fields that occur twice in one mapping: the file, the line and the field.
     """
 
     manifests: list[Manifest] = field(default_factory=list)
@@ -74,7 +73,7 @@ def read_manifests(sources: Sequence[str], *, recursive: bool = False) -> Readin
 
     Args:
         sources: Files, directories (their ``.yaml``, ``.yml`` and ``.json`` files), ``-`` for standard input.
-        recursive: Whether directories in directories are read too.
+        recursive: Whether to read subdirectories, too.
     """
     reading = Reading()
     for source in sources:
@@ -86,7 +85,7 @@ def read_manifests(sources: Sequence[str], *, recursive: bool = False) -> Readin
                 where = f"{name}:{mark.line + 1}" if mark is not None else name
                 reading.unreadable.append(f"{where}: is not YAML: {error.problem or error}; correct it")
             except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-                reading.unreadable.append(f"{name}: is neither YAML nor JSON: {error}; correct it")
+                reading.unreadable.append(f"{name}: is not YAML or JSON: {error}; correct it")
     return reading
 
 
@@ -100,13 +99,13 @@ def _texts(source: str, recursive: bool, reading: Reading) -> Iterator[tuple[str
         found = path.rglob("*") if recursive else path.glob("*")
         paths = sorted(each for each in found if each.suffix in _SUFFIXES and each.is_file())
         if not paths:
-            reading.unreadable.append(f"{source}: holds no .yaml, .yml or .json file; name another directory")
+            reading.unreadable.append(f"{source}: contains no .yaml, .yml or .json file; use another directory")
     for each in paths:
         try:
             yield str(each), each.read_bytes()
         except OSError as error:
-            told = f"cannot be read: {error.strerror or error}; name a file, a directory, or - for standard input"
-            reading.unreadable.append(f"{each}: {told}")
+            message = f"cannot be read: {error.strerror or error}; use a file, a directory, or - for standard input"
+            reading.unreadable.append(f"{each}: {message}")
 
 
 def _read(name: str, text: bytes, reading: Reading) -> None:
@@ -118,7 +117,7 @@ def _read(name: str, text: bytes, reading: Reading) -> None:
 
 
 def _flattened(manifest: Manifest) -> Iterator[Manifest]:
-    """An object, or the items of a list; those of a typed list carry no kind of their own."""
+    """Yield an object, or the items of a list; those of a typed list have no kind of their own."""
     body = manifest.body
     kind = body.get("kind") if isinstance(body, dict) else None
     items = body.get("items") if isinstance(body, dict) else None
@@ -134,7 +133,7 @@ def _flattened(manifest: Manifest) -> Iterator[Manifest]:
 
 
 def _child(node: yaml.Node, index: str, name: str) -> tuple[int, yaml.Node] | None:
-    """The line and node of an entry of a list, or of a field of a mapping; ``[key]`` may name either."""
+    """Return line and node of a list entry or of a mapping's field; ``[key]`` may name either."""
     if isinstance(node, yaml.SequenceNode):
         if index.isdigit() and int(index) < len(node.value):
             entry = node.value[int(index)]
@@ -148,7 +147,7 @@ def _child(node: yaml.Node, index: str, name: str) -> tuple[int, yaml.Node] | No
 
 
 def _repetitions(root: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    """Keys that stand twice in a mapping, which kubectl refuses and YAML's readers pass over."""
+    """Yield keys that occur twice in a mapping, which kubectl rejects and YAML parsers accept."""
     waiting, known = [root], set[int]()
     while waiting:
         node = waiting.pop()

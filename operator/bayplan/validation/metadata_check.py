@@ -1,6 +1,4 @@
-"""What the API server refuses in an object's metadata.
-
-Owns names, labels and the fields that there are. It must not know any one resource.
+"""The API server's validation of an object's metadata.
 
 Follows apimachinery v0.36.3: pkg/api/validation/objectmeta.go, pkg/util/validation.
 """
@@ -39,10 +37,10 @@ _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
 def metadata_problems(metadata: Any) -> Iterator[Problem]:
-    """Find what is wrong.
+    """Validate metadata.
 
     Args:
-        metadata: As written.
+        metadata: Metadata as written.
 
     Yields:
         Every problem; paths begin with ``metadata``.
@@ -81,8 +79,8 @@ def _name_problems(name: Any, namespace: Any) -> Iterator[Problem]:
     if not isinstance(name, str) or not name:
         yield Problem("metadata.name", "is required; add it")
     elif len(name) > MAX_NAME_LENGTH or not re.fullmatch(DNS_NAME_PATTERN, name):
-        told = 'must be lower case letters, digits, "-" and ".", at most 253, with a letter or digit at both ends'
-        yield Problem("metadata.name", told)
+        message = 'must be lower case letters, digits, "-" and ".", at most 253, with a letter or digit at both ends'
+        yield Problem("metadata.name", message)
     if namespace is None or namespace == "":
         return
     if not isinstance(namespace, str) or len(namespace) > _MAX_NAMESPACE or not re.fullmatch(_DNS_LABEL, namespace):

@@ -1,11 +1,10 @@
-"""What the API server's structural schema refuses, judged without the API server.
+"""Structural schema validation without the API server, for the keywords that Bayplan's CustomResourceDefinitions use.
 
-Owns the keywords that our CustomResourceDefinitions use. It must not know any one resource. Why it is needed beside the
-models: bounds and keyed lists stand in the schema alone, since the scheduler core's models know no API server. CEL
-rules are not judged here: each of them is a rule of the models too.
+Bounds and keyed lists are only in the schema, because the scheduler core's models do not know the API server. CEL rules
+are not evaluated here: each of them is a rule of the models, too.
 
-Follows apiextensions-apiserver v0.36.3: a null is passed over where a field holds it, lengths count characters, a list
-of type map has no two entries with the same keys.
+Follows apiextensions-apiserver v0.36.3: a null field is ignored, lengths count characters, and a list of type map has
+no two entries with the same keys.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _PRESERVE, _INT_OR_STRING = "x-kubernetes-preserve-unknown-fields", "x-kubernete
 
 
 def schema_problems(value: Any, schema: Schema, path: str) -> Iterator[Problem]:
-    """Find what a schema refuses.
+    """Validate a value by a schema.
 
     Args:
-        value: In plain JSON types.
+        value: Plain JSON types.
         schema: A structural schema.
         path: Field path of the value.
 
@@ -118,7 +117,7 @@ def _array_problems(value: Any, schema: Schema, path: str) -> Iterator[Problem]:
             identity = json.dumps(each, default=str)
         if identity is not None and identity in seen:
             at = field_path(place, keys) if keys and len(keys) == 1 else place
-            yield Problem(at, "stands in an earlier entry already; remove one of them")
+            yield Problem(at, "occurs in an earlier entry already; remove one of them")
         if identity is not None:
             seen.add(identity)
 

@@ -30,6 +30,7 @@ from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     PermitPlugin,
     PermitResult,
     PodReads,
@@ -64,7 +65,6 @@ YIELD_SECONDS = 12.0
 backoff of a pod, so that the pods of the earlier group are back by then."""
 
 _DEFAULT_WAIT_SECONDS = 60.0
-_ALL_NODES = PreFilterResult()
 _SKIPPED = PostFilterResult(unschedulable())
 
 
@@ -74,6 +74,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     name = "Coscheduling"
     reuse = Reuse(pod=PodReads.LABELS)
     args_model = CoschedulingArgs
+    gathers_gangs = True
 
     def __init__(self, args: CoschedulingArgs, handle: Handle) -> None:
         """Create the plugin without state.
@@ -136,11 +137,11 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         del state
         view = self._groups.group_of(pod.pod)
         if view is None:
-            return _ALL_NODES
+            return CONTINUE
         status = admission(view, self.handle.waiting_pods, self._records)
         if status.is_success and view.group is not None and view.group.min_resources:
             status = self._room(view, view.group, nodes)
-        return _ALL_NODES if status.is_success else PreFilterResult(status)
+        return CONTINUE if status.is_success else PreFilterResult(status)
 
     def _room(self, view: GroupView, group: PodGroup, nodes: NodeColumns) -> Status:
         record, now = self._records.of(view.key), self.handle.clock.now()

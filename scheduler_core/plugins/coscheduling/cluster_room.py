@@ -12,6 +12,7 @@ from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -27,5 +28,7 @@ def missing_resources(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo
         Missing amounts by resource, CPU in millicores, the rest in whole units; empty if nothing is missing.
     """
     asked = {**group.min_resources, PODS: group.min_member}
-    missing = {name: amount - free_amount(nodes, name, own) for name, amount in asked.items()}
+    with ColumnsOverlay(nodes) as overlay:
+        overlay.remove(own)
+        missing = {name: amount - free_amount(nodes, name) for name, amount in asked.items()}
     return {name: amount_missing for name, amount_missing in missing.items() if amount_missing > 0}

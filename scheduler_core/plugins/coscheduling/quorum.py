@@ -18,11 +18,11 @@ def needed(view: GroupView, group: PodGroup) -> int:
     return group.min_member - view.succeeded
 
 
-def members_with_node(view: GroupView, waiting: WaitingPods, but: str = "") -> list[PodInfo]:
+def members_with_node(view: GroupView, waiting: WaitingPods, exclude: str = "") -> list[PodInfo]:
     """Return the members that have a node and are not known to lose it, without the one with UID ``but``."""
     found = []
     for member in view.assigned():
-        if member.uid != but:
+        if member.uid != exclude:
             wait = waiting.get(member.uid)
             if wait is None or not wait.is_refused:
                 found.append(member)

@@ -8,7 +8,7 @@ If a group is disrupted as a whole, its other members are evicted with a victim,
 choice of the node, extenders do not see them, and no member is a victim if one of them may not be. Members on other
 nodes are not reprieved, so a node may lose one pod more than necessary.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption`` and
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/defaultpreemption`` and
 ``pkg/scheduler/framework/preemption``, where groups are victims only behind a feature gate that is off.
 """
 
@@ -36,13 +36,13 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, MemberCandidates, VictimTerms
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
+from scheduler_core.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_choice import best_candidate
 from scheduler_core.plugins.default_preemption.dry_run import DryRunResult, Walk, dry_run
 from scheduler_core.plugins.default_preemption.eligibility import awaits_victims, rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
-from scheduler_core.plugins.default_preemption.victims import Trial, importance_at
+from scheduler_core.plugins.default_preemption.victim_selection import Trial, importance_at
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -88,7 +88,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return deletions of pods, on which the gate is checked again; whether the pod fits is up to other plugins."""
-        return (EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), after_pod_deletion),)
+        return (EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),)
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
@@ -112,6 +112,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
 
     def _carried_out(self, pod: PodInfo, plan: _Plan) -> PostFilterResult:
         self._draws += 1
+        self.handle.preemptions.attempted()
         if plan.chosen is not None:
             self._evictions.start(pod, plan.chosen)
         return plan.result
@@ -157,7 +158,10 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
             return _Plan(PostFilterResult(_said(_NONE_LEFT)))
         candidates = tuple(self._whole(candidate, units) for candidate in found)
         chosen = self.least_harmful(candidates)
-        return _Plan(PostFilterResult(SUCCESS, chosen.node_name), tuple(found), candidates, chosen)
+        victims = f"preempting {len(chosen.victims)} victims"
+        text = f"found a potential placement for pod on node {chosen.node_name}, {victims}"
+        result = PostFilterResult(_said(Status(Code.SUCCESS, (text,))), chosen.node_name)
+        return _Plan(result, tuple(found), candidates, chosen)
 
     def _whole(self, candidate: PreemptionCandidate, units: DisruptionUnits) -> PreemptionCandidate:
         """Return a candidate with all pods of its victims' units."""

@@ -17,7 +17,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import Code, Status, error, unresolvable
-from scheduler_core.plugins.default_preemption.victims import RowOutcome, Trial
+from scheduler_core.plugins.default_preemption.victim_selection import RowOutcome, Trial
 
 _NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -125,7 +125,7 @@ def _try(
 ) -> list[tuple[int, RowOutcome | PluginError]]:
     """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
     try:
-        with handle.dry_run(state, trial.pod) as dry_run:
+        with handle.dry_run(state, trial.pod, frees_shared_ports=trial.terms.frees_shared_ports) as dry_run:
             return [(outcome.row, outcome) for outcome in trial.select(dry_run, rows)]
     except PluginError as fault:
         if len(rows) == 1:

@@ -3,7 +3,7 @@
 Each extension point has a module. Required terms of the pod and required anti-affinity of existing pods rule nodes out;
 preferred terms of both, and required affinity of existing pods, score the rest.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/interpodaffinity/``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     Normalization,
@@ -30,7 +31,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
-from scheduler_core.plugins.inter_pod_affinity.filtering import REJECTIONS, REQUIRED, RequiredAffinity
+from scheduler_core.plugins.inter_pod_affinity.filtering import REASONS, REQUIRED, RequiredAffinity
 from scheduler_core.plugins.inter_pod_affinity.hints import after_node_change, after_pod_change
 from scheduler_core.plugins.inter_pod_affinity.scoring import (
     WEIGHTS,
@@ -39,20 +40,20 @@ from scheduler_core.plugins.inter_pod_affinity.scoring import (
     summed_weights,
     weight_tables,
 )
+from scheduler_core.snapshot.indexes.pod_index import TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_index import TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["InterPodAffinity"]
 
 _SKIPPED = PreFilterResult(SKIP)
-_CONTINUE = PreFilterResult()
 
 
 class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Filters and scores nodes by pod affinity and anti-affinity."""
 
     name = "InterPodAffinity"
+    reasons = REASONS
     reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
     args_model = InterPodAffinityArgs
     normalization = Normalization.OWN
@@ -71,9 +72,14 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return additions, deletions and label changes of pods, and additions and label changes of nodes."""
-        pods = ClusterEvent(Resource.POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
+        assigned = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
+        own = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
         nodes = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
-        return (EventRegistration(pods, after_pod_change), EventRegistration(nodes, after_node_change))
+        return (
+            EventRegistration(assigned, after_pod_change),
+            EventRegistration(own, after_pod_change),
+            EventRegistration(nodes, after_node_change),
+        )
 
     # -- filtering ----------------------------------------------------------------------------------------------
 
@@ -85,7 +91,7 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
         if required.is_idle:
             return _SKIPPED
         state.write(REQUIRED, required)
-        return _CONTINUE
+        return CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
         """Add ``added`` to the counts."""
@@ -101,11 +107,6 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
         """Reject rows whose domains lack required pods, or contain pods that anti-affinity excludes."""
         del pod, nodes
         return state.read(REQUIRED).codes(rows)
-
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return which terms reject the node; only missing affinity is not resolvable by preemption."""
-        del state, pod
-        return REJECTIONS[code]
 
     # -- scoring ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ and reads no pods.
 A pod on a node counts for the pod's affinity only if it matches all required terms at once, so these terms are joined
 into one query; each anti-affinity term has its own.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/filtering.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/interpodaffinity/filtering.go``.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import numpy as np
 
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import Codes
-from scheduler_core.framework.status import Status, unresolvable, unschedulable
+from scheduler_core.framework.status import unresolvable, unschedulable
 from scheduler_core.kernels.domains import DomainTable
-from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
+from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, both
-from scheduler_core.snapshot.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.indexes.pod_index import Counts, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_index import Counts, TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 
 # If a node fails for several reasons, kube-scheduler reports the first in its order, which is the highest number here.
 # So the codes of several keys are combined by their maximum.
-AFFINITY = 3
-ANTI_AFFINITY = 2
 EXISTING_ANTI_AFFINITY = 1
-REJECTIONS: dict[int, Status] = {
-    AFFINITY: unresolvable("node(s) didn't match pod affinity rules"),
-    ANTI_AFFINITY: unschedulable("node(s) didn't match pod anti-affinity rules"),
-    EXISTING_ANTI_AFFINITY: unschedulable("node(s) didn't satisfy existing pods anti-affinity rules"),
-}
+ANTI_AFFINITY = 2
+AFFINITY = 3
+REASONS = (
+    unschedulable("node(s) didn't satisfy existing pods anti-affinity rules"),
+    unschedulable("node(s) didn't match pod anti-affinity rules"),
+    unresolvable("node(s) didn't match pod affinity rules"),
+)
 
 Tables = dict[str, DomainTable]
 """Counts by domain, per topology key."""
@@ -58,9 +58,7 @@ class RequiredAffinity:
 
     def __init__(self, pod: PodInfo, nodes: NodeColumns) -> None:
         terms, index, meta = pod.terms, nodes.pod_index, pod.pod.metadata
-        self.anti_terms = tuple(
-            AffinityTerm(as_incoming(term.query), term.topology_key) for term in terms.required_anti
-        )
+        self.anti_terms = terms.required_anti
         self.affinity_query = joined((term.query for term in terms.required), nodes.namespaces)
         self.affinity: Tables = {}
         self.is_own_match = False
@@ -137,21 +135,9 @@ class RequiredAffinity:
 REQUIRED: StateKey[RequiredAffinity] = StateKey("InterPodAffinity/required")
 
 
-def as_incoming(query: PodQuery) -> PodQuery:
-    """Return a query in the form that kube-scheduler uses for the incoming pod.
-
-    It resolves the namespaces of a namespace selector, but also matches the selector against an empty label set. A
-    selector that matches no labels (NotIn, DoesNotExist) therefore selects every namespace.
-    """
-    selector = query.namespace_selector
-    if selector.is_everything or not selector.matches({}):
-        return query
-    return PodQuery(query.selector, query.namespaces, MATCH_EVERYTHING)
-
-
 def joined(queries: Iterable[PodQuery], namespaces: NamespaceLabels) -> PodQuery | None:
     """Return one query for the pods that match all queries of an incoming pod; None if there is no query."""
-    asked = [as_incoming(query) for query in queries]
+    asked = list(queries)
     if not asked:
         return None
     selector: LabelMatcher = MATCH_EVERYTHING

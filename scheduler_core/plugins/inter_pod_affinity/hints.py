@@ -2,7 +2,7 @@
 
 A hint is called for every unschedulable pod and decides from the objects alone, so it errs towards requeueing.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/plugin.go``. As there, namespace
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/interpodaffinity/plugin.go``. As there, namespace
 selectors are matched without labels: a pod in a namespace that is selected only by label is not recognized.
 """
 
@@ -31,13 +31,13 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
         return Hint.QUEUE
     if old is not None and new is not None:
         begins = not _matches_all(terms.required, old) and _matches_all(terms.required, new)
-        ceases = _matches_all(terms.required_anti, old) and not _matches_all(terms.required_anti, new)
+        ceases = _matches_any(terms.required_anti, old) and not _matches_any(terms.required_anti, new)
         return _queue_if(begins or ceases)
     if new is not None:
         return _queue_if(_matches_all(terms.required, new))
-    if old is None or _matches_all(terms.required_anti, old):
+    if old is None or _matches_any(terms.required_anti, old):
         return Hint.QUEUE
-    return _queue_if(_matches_all(affinity_terms(old).required_anti, pod))
+    return _queue_if(_matches_any(affinity_terms(old).required_anti, pod))
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
@@ -67,8 +67,15 @@ def _is_nowhere(pod: Pod | None) -> bool:
 
 
 def _matches_all(terms: Sequence[AffinityTerm], pod: Pod) -> bool:
-    meta = pod.metadata
-    return bool(terms) and all(term.query.matches(meta.namespace, meta.labels, _NO_LABELS) for term in terms)
+    return bool(terms) and all(_matches(term, pod) for term in terms)
+
+
+def _matches_any(terms: Sequence[AffinityTerm], pod: Pod) -> bool:
+    return any(_matches(term, pod) for term in terms)
+
+
+def _matches(term: AffinityTerm, pod: Pod) -> bool:
+    return term.query.matches(pod.metadata.namespace, pod.metadata.labels, _NO_LABELS)
 
 
 def _queue_if(helps: bool) -> Hint:

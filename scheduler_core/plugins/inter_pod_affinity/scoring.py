@@ -3,7 +3,7 @@
 Weights of one topology key are added per row before they are summed per domain, because there are few keys however many
 terms there are.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/scoring.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/interpodaffinity/scoring.go``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
 from scheduler_core.kernels.domains import DomainTable
-from scheduler_core.plugins.inter_pod_affinity.filtering import as_incoming
+from scheduler_core.snapshot.indexes.pod_index import Counts, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_index import Counts, TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 
 WeightTables = tuple[DomainTable, ...]
@@ -55,9 +54,9 @@ def weight_tables(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) 
 def _own_parts(pod: PodInfo, nodes: NodeColumns) -> Iterator[_Part]:
     index = nodes.pod_index
     for term in pod.terms.preferred:
-        yield term.topology_key, term.weight, index.query(as_incoming(term.query)).total
+        yield term.topology_key, term.weight, index.query(term.query).total
     for term in pod.terms.preferred_anti:
-        yield term.topology_key, -term.weight, index.query(as_incoming(term.query)).total
+        yield term.topology_key, -term.weight, index.query(term.query).total
 
 
 def _parts_of_others(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) -> Iterator[_Part]:

@@ -14,6 +14,7 @@ from scheduler_core.config.plugin_args import NodeResourcesFitArgs
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     Normalization,
@@ -29,8 +30,7 @@ from scheduler_core.framework.extension_points import (
     SumsFilter,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.plugin import always
-from scheduler_core.framework.row_sums import RowSums
+from scheduler_core.framework.plugin import NodeChange, always
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod_requests import is_extended_resource
 from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
@@ -41,8 +41,8 @@ from scheduler_core.plugins.resource_allocation import Demand
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_sums import RowSums
 
-_ALL_NODES = PreFilterResult()
 _FIT_KEY: StateKey[FitDemand] = StateKey("NodeResourcesFit/preFilter")
 _SCORE_KEY: StateKey[Demand] = StateKey("NodeResourcesFit/preScore")
 
@@ -52,6 +52,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     name = "NodeResourcesFit"
     reuse = Reuse(filter=Reads.NODE | Reads.PODS, score=Reads.NODE | Reads.PODS, pod=PodReads.RESOURCES)
+    hints_for = NodeChange.CAPACITY
     args_model = NodeResourcesFitArgs
     normalization = Normalization.NONE
 
@@ -85,7 +86,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         """Store the pod's requests. Never skips: a pod without requests still uses a pod slot."""
         del nodes
         state.write(_FIT_KEY, self._fit_demand(pod))
-        return _ALL_NODES
+        return CONTINUE
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows without enough free resources; see :mod:`.filtering`."""

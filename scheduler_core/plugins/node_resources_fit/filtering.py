@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.extension_points import Codes, Shortage
-from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import Status, unresolvable, unschedulable
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.plugins.node_resources_fit.free_columns import PLACES, FreeColumns
 from scheduler_core.snapshot.interning import Interner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.row_sums import RowSums
 
 MAX_RESOURCES_IN_BITS = 13
 

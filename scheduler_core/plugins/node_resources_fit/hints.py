@@ -2,8 +2,8 @@
 
 The hints compare objects, not columns, because the columns contain the change already and its difference counts.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go``
-(``isSchedulableAfterPodEvent``, ``isSchedulableAfterNodeChange``), without device classes.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go``
+(``isSchedulableAfterAssignedPodDelete`` and its neighbours, ``isSchedulableAfterNodeChange``), without device classes.
 """
 
 from __future__ import annotations
@@ -67,8 +67,11 @@ def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     return Hint.QUEUE if grown else Hint.SKIP
 
 
+_FREED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
+
 EVENTS = (
-    EventRegistration(ClusterEvent(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
+    EventRegistration(_FREED, after_pod_change),
+    EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
     EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE), after_node_change),
 )
 """Event registrations of NodeResourcesFit."""

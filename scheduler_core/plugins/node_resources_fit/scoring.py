@@ -25,10 +25,10 @@ from scheduler_core.kernels.allocation import (
     scores_by_percentage,
 )
 from scheduler_core.kernels.allocation_row import RowUse, least_allocated_row, most_allocated_row
-from scheduler_core.kernels.kept_allocation import CachedCapacityRatio, CachedLeastAllocated, CachedMostAllocated
+from scheduler_core.kernels.cached_allocation import CachedCapacityRatio, CachedLeastAllocated, CachedMostAllocated
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
-from scheduler_core.plugins.kept_scores import Formula, ScoreCache
+from scheduler_core.plugins.cached_scores import Formula, ScoreCache
 from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_columns, scored_resource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

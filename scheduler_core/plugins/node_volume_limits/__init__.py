@@ -1,10 +1,11 @@
 """NodeVolumeLimits: a node attaches at most as many volumes of a CSI driver as the driver allows.
 
-The attached volumes are counted by :mod:`scheduler_core.snapshot.volume_use`. A volume that has an attachment but is
-used by no running pod counts in addition to the pod's own claim on the same volume, because it may be detaching.
+The attached volumes are counted by :mod:`scheduler_core.snapshot.indexes.volume_use`. A volume that has an attachment
+but is used by no running pod counts in addition to the pod's own claim on the same volume, because it may be detaching.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``, without its check that the
-driver is installed, which is behind a feature gate that is off.
+If a CSIDriver says so, pods with its volumes also need nodes where the driver is installed.
+
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import EventRegistration
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
@@ -38,6 +39,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _FULL = 1
 _FIRST_MISSING = 2
 _REJECTION = unschedulable("node(s) exceed max volume count")
+_DRIVERS: StateKey[tuple[str, ...]] = StateKey("NodeVolumeLimits/drivers")
 
 
 class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
@@ -66,35 +68,58 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         return PreFilterResult() if pod.volumes.claims or pod.volumes.drivers else PreFilterResult(SKIP)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows where a driver's limit would be exceeded, and all rows if a claim does not exist.
+        """Reject rows where a driver is missing or at its limit, and all rows if a claim does not exist.
 
         Raises:
             PluginError: A claim belongs to another pod, or an in-tree volume cannot be translated.
         """
-        del state
         use = nodes.storage.use
         new: dict[str, dict[CsiVolume, None]] = {}
+        unmigrated: set[str] = set()
         for position, reference in enumerate(pod.volumes.claims):
             if not self._is_known(reference, pod, nodes):
                 return np.full(len(nodes.alive[rows]), _FIRST_MISSING + position, dtype=np.int16)
             volume = use.volume_of_claim(reference.key)
             if volume is not None:
                 new.setdefault(volume[0], {})[volume] = None
+                if not use.is_migrated(reference.key):
+                    unmigrated.add(volume[0])
         if pod.volumes.inline:
             self._count_inline(pod, nodes, rows, new)
+        state.write(_DRIVERS, tuple(new))
         full: NDArray[np.bool_] | None = None
         for driver, volumes in new.items():
             limits = self._csi_nodes_of(nodes).limits(driver)
             if limits is not None:
                 over = _over_limit(nodes, limits, driver, list(volumes))
                 full = over if full is None else np.logical_or(full, over, out=full)
-        return None if full is None else full[rows].astype(np.int16)
+        codes = None if full is None else full.astype(np.int16)
+        for position, driver in enumerate(reversed(new), start=1):
+            missing = self._missing(nodes, driver, migrated=driver not in unmigrated)
+            if missing is not None:
+                codes = np.zeros(nodes.size, dtype=np.int16) if codes is None else codes
+                codes[missing] = -position
+        return None if codes is None else codes[rows]
+
+    def _missing(self, nodes: NodeColumns, driver: str, *, migrated: bool) -> NDArray[np.bool_] | None:
+        """Return where a driver that pods with its volumes need is not installed, bool[row]; None if it is nowhere.
+
+        Volumes of in-tree plugins count only on nodes with a CSINode.
+        """
+        found = nodes.storage.drivers.get(driver)
+        if found is None or not found.spec.prevent_pod_scheduling_if_missing:
+            return None
+        columns = self._csi_nodes_of(nodes)
+        installed = columns.installed(driver)
+        missing = np.ones(nodes.size, dtype=np.bool_) if installed is None else ~installed
+        return missing & columns.present() if migrated else missing
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return whether the node is full, or which claim does not exist."""
-        del state
+        """Return whether the node is full, or which driver is missing, or which claim does not exist."""
         if code == _FULL:
             return _REJECTION
+        if code < 0:
+            return unschedulable(f"{state.read(_DRIVERS)[code]} CSI driver is not installed on the node")
         claim = pod.volumes.claims[code - _FIRST_MISSING]
         return unresolvable(f'looking up PVC {claim.key}: persistentvolumeclaim "{claim.name}" not found')
 

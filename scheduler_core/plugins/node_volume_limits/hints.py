@@ -1,6 +1,6 @@
 """Queueing hints of NodeVolumeLimits: which events may make room for a pod's volumes.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def registrations() -> tuple[EventRegistration, ...]:
     return (
         EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
         EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.UPDATE), after_csi_node_update),
-        EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), after_pod_deletion),
+        EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
         EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), after_claim_creation),
         EventRegistration(ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE), after_attachment_deletion),
     )

@@ -15,6 +15,7 @@ from scheduler_core.errors import SelectorError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
+    CONTINUE,
     Codes,
     FilterPlugin,
     Normalization,
@@ -45,22 +46,22 @@ from scheduler_core.plugins.pod_topology_spread.default_constraints import (
     default_constraints,
     is_system_defaulted,
 )
-from scheduler_core.plugins.pod_topology_spread.filtering import REJECTIONS, REQUIRED, RequiredSpread
+from scheduler_core.plugins.pod_topology_spread.filtering import REASONS, REQUIRED, RequiredSpread
 from scheduler_core.plugins.pod_topology_spread.scoring import PREFERRED, SpreadScoring
+from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.workload_index import WorkloadIndex
 
 __all__ = ["PodTopologySpread"]
 
 _SKIPPED = PreFilterResult(SKIP)
-_CONTINUE = PreFilterResult()
 
 
 class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Limits the difference of the numbers of matching pods between topology domains."""
 
     name = "PodTopologySpread"
+    reasons = REASONS
     reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
     args_model = PodTopologySpreadArgs
     normalization = Normalization.OWN
@@ -83,10 +84,12 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return additions, deletions and relevant updates of pods and nodes."""
-        pod_actions = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
+        assigned = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
+        own = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION)
         node_actions = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
         return (
-            EventRegistration(ClusterEvent(Resource.POD, pod_actions), self.after_pod_change),
+            EventRegistration(assigned, self.after_pod_change),
+            EventRegistration(own, self.after_pod_change),
             EventRegistration(ClusterEvent(Resource.NODE, node_actions), self.after_node_change),
         )
 
@@ -128,7 +131,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         if not constraints:
             return _SKIPPED
         state.write(REQUIRED, RequiredSpread.of(pod, nodes, constraints, self._inclusion))
-        return _CONTINUE
+        return CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
         """Add ``added`` to the counts."""
@@ -146,11 +149,6 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         """Reject rows without a topology key, and rows whose domain would exceed the skew."""
         del pod, nodes
         return state.read(REQUIRED).codes(rows)
-
-    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return whether the node has no label, which is not resolvable, or its domain contains too many pods."""
-        del state, pod
-        return REJECTIONS[code]
 
     # -- scoring ------------------------------------------------------------------------------------------------
 

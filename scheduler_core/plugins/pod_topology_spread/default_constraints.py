@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.plugins.pod_topology_spread.constraints import SCHEDULE_ANYWAY, Constraints, compiled
-from scheduler_core.snapshot.workload_index import WorkloadIndex
+from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import Codes
-from scheduler_core.framework.status import Status, unresolvable, unschedulable
+from scheduler_core.framework.status import unresolvable, unschedulable
 from scheduler_core.kernels.domains import DomainIds, DomainTable, domains_present
 from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.plugins.pod_topology_spread.constraints import Constraints, NodeInclusion, SpreadConstraint
@@ -25,10 +25,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 SKEWED = 1
 UNLABELED = 2
 _MISMATCH = "node(s) didn't match pod topology spread constraints"
-REJECTIONS: dict[int, Status] = {
-    SKEWED: unschedulable(_MISMATCH),
-    UNLABELED: unresolvable(f"{_MISMATCH} (missing required label)"),
-}
+REASONS = (unschedulable(_MISMATCH), unresolvable(f"{_MISMATCH} (missing required label)"))
 
 
 def matching_pods(nodes: NodeColumns, namespace: str, constraint: SpreadConstraint) -> NDArray[np.int32]:

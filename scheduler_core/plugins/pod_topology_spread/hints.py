@@ -1,6 +1,6 @@
 """Queueing hints of PodTopologySpread: which events may help a pod that it rejected.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/plugin.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/podtopologyspread/plugin.go``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """VolumeBinding: the pod's claims are bound, or can be bound, to volumes that are accessible from the node.
 
-:mod:`.claims` classifies the pod's claims, :mod:`.filtering` filters nodes, :mod:`.reserving` assumes volumes for the
-pod and restores them, :mod:`.binding` writes and waits, :mod:`.hints` contains the queueing hints. All nodes are
-evaluated once per attempt, at the first call of Filter, because claims and volumes do not change during a cycle.
+Modules: :mod:`.claims` classifies the pod's claims, :mod:`.filtering` filters nodes, :mod:`.scoring` scores them,
+:mod:`.reserving` assumes volumes for the pod and restores them, :mod:`.binding` writes and waits, and :mod:`.hints`
+contains the queueing hints. All nodes are evaluated once per attempt, at the first call of Filter, because claims and
+volumes do not change during a cycle.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``. Scoring by storage
-capacity is behind a feature gate that is off, so PreScore always skips.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``. PreScore
+skips for a pod without claims to bind; kube-scheduler gives 0 to all nodes then.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from scheduler_core.plugins.volume_binding.claims import PodClaims, are_bound, c
 from scheduler_core.plugins.volume_binding.filtering import REASONS, Evaluation, NodeEvaluator
 from scheduler_core.plugins.volume_binding.hints import registrations
 from scheduler_core.plugins.volume_binding.reserving import NodeVolumes, assume, decided_volumes, restore
+from scheduler_core.plugins.volume_binding.scoring import CapacityScore
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -78,6 +80,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         super().__init__(args, handle)
         self._args: VolumeBindingArgs = args if args is not None else _DEFAULT_ARGS
         self._evaluator: NodeEvaluator | None = None
+        self._score = CapacityScore(self._args.scoring_shape())
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims, None for any other."""
@@ -137,14 +140,18 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     # -- scoring ------------------------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Return Skip."""
-        del state, pod, nodes, rows
-        return SKIP
+        """Return Skip unless claims are to be bound with the pod."""
+        del pod, nodes, rows
+        claims = state.read(_ATTEMPT).claims
+        return SUCCESS if claims is not None and claims.delayed else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Return 0 for every row."""
-        del state, pod
-        return np.zeros(len(nodes.alive[rows]), dtype=np.int64)
+        """Return int64 per row, 0 to 100: by default the higher, the more storage remains free."""
+        del pod
+        evaluation = state.read(_ATTEMPT).evaluation
+        if evaluation is None:
+            return np.zeros(len(nodes.alive[rows]), dtype=np.int64)
+        return self._score.scores(evaluation, rows)
 
     # -- holding and binding ------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, VolumeNodeAffinity
 from scheduler_core.plugins.volume_binding.reserving import NodeVolumes, StaticBinding, restore
 from scheduler_core.ports import Clock, StorageWriter
+from scheduler_core.snapshot.indexes.storage_index import volume_affinity
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.storage_index import volume_affinity
 
 _POLL_SECONDS = 1.0
 

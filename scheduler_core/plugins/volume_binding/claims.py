@@ -10,8 +10,8 @@ from msgspec import Struct, field
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.storage import LOST, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
+from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.storage_index import StorageIndex
 
 
 class DelayedClaim(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Filter of VolumeBinding: from which nodes a pod's claims are usable, for all rows at once.
 
 Also determines which volume each unbound claim would get on each row. Loops run over the pod's few claims and the
-volumes of a class, never over nodes. Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go``
+volumes of a class, never over nodes. Follows kube-scheduler v1.37.1, ``plugins/volumebinding/binder.go``
 (``FindPodVolumes``).
 """
 
@@ -18,10 +18,10 @@ from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import SELECTED_NODE, STORAGE, PersistentVolumeClaim
 from scheduler_core.plugins.volume_binding.claims import DelayedClaim, PodClaims
 from scheduler_core.plugins.volume_binding.matching import NONE, VolumeReach, match_volumes
-from scheduler_core.plugins.volume_binding.provisioning import CANNOT_BIND, NO_SPACE, provision_codes
+from scheduler_core.plugins.volume_binding.provisioning import CANNOT_BIND, NO_SPACE, Capacities, provision_codes
 from scheduler_core.snapshot.csi_node_columns import CsiNodeColumns
+from scheduler_core.snapshot.indexes.storage_index import KnownVolume, volume_affinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
-from scheduler_core.snapshot.storage_index import KnownVolume, volume_affinity
 
 _OUT_OF_REACH = 1
 _NO_VOLUME = 8
@@ -48,6 +48,7 @@ class Evaluation(Struct):
         matched: Claims that were matched with volumes, the smallest first.
         assigned: Per claim of ``matched``, int32[row]: index of its volume in ``volumes``, -1 for none.
         volumes: All volumes that a claim gets on any row.
+        capacities: Storage capacity by row for each claim that may get a new volume, by the claim's key.
     """
 
     codes: Codes
@@ -56,6 +57,7 @@ class Evaluation(Struct):
     matched: list[PersistentVolumeClaim] = field(default_factory=list)
     assigned: list[NDArray[np.int32]] = field(default_factory=list)
     volumes: list[KnownVolume] = field(default_factory=list)
+    capacities: dict[str, Capacities] = field(default_factory=dict)
 
 
 class NodeEvaluator:
@@ -149,16 +151,18 @@ class NodeEvaluator:
             return
         evaluation.assigned, evaluation.volumes = match_volumes(self._reach, evaluation.matched, looking)
         for delayed in preselected:
-            looking = self._provision(delayed, looking, looking, codes)
+            looking = self._provision(delayed, looking, looking, evaluation)
         for delayed, assigned in zip(to_match, evaluation.assigned, strict=True):
-            looking = self._provision(delayed, looking, looking & (assigned == NONE), codes)
+            looking = self._provision(delayed, looking, looking & (assigned == NONE), evaluation)
 
-    def _provision(self, delayed: DelayedClaim, looking: _Mask, wanting: _Mask, codes: Codes) -> _Mask:
+    def _provision(self, delayed: DelayedClaim, looking: _Mask, wanting: _Mask, evaluation: Evaluation) -> _Mask:
         """Evaluate the rows where a claim needs a new volume; return the rows that remain."""
         if not wanting.any():
             return looking
-        verdicts = provision_codes(self._reach.matching, delayed)
+        verdicts, capacities = provision_codes(self._reach.matching, delayed)
+        if capacities is not None:
+            evaluation.capacities[delayed.claim.key] = capacities
         failed = wanting & (verdicts != 0)
-        codes[failed] |= verdicts[failed]
+        evaluation.codes[failed] |= verdicts[failed]
         left: _Mask = looking & ~failed
         return left

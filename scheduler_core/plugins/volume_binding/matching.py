@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.selectors import LabelMatcher, NodeMatcher, compile_label_selector
 from scheduler_core.model.storage import AVAILABLE, STORAGE, PersistentVolumeClaim
+from scheduler_core.snapshot.indexes.storage_index import KnownVolume
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from scheduler_core.snapshot.node_matching import NodeMatching
-from scheduler_core.snapshot.storage_index import KnownVolume
 
 NONE = -1
 

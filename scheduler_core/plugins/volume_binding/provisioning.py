@@ -1,6 +1,6 @@
 """Where a new volume can be provisioned for a claim, by allowed topologies and reported storage capacity.
 
-Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go`` (``checkVolumeProvisions``, ``hasEnoughCapacity``).
+Follows kube-scheduler v1.37.1, ``plugins/volumebinding/binder.go`` (``checkVolumeProvisions``, ``hasEnoughCapacity``).
 """
 
 from __future__ import annotations
@@ -30,10 +30,15 @@ NO_SPACE = 4
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
+UNKNOWN_CAPACITY = -1
+
+Capacities = NDArray[np.int64]
+"""Storage capacity in bytes by row; UNKNOWN_CAPACITY if the driver reports a maximum volume size only."""
+
 _Mask = NDArray[np.bool_]
 
 
-def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> Codes:
+def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> tuple[Codes, Capacities | None]:
     """Evaluate every row for one claim that needs a new volume.
 
     Args:
@@ -41,20 +46,20 @@ def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> Codes:
         delayed: The claim and its class.
 
     Returns:
-        int16[row]: 0, CANNOT_BIND or NO_SPACE.
+        int16[row]: 0, CANNOT_BIND or NO_SPACE; and the storage capacity of the rows, None if the driver reports none.
     """
     size = matching.nodes.size
     storage_class = delayed.storage_class
     if storage_class.provisioner in ("", NO_PROVISIONER):
-        return np.full(size, CANNOT_BIND, dtype=np.int16)
+        return np.full(size, CANNOT_BIND, dtype=np.int16), None
     codes: Codes = np.zeros(size, dtype=np.int16)
-    roomy = _roomy_rows(matching, delayed)
-    if roomy is not None:
-        codes[~roomy] = NO_SPACE
+    found = _roomy_rows(matching, delayed)
+    if found is not None:
+        codes[~found[0]] = NO_SPACE
     if storage_class.allowed_topologies:
         allowed = matching.selector(_topology_matcher(storage_class.allowed_topologies), ALL_ROWS)
         codes[~allowed] = CANNOT_BIND
-    return codes
+    return codes, None if found is None else found[1]
 
 
 def _topology_matcher(terms: tuple[TopologySelectorTerm, ...]) -> NodeMatcher:
@@ -71,8 +76,11 @@ def _topology_matcher(terms: tuple[TopologySelectorTerm, ...]) -> NodeMatcher:
     return NodeMatcher(tuple(compiled))
 
 
-def _roomy_rows(matching: NodeMatching, delayed: DelayedClaim) -> _Mask | None:
-    """Return where the driver reports enough capacity for the claim, bool[row]; None if it reports none at all."""
+def _roomy_rows(matching: NodeMatching, delayed: DelayedClaim) -> tuple[_Mask, Capacities] | None:
+    """Return where the driver reports enough capacity for the claim, and that capacity; None without its reports.
+
+    The first object that suffices counts. kube-scheduler takes any of them.
+    """
     storage = matching.nodes.storage
     requested = delayed.claim.spec.resources.requests.get(STORAGE)
     driver = storage.drivers.get(delayed.storage_class.provisioner)
@@ -80,11 +88,15 @@ def _roomy_rows(matching: NodeMatching, delayed: DelayedClaim) -> _Mask | None:
         return None
     wanted = value(requested)
     roomy = np.zeros(matching.nodes.size, dtype=np.bool_)
+    capacities: Capacities = np.full(matching.nodes.size, UNKNOWN_CAPACITY, dtype=np.int64)
     for capacity in storage.capacities_of(delayed.storage_class.metadata.name):
         limit = capacity.volume_limit
         if limit is not None and value(limit) >= wanted:
-            roomy |= _reached(matching, capacity)
-    return roomy
+            reached = _reached(matching, capacity)
+            if capacity.capacity is not None:
+                capacities[reached & ~roomy] = value(capacity.capacity)
+            roomy |= reached
+    return roomy, capacities
 
 
 def _reached(matching: NodeMatching, capacity: CsiStorageCapacity) -> _Mask:

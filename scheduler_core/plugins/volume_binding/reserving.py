@@ -19,7 +19,7 @@ from scheduler_core.model.storage import (
 )
 from scheduler_core.plugins.volume_binding.filtering import Evaluation
 from scheduler_core.plugins.volume_binding.matching import NONE
-from scheduler_core.snapshot.storage_index import StorageIndex
+from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 
 
 class StaticBinding(Struct):

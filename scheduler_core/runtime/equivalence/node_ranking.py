@@ -182,8 +182,8 @@ class NodeRanking:
     ) -> Scores:
         if not len(rows):
             return np.zeros(0, dtype=np.int64)
-        asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
-        return add_scores(instance, Scoring(self._state, self._pod, nodes, asked), scores).totals
+        requested: Rows = ALL_ROWS if len(rows) == nodes.size else rows
+        return add_scores(instance, Scoring(self._state, self._pod, nodes, requested), scores).totals
 
     def _normalized_scores(
         self,

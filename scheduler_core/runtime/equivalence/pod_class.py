@@ -1,4 +1,4 @@
-"""The definition of a pod class: pods that the plugins of a profile cannot tell apart.
+"""The definition of a pod class: pods that the plugins of a profile cannot distinguish.
 
 A class key encodes everything decoded from a pod except its identity (name, UID, age) and conditions. A looser key also
 leaves out aspects in which the pods of a workload often differ; plugins that read such an aspect are then called for

@@ -15,7 +15,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import ENDS, UNTIMED, CycleTimes, Point
 from scheduler_core.framework.extension_points import (
     Normalization,
     Plugin,
@@ -27,6 +26,7 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.plugin import always
+from scheduler_core.framework.recorder import CycleStage, Recorder
 from scheduler_core.framework.status import Code
 from scheduler_core.runtime.equivalence.node_ranking import NodeRanking, ReusedPlugins
 from scheduler_core.runtime.equivalence.pod_class import LOOSENESS, class_key
@@ -37,9 +37,9 @@ from scheduler_core.runtime.scoring import Scoring, add_scores, run_pre_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_PRE_FILTERED, _FILTERED, _PRE_SCORED, _SCORED = (
-    ENDS[point][Code.SUCCESS] for point in (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE)
-)
+_PRE_FILTER, _FILTER = CycleStage.PRE_FILTER, CycleStage.FILTER
+_PRE_SCORE, _SCORE = CycleStage.PRE_SCORE, CycleStage.SCORE
+_SUCCESS = Code.SUCCESS
 
 
 class ReuseBounds(Struct, frozen=True):
@@ -108,7 +108,7 @@ class Evaluation(Struct, frozen=True):
 
 
 class PodClass(Struct):
-    """Pods that the plugins cannot tell apart but for ``every_time``, and what their first full cycle prepared.
+    """Pods that the plugins cannot distinguish except ``every_time``, with what their first full cycle prepared.
 
     Attributes:
         pod: The pod that was in the full cycle, as it was then.
@@ -153,7 +153,7 @@ class PodClass(Struct):
         instance: FrameworkInstance,
         info: PodInfo,
         nodes: NodeColumns,
-        times: CycleTimes,
+        recorder: Recorder,
         among: NDArray[np.bool_] | None = None,
     ) -> Evaluation | None:
         """Filter and score all nodes for a pod of the class, whose ranking is current.
@@ -162,7 +162,7 @@ class PodClass(Struct):
             instance: The profile.
             info: The pod.
             nodes: The columns.
-            times: Records the ends of the extension points; unchanged if the result is None.
+            recorder: Records the stages, also if the result is None; plugins are not timed.
             among: bool per row, the only rows to look at; None for all.
 
         Returns:
@@ -176,31 +176,28 @@ class PodClass(Struct):
         assert ranking is not None, "is_current() comes first"
         if ranking.feasible_count < 2:
             return None
-        ended, state = len(times.ends), self.prepared.clone()
+        state = self.prepared.clone()
         if again.names or ranking.normalized or among is not None:
-            found = self._evaluate(instance, Scoring(state, info, nodes, ALL_ROWS), times, among)
-        else:
-            for end in (_PRE_FILTERED, _FILTERED, _PRE_SCORED, _SCORED):
-                times.end(end)
-            found = Evaluation(state, ranking.feasible_count, np.flatnonzero(ranking.keys == ranking.keys.max()))
-        if found is None:
-            times.truncate(ended)
-        return found
+            return self._evaluate(instance, Scoring(state, info, nodes, ALL_ROWS), recorder, among)
+        recorder.skip_search()
+        return Evaluation(state, ranking.feasible_count, np.flatnonzero(ranking.keys == ranking.keys.max()))
 
     def _evaluate(
-        self, instance: FrameworkInstance, scoring: Scoring, times: CycleTimes, among: NDArray[np.bool_] | None
+        self, instance: FrameworkInstance, scoring: Scoring, recorder: Recorder, among: NDArray[np.bool_] | None
     ) -> Evaluation | None:
         ranking, again = self.ranking, self.every_time
         assert ranking is not None
         state, info, nodes = scoring.state, scoring.pod, scoring.nodes
+        recorder.enter(_PRE_FILTER)
         if again.filters_by_node:
             for _, runner in again.filters:
                 if isinstance(runner, NodeFilterAdapter):
                     runner.prepare(state)
         outcome = run_pre_filters(instance, state, info, nodes, among=again.pre_filter)
-        times.end(_PRE_FILTERED)
+        recorder.leave(_PRE_FILTER, outcome.status.code)
         if not outcome.status.is_success or outcome.node_names is not None:
             return None
+        recorder.enter(_FILTER)
         feasible = ranking.keys >= 0
         if again.filters:
             verdicts = run_filters(instance, state, info, nodes, ALL_ROWS, among=again.filters, beside=ranking.verdicts)
@@ -208,22 +205,24 @@ class PodClass(Struct):
         if among is not None:
             feasible &= among
         rows = np.flatnonzero(feasible)
-        times.end(_FILTERED)
+        recorder.leave(_FILTER, _SUCCESS)
         if len(rows) < 2:
             return None
-        asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
-        run_pre_scores(instance, Scoring(state, info, nodes, asked), among=again.pre_score)
-        times.end(_PRE_SCORED)
+        requested: Rows = ALL_ROWS if len(rows) == nodes.size else rows
+        recorder.enter(_PRE_SCORE)
+        run_pre_scores(instance, Scoring(state, info, nodes, requested), among=again.pre_score)
+        recorder.leave(_PRE_SCORE, _SUCCESS)
+        recorder.enter(_SCORE)
         wanted = [each for each in again.scores if each[0].name not in state.skip_score]
         raw: dict[str, Scores] = {}
         if ranking.normalized:
             wanted += ranking.normalized
-            raw = {name: known[asked] for name, known in ranking.raw.items()}
-        totals = ranking.keys[asked]
+            raw = {name: known[requested] for name, known in ranking.raw.items()}
+        totals = ranking.keys[requested]
         if wanted:
-            totals = totals + add_scores(instance, Scoring(state, info, nodes, asked), wanted, raw).totals
+            totals = totals + add_scores(instance, Scoring(state, info, nodes, requested), wanted, raw).totals
         best = rows[np.flatnonzero(totals == totals.max())]
-        times.end(_SCORED)
+        recorder.leave(_SCORE, _SUCCESS)
         return Evaluation(state, len(rows), best)
 
 
@@ -343,7 +342,6 @@ def _learned(
             checks.append(check)
     every_time = EveryTime.of(instance, frozenset(names))
     prepared = state.clone(without=every_time.names)
-    prepared.times = UNTIMED
     return PodClass(copy.copy(info), prepared, every_time, tuple(checks))
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from scheduler_core.cycle.storage_feed import StorageFeed
+from scheduler_core.feeds.storage_feed import StorageFeed
 from scheduler_core.model.pod import AwsElasticBlockStore
 from scheduler_core.model.storage import (
     BIND_COMPLETED,
@@ -62,20 +62,18 @@ class VolumeControllers:
     """Bind and provision what one twin's scheduler asks for, as the cluster's controllers do.
 
     Args:
-        feed: Where the scheduler is shown storage objects.
-
-    Attributes:
-        writer: What the scheduler writes to.
+        feed: Receives storage objects for the scheduler.
+        writer: Storage writer of the scheduler.
     """
 
-    def __init__(self, feed: StorageFeed) -> None:
-        self.writer = RecordingStorageWriter()
+    def __init__(self, feed: StorageFeed, writer: RecordingStorageWriter) -> None:
+        self.writer = writer
         self._feed = feed
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
 
     def show(self, shown: StorageObject) -> None:
-        """Show a new object to the scheduler."""
+        """Deliver a new object to the scheduler."""
         if isinstance(shown, PersistentVolumeClaim):
             self._claims[shown.key] = shown
         elif isinstance(shown, PersistentVolume):

@@ -10,17 +10,17 @@ from typing import NamedTuple
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.runtime.equivalence.reuse import ReuseBounds
-from scheduler_core.scheduler import SchedulerOptions
+from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.bounds import SnapshotBounds
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
 from tests.laws.twins.storage import CLASSES, VolumeControllers
 from tests.support.scheduling import rig
+from tests.support.storage import RecordingStorageWriter
 
 _RESERVED_AFTER_SECONDS = 10.0
 _BINDING_ROUNDS = 60
@@ -90,10 +90,11 @@ class Twin:
             bounds=own.snapshot,
             reuse_bounds=own.reuse,
         )
-        self.rig = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=options, serve=False)
+        storage = RecordingStorageWriter()
+        ports = SchedulerPorts(storage=storage)
+        self.rig = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=options, serve=False, ports=ports)
         self.scheduler = self.rig.scheduler
-        self.controllers = VolumeControllers(self.scheduler.storage_feed)
-        self.scheduler.write_storage_with(self.controllers.writer)
+        self.controllers = VolumeControllers(self.scheduler.storage_feed, storage)
         for shown in CLASSES:
             self.controllers.show(shown)
         self.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -105,13 +106,13 @@ class Twin:
     @property
     def reused(self) -> int:
         """Pods whose node was chosen from reused results."""
-        return sum(each.reused for each in self.rig.context.measures.profiles.values())
+        return sum(each.reused for each in self.rig.context.metrics.profiles.values())
 
     @property
     def reuse_errors(self) -> dict[str, int]:
         """Errors in reused results by plugin, "" for the scheduler's own."""
         found: Counter[str] = Counter()
-        for each in self.rig.context.measures.profiles.values():
+        for each in self.rig.context.metrics.profiles.values():
             found.update(each.reuse_errors)
         return dict(found)
 
@@ -124,7 +125,7 @@ class Twin:
         events, patches, deletions = len(writer.events), len(writer.patches), len(writer.deletions)
         attempts: Sequence[Attempt]
         if isinstance(queued, QueuedGang):
-            attempts = await schedule_gang(context, queued)
+            attempts = await self.rig.scheduler.gang_scheduler.schedule(queued)
         else:
             attempt = schedule(context, queued)
             attempts = () if attempt is None else (attempt,)

@@ -1,4 +1,4 @@
-"""Tests of the command as a whole: subcommands, errors, exit codes."""
+"""The command as a whole: subcommands, errors, exit codes."""
 
 import json
 import subprocess
@@ -22,27 +22,27 @@ def test_lists_its_subcommands() -> None:
         assert name in result.output
 
 
-def test_refuses_an_unknown_subcommand() -> None:
-    """A misspelt subcommand is a usage error."""
+def test_an_unknown_subcommand() -> None:
+    """A misspelled subcommand is a usage error."""
     result = CliRunner().invoke(bayplan, ["simulat"])
     assert result.exit_code == 2
     assert "No such command 'simulat'" in result.stderr
 
 
 def test_prints_versions() -> None:
-    """The versions of Bayplan, of the reference and of Python are told."""
+    """The output has the versions of Bayplan, of the reference and of Python."""
     result = CliRunner().invoke(bayplan, ["version"])
-    assert result.output.splitlines()[:2] == [f"Bayplan {version('bayplan')}", "follows kube-scheduler v1.36.3"]
+    assert result.output.splitlines()[:2] == [f"Bayplan {version('bayplan')}", "follows kube-scheduler v1.37.1"]
 
 
 def test_prints_versions_as_json() -> None:
-    """The same for machines."""
+    """JSON has the same versions."""
     result = CliRunner().invoke(bayplan, ["version", "-o", "json"])
-    assert json.loads(result.output)["referenceKubeScheduler"] == "v1.36.3"
+    assert json.loads(result.output)["referenceKubeScheduler"] == "v1.37.1"
 
 
 def test_version_does_not_load_the_scheduler() -> None:
-    """What is slow to import is not imported to tell a version."""
+    """Packages that are slow to import are not imported to print a version."""
     code = (
         "import sys\nfrom bayplan.cli import bayplan\nbayplan(['version'], standalone_mode=False)\n"
         "print(sorted({'numpy', 'kopf', 'aiohttp', 'pydantic'} & set(sys.modules)))"
@@ -52,7 +52,7 @@ def test_version_does_not_load_the_scheduler() -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Let the subcommand ``version`` raise."""
+    """Replace the subcommand ``version`` by one that raises."""
 
     @click.command()
     def version() -> None:
@@ -69,25 +69,25 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     ],
 )
 def test_an_error_is_a_message(monkeypatch: pytest.MonkeyPatch, error: Exception, exit_code: int, text: str) -> None:
-    """An error of ours ends in a message on standard error and an exit code."""
+    """An error of Bayplan becomes a message on standard error and an exit code."""
     failing(monkeypatch, error)
     result = CliRunner().invoke(bayplan, ["version"])
     assert (result.exit_code, result.stderr, result.stdout) == (exit_code, text, "")
 
 
 def test_verbose_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With -v the error is left to show where it came from."""
+    """With -v the error is raised, so that its traceback is printed."""
     error = RegistryError("no such package")
     failing(monkeypatch, error)
     assert CliRunner().invoke(bayplan, ["-v", "version"]).exception is error
 
 
 def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of the program is not dressed up as a message."""
+    """A bug is not printed as a message."""
     failing(monkeypatch, ZeroDivisionError())
     assert isinstance(CliRunner().invoke(bayplan, ["version"]).exception, ZeroDivisionError)
 
 
 def test_exit_codes_differ() -> None:
-    """Bad input can be told from a failure."""
+    """Invalid input and other errors have different exit codes."""
     assert cli.EXIT_BAD_INPUT != cli.EXIT_ERROR

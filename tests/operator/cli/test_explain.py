@@ -1,4 +1,4 @@
-"""Tests of ``bayplan explain --cases``."""
+"""``bayplan explain --cases``."""
 
 import json
 from pathlib import Path
@@ -6,40 +6,40 @@ from pathlib import Path
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
-FAMILY = Path(__file__).parents[2] / "parity" / "cases" / "taints.jsonl.gz"
+CASES = Path(__file__).parents[2] / "parity" / "cases" / "taints.jsonl.gz"
 
 
 def explained(text: str) -> Result:
-    """Run the command on lines."""
+    """Run the command on lines of cases."""
     return CliRunner().invoke(bayplan, ["explain", "--cases", "-"], input=text)
 
 
 def case(name: str, **fields: object) -> str:
-    """A line."""
+    """Return a line with a case."""
     return json.dumps({"name": name, "pod": {"metadata": {"name": "p"}}, **fields}) + "\n"
 
 
-def test_answers_a_file_in_its_order() -> None:
-    """One result for each case, in the order of the cases."""
-    result = CliRunner().invoke(bayplan, ["explain", "--cases", str(FAMILY)])
+def test_results_are_in_the_order_of_the_cases() -> None:
+    """There is one result for each case."""
+    result = CliRunner().invoke(bayplan, ["explain", "--cases", str(CASES)])
     assert result.exit_code == 0
     names = [json.loads(line)["name"] for line in result.stdout.splitlines()]
     assert names == [f"taints-1-{number:04d}" for number in range(60)]
 
 
-def test_leaves_out_what_cannot_be_run() -> None:
-    """A bad line is reported with its place; the others are answered, and the exit code tells."""
+def test_skips_cases_that_cannot_be_run() -> None:
+    """An invalid line is reported with its place, other cases have results, and the exit code is 1."""
     result = explained(case("first") + "{}\n" + case("third", profile={"kind": "x"}) + case("last"))
     assert result.exit_code == 1
     assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == ["first", "last"]
-    told = result.stderr.splitlines()
-    assert told[0].startswith("standard input, line 2: is not a case: ")
-    assert told[1].startswith("standard input, line 3 (third): ")
-    assert told[2] == "2 cases could not be run"
+    errors = result.stderr.splitlines()
+    assert errors[0].startswith("standard input, line 2: is not a case: ")
+    assert errors[1].startswith("standard input, line 3 (third): ")
+    assert errors[2] == "2 cases could not be run"
 
 
-def test_notes_a_plugin_that_is_not_built_once() -> None:
-    """A case's profile may name any plugin of kube-scheduler; what is left out is noted once."""
+def test_notes_an_unsupported_plugin_once() -> None:
+    """The profile of a case may name any plugin of kube-scheduler; an unsupported one is noted once."""
     profile = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -47,11 +47,13 @@ def test_notes_a_plugin_that_is_not_built_once() -> None:
     }
     result = explained(case("a", profile=profile) + case("b", profile=profile))
     assert result.exit_code == 0
-    assert result.stderr == "note: plugin GangScheduling is not built yet and left out of the cases' profiles\n"
+    assert (
+        result.stderr == "note: plugin GangScheduling is not supported and is removed from the profiles of the cases\n"
+    )
 
 
-def test_refuses_a_file_that_is_not_there() -> None:
-    """A missing file is bad input."""
+def test_a_missing_file() -> None:
+    """A missing file is invalid input."""
     result = CliRunner().invoke(bayplan, ["explain", "--cases", "gone.jsonl"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "gone.jsonl: cannot be read" in result.stderr

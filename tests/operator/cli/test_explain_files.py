@@ -1,4 +1,4 @@
-"""``bayplan explain -f`` as its users see it."""
+"""``bayplan explain -f``."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def explained(text: str, *options: str) -> Result:
     return CliRunner().invoke(bayplan, ["explain", "-f", "-", *options], input=text)
 
 
-def test_prints_for_people() -> None:
-    """Why not, what is lacking in amounts, what preemption would do, and what would help."""
+def test_prints_text() -> None:
+    """The output has rejections, nearest misses with amounts, preemption, and events that would requeue the pod."""
     result = explained(NODE + RUNNING + WAITING, "--pod", "shop/waiting")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -72,14 +72,14 @@ def test_prints_for_people() -> None:
         pytest.param(("waiting", "-n", "shop"), id="as with kubectl"),
     ],
 )
-def test_ways_to_name_a_pod(options: tuple[str, ...]) -> None:
-    """All mean the same pod."""
+def test_ways_to_specify_a_pod(options: tuple[str, ...]) -> None:
+    """All specify the same pod."""
     document = json.loads(explained(NODE + WAITING, *options, "-o", "json").stdout)
     assert (document["namespace"], document["name"], document["node"]) == ("shop", "waiting", "n")
 
 
-def test_yaml_says_the_same_as_json() -> None:
-    """Two spellings of one document."""
+def test_yaml_equals_json() -> None:
+    """YAML and JSON hold the same document."""
     options = ("--pod", "shop/waiting", "-o")
     text = NODE + RUNNING + WAITING
     assert json.loads(explained(text, *options, "json").stdout) == yaml.safe_load(
@@ -87,12 +87,12 @@ def test_yaml_says_the_same_as_json() -> None:
     )
 
 
-def test_the_other_pods_may_be_placed_first() -> None:
-    """Two of three fit on the GPU node; the third is told whose going would help."""
-    asked = ["explain", "-f", EXAMPLE, "--pod", "ml/train-2", "-o", "json"]
-    alone = json.loads(CliRunner().invoke(bayplan, asked).stdout)
+def test_the_other_pods_may_be_scheduled_first() -> None:
+    """Two of three pods fit on the GPU node; the deletion of one of them would requeue the third."""
+    command = ["explain", "-f", EXAMPLE, "--pod", "ml/train-2", "-o", "json"]
+    alone = json.loads(CliRunner().invoke(bayplan, command).stdout)
     assert (alone["verdict"], alone["node"]) == ("Fits", "gpu-1")
-    after = json.loads(CliRunner().invoke(bayplan, [*asked, "--others-placed"]).stdout)
+    after = json.loads(CliRunner().invoke(bayplan, [*command, "--others-placed"]).stdout)
     assert after["verdict"] == "Unschedulable"
     assert after["nearest"][0]["lacks"][0]["amounts"] == [{"resource": "example.com/gpu", "needed": 1, "free": 0}]
     assert "pod ml/train-0 deleted from node gpu-1" in [event["what"] for event in after["unblocking"]]
@@ -101,32 +101,30 @@ def test_the_other_pods_may_be_placed_first() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        pytest.param((), "name one pod", id="no pod"),
-        pytest.param(("a", "--pod", "b"), "name one pod", id="two pods"),
-        pytest.param(("--pod", "a/b", "-n", "c"), "goes without -n", id="two namespaces"),
-        pytest.param(("a", "--offline"), "choose one of", id="files and a cluster"),
-        pytest.param(("a", "--kubeconfig", "k"), "go with --offline", id="files and a kubeconfig"),
-        pytest.param(("--cases", "c"), "--cases goes without", id="files and cases"),
+        pytest.param((), "specify one pod", id="no pod"),
+        pytest.param(("a", "--pod", "b"), "specify one pod", id="two pods"),
+        pytest.param(("--pod", "a/b", "-n", "c"), "cannot be combined with -n", id="two namespaces"),
+        pytest.param(("a", "--offline"), "specify only one of", id="files and a cluster"),
+        pytest.param(("a", "--kubeconfig", "k"), "require --offline", id="files and a kubeconfig"),
+        pytest.param(("--cases", "c"), "--cases cannot be combined", id="files and cases"),
     ],
 )
-def test_options_that_do_not_go_together(options: tuple[str, ...], text: str) -> None:
-    """Exit code 2 and what to do."""
+def test_options_that_cannot_be_combined(options: tuple[str, ...], text: str) -> None:
+    """The exit code is 2, and the error says what to do."""
     result = explained(NODE, *options)
     assert result.exit_code == 2
     assert text in result.stderr
 
 
-def test_a_cluster_has_its_pods_placed_already() -> None:
-    """--others-placed is for files."""
+def test_others_placed_requires_files() -> None:
+    """The pods of a cluster are not rescheduled."""
     result = CliRunner().invoke(bayplan, ["explain", "web", "--others-placed"])
     assert result.exit_code == 2
-    assert "--others-placed goes with -f" in result.stderr
+    assert "--others-placed requires -f" in result.stderr
 
 
-def test_a_pod_that_is_not_there() -> None:
-    """The ones that wait are named."""
+def test_a_pod_that_does_not_exist() -> None:
+    """The error names the pending pods."""
     result = explained(NODE + WAITING, "--pod", "shop/nope")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        "bayplan: --pod: there is no pod shop/nope in the files; those that wait are: shop/waiting\n"
-    )
+    assert result.stderr == ("bayplan: --pod: pod shop/nope is not in the files; pending pods: shop/waiting\n")

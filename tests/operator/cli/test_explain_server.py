@@ -10,18 +10,22 @@ import pytest
 from bayplan.cli import bayplan
 from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
 from bayplan.explanation.model import Explanation, Verdict
+from bayplan.kube.readiness import Readiness
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.explain import ExplainEndpoint
 from bayplan.serving.protection import Protection
-from bayplan.serving.readiness import Readiness
-from bayplan.serving.serving_settings import ServingSettings
+from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.threaded_server import served_in_a_thread
 
 KNOWN = Explanation(
-    namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
+    namespace="shop",
+    name="web",
+    scheduler_name="spread",
+    verdict=Verdict.PLACED,
+    headline="pod shop/web is scheduled to node n",
 )
 
 GANG = GangExplanation(
@@ -29,24 +33,24 @@ GANG = GangExplanation(
     name="train",
     api="bayplan.dev",
     verdict=GangVerdict.PLACED,
-    headline="gang shop/train is placed",
+    headline="gang shop/train is scheduled",
     members=MemberCounts(2, 0, 0, 2, 0, 0, 2, 0),
 )
 
 
 def known(namespace: str, name: str) -> Explanation | None:
-    """One pod is known."""
+    """Explain one pod."""
     return KNOWN if (namespace, name) == ("shop", "web") else None
 
 
 def known_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
-    """One gang is known."""
+    """Explain one gang."""
     return GANG if (namespace, name, source) == ("shop", "train", GroupSource.BAYPLAN) else None
 
 
 @contextmanager
 def operator(*, ready: bool = True, explains: bool = True, secure: bool = False) -> Iterator[str]:
-    """An operator's port; its URL."""
+    """Run the endpoint of an operator and yield its URL."""
     readiness = Readiness(() if ready else ("pods are being listed",))
     routes = ExplainEndpoint(known, readiness, explain_gang=known_gang).routes if explains else []
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)) if secure else None)
@@ -54,23 +58,23 @@ def operator(*, ready: bool = True, explains: bool = True, secure: bool = False)
         yield f"http://127.0.0.1:{server.port}"
 
 
-def asked(server: str, *options: str) -> Result:
+def run(server: str, *options: str) -> Result:
     """Run the command."""
     return CliRunner().invoke(bayplan, ["explain", "-n", "shop", "--server", server, *options])
 
 
-def test_prints_what_the_operator_says() -> None:
-    """As a table and as the document."""
+def test_prints_the_operators_explanation() -> None:
+    """The explanation is printed as text and as JSON."""
     with operator() as url:
-        assert asked(url, "web").stdout == "Pod shop/web is on node n\n"
-        assert json.loads(asked(f"{url}/", "web", "-o", "json").stdout)["verdict"] == "Placed"
+        assert run(url, "web").stdout == "Pod shop/web is scheduled to node n\n"
+        assert json.loads(run(f"{url}/", "web", "-o", "json").stdout)["verdict"] == "Placed"
 
 
-def test_asks_about_a_gang() -> None:
-    """By the name of its PodGroup, with its API."""
+def test_explains_a_gang() -> None:
+    """A gang is specified by the name of its PodGroup and its API."""
     with operator() as url:
-        assert asked(url, "podgroup.bayplan.dev/train").stdout.startswith("Gang shop/train is placed\n")
-        assert json.loads(asked(url, "bpg/train", "-o", "json").stdout)["verdict"] == "Placed"
+        assert run(url, "podgroup.bayplan.dev/train").stdout.startswith("Gang shop/train is scheduled\n")
+        assert json.loads(run(url, "bpg/train", "-o", "json").stdout)["verdict"] == "Placed"
 
 
 @pytest.mark.parametrize(
@@ -90,41 +94,41 @@ def test_asks_about_a_gang() -> None:
         pytest.param(True, False, "web", "HTTP 404; is --server a Bayplan of this version?", id="something else"),
     ],
 )
-def test_refusals_are_told(ready: bool, explains: bool, pod: str, text: str) -> None:
-    """Exit code 1 and the operator's own words."""
+def test_errors_of_the_operator(ready: bool, explains: bool, pod: str, text: str) -> None:
+    """The exit code is 1, and the message is the operator's."""
     with operator(ready=ready, explains=explains) as url:
-        result = asked(url, pod)
+        result = run(url, pod)
     assert result.exit_code == 1
     assert text in result.stderr
 
 
-def test_nobody_there() -> None:
-    """What to do is said."""
+def test_an_operator_that_does_not_run() -> None:
+    """The error says what to do."""
     with operator() as url:
         pass
-    result = asked(url, "web")
+    result = run(url, "web")
     assert result.exit_code == 1
-    assert "run kubectl port-forward to the operator, name it with --server, or use --offline" in result.stderr
+    assert "run kubectl port-forward to the operator, set its address with --server, or use --offline" in result.stderr
 
 
 @pytest.mark.parametrize("secure", [pytest.param(True, id="HTTPS"), pytest.param(False, id="HTTP")])
 def test_the_scheme_is_found(*, secure: bool) -> None:
-    """Without a scheme the command finds out; on this host an operator may vouch for itself."""
+    """Without a scheme the command tries both; on this host a generated certificate is accepted."""
     with operator(secure=secure) as url:
-        result = asked(url.removeprefix("http://"), "web", "-o", "json")
+        result = run(url.removeprefix("http://"), "web", "-o", "json")
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(
-    ("secure", "scheme", "told"),
+    ("secure", "scheme", "expected"),
     [
-        pytest.param(False, "https", "cannot be asked", id="HTTPS of HTTP"),
-        pytest.param(True, "http", "name it with --server without http://", id="HTTP of HTTPS"),
+        pytest.param(False, "https", "cannot connect to", id="HTTPS of HTTP"),
+        pytest.param(True, "http", "set its address with --server without http://", id="HTTP of HTTPS"),
     ],
 )
-def test_another_scheme_than_asked_for(scheme: str, told: str, *, secure: bool) -> None:
-    """Whoever names a scheme is not answered by another one, and is told what to do."""
+def test_a_wrong_scheme(scheme: str, expected: str, *, secure: bool) -> None:
+    """If a scheme is specified, no other is tried, and the error says what to do."""
     with operator(secure=secure) as url:
-        result = asked(url.replace("http", scheme), "web")
+        result = run(url.replace("http", scheme), "web")
     assert result.exit_code == 1
-    assert told in result.stderr
+    assert expected in result.stderr

@@ -1,4 +1,4 @@
-"""``bayplan simulate`` and ``bayplan explain -f`` on gangs, as their users see them."""
+"""``bayplan simulate`` and ``bayplan explain -f`` with gangs."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ LACKS = (
 
 
 def ran(*arguments: str) -> Result:
-    """Run a command that ends well."""
+    """Run a command that succeeds."""
     result = CliRunner().invoke(bayplan, arguments)
     assert result.exit_code == 0, result.stderr
     return result
 
 
 def test_gangs_of_three_apis_are_simulated() -> None:
-    """The table of gangs tells how many are needed and placed, where, and why not."""
+    """The table of gangs has the numbers of required and scheduled members, the domain and the reason."""
     lines = ran("simulate", EXAMPLE).stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("GANG"))
     assert lines[start : start + 4] == [
-        "GANG       NEEDED  MEMBERS  PLACED  DOMAIN  WHY NOT",
+        "GANG       NEEDED  MEMBERS  PLACED  DOMAIN  REASON",
         "ml/mpi          2        2       2  -",
         "ml/render       2        2       2  -",
         f"ml/train        3        3       0  -       {LACKS}",
     ]
-    assert lines[0] == "4 of 7 pods placed on 3 of 3 nodes; 2 of 3 gangs whole; 3 fit nowhere"
+    assert lines[0] == "4 of 7 pods scheduled to 3 of 3 nodes; 2 of 3 gangs scheduled; 3 unschedulable"
 
 
 def test_simulated_gangs_in_the_document() -> None:
-    """With the API of each."""
+    """The document has the API of each gang."""
     document = json.loads(ran("simulate", EXAMPLE, "-o", "json").stdout)
     assert [(gang["name"], gang["api"], gang["phase"]) for gang in document["gangs"]] == [
         ("mpi", "scheduling.x-k8s.io", "Scheduled"),
@@ -64,7 +64,7 @@ def test_simulated_gangs_in_the_document() -> None:
 
 
 def test_why_a_gang_waits() -> None:
-    """Members, domains, what the next one lacks, what would help, and preemption."""
+    """The explanation has members, domains, nearest misses, events and preemption."""
     text = ran("explain", "-f", EXAMPLE, "--others-placed", "-n", "ml", "podgroup/train").stdout.splitlines()
     assert text[0] == (
         f"Gang ml/train does not fit: there are nodes for 1 of the 3 members that must be placed together in {ZONE}=a"
@@ -79,19 +79,19 @@ def test_why_a_gang_waits() -> None:
 
 
 def test_a_member_and_its_gang() -> None:
-    """The gang is left as it is while the others are placed."""
+    """The members of the gang are not scheduled with the other pods."""
     document = json.loads(ran("explain", "-f", EXAMPLE, "--others-placed", "--pod", "ml/train-2", "-o", "json").stdout)
     assert (document["verdict"], document["node"]) == ("Unschedulable", None)
     assert document["gang"]["members"]["waiting"] == 3
     assert [place["fitting"] for place in document["gang"]["places"]] == [1, 1]
 
 
-def test_a_gang_that_is_not_there() -> None:
-    """Those that there are, are named."""
+def test_a_gang_that_does_not_exist() -> None:
+    """The error names the existing gangs."""
     result = CliRunner().invoke(bayplan, ["explain", "-f", EXAMPLE, "-n", "ml", "podgroup.bayplan.dev/mpi"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "bayplan: podgroup: there is no PodGroup ml/mpi in the files; there are: ml/mpi, ml/render, ml/train\n"
+        "bayplan: podgroup: PodGroup ml/mpi is not in the files; PodGroups: ml/mpi, ml/render, ml/train\n"
     )
 
 
@@ -99,7 +99,7 @@ def test_a_gang_that_is_not_there() -> None:
     ("text", "meant"),
     [
         pytest.param("web-0", PodName("ml", "web-0"), id="a pod"),
-        pytest.param("pod/web-0", PodName("ml", "web-0"), id="a pod, said"),
+        pytest.param("pod/web-0", PodName("ml", "web-0"), id="a pod with its kind"),
         pytest.param("podgroup/train", GroupName("ml", "train"), id="a PodGroup"),
         pytest.param("podgroups/train", GroupName("ml", "train"), id="the plural"),
         pytest.param("bpg/train", GroupName("ml", "train", GroupSource.BAYPLAN), id="Bayplan's short name"),
@@ -109,20 +109,20 @@ def test_a_gang_that_is_not_there() -> None:
     ],
 )
 def test_names(text: str, meant: PodName | GroupName) -> None:
-    """As kubectl reads them."""
+    """Names have kubectl's syntax."""
     assert explained_name("ml", text) == meant
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("job/train", '"job/train" is no pod or PodGroup; write POD, pod/POD or podgroup/NAME', id="a Job"),
-        pytest.param("podgroup/", "is no pod or PodGroup", id="no name"),
-        pytest.param("podgroup.volcano.sh/train", '"volcano.sh" has no PodGroups that Bayplan reads', id="another API"),
+        pytest.param("job/train", '"job/train" does not name a pod or PodGroup', id="a Job"),
+        pytest.param("podgroup/", "specify POD, pod/POD or podgroup/NAME", id="no name"),
+        pytest.param("podgroup.volcano.sh/train", 'unsupported API of PodGroups "volcano.sh"', id="another API"),
     ],
 )
-def test_names_of_something_else(text: str, problem: str) -> None:
-    """What to write is said."""
+def test_names_of_other_kinds(text: str, problem: str) -> None:
+    """The error says what to specify."""
     with pytest.raises(UsageError) as caught:
         explained_name("ml", text)
     assert problem in str(caught.value)

@@ -1,4 +1,4 @@
-"""Texts of others in what commands print: none acts on a terminal, and none feigns a line."""
+"""Untrusted texts in the output of commands: none controls the terminal, and none looks like another line."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.printable import printable
-from bayplan.rollout.profile_history import PROFILES
+from bayplan.profiles.profile_history import PROFILES
+from bayplan.texts.printable import printable
 from click.testing import CliRunner, Result
 
 from tests.support.fake_api import Answer, FakeApi
@@ -43,9 +43,9 @@ BROKEN = '{"kind": "Pod", "metadata": {"name": "\x1b[2J", '
 
 
 def is_safe(result: Result) -> bool:
-    """Whether nothing acts on a terminal and no line begins with what a text feigns."""
-    told = result.stdout + result.stderr
-    return printable(told) == told and not any(line.startswith("FORGED") for line in told.splitlines())
+    """Return whether nothing controls the terminal and no line starts with the forged text."""
+    output = result.stdout + result.stderr
+    return printable(output) == output and not any(line.startswith("FORGED") for line in output.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def is_safe(result: Result) -> bool:
     ],
 )
 def test_texts_in_files(args: list[str], given: list[dict[str, Any]], shows: str) -> None:
-    """Names, fields and values that somebody wrote into manifests are shown by number."""
+    """Control characters in names, fields and values of manifests are escaped."""
     text = json.dumps(given[0]) if len(given) == 1 else "---\n".join(yaml.safe_dump(each) for each in given)
     result = CliRunner().invoke(bayplan, args, input=text)
     assert shows in result.stdout + result.stderr
@@ -72,7 +72,7 @@ def test_texts_in_files(args: list[str], given: list[dict[str, Any]], shows: str
 
 @pytest.mark.parametrize("command", ["simulate", "validate"])
 def test_a_file_that_cannot_be_read(command: str) -> None:
-    """What is said of it repeats parts of it."""
+    """The error quotes parts of the file."""
     result = CliRunner().invoke(bayplan, [command, "-"], input=BROKEN)
     assert result.exit_code != 0
     assert is_safe(result), result.output
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read(command: str) -> None:
 
 @pytest.mark.parametrize("file", ["kube.yaml", "kube\nkind: Secret\x1b[2J.yaml"])
 def test_imported_manifests(tmp_path: Path, file: str) -> None:
-    """What is told in a comment stays one, whatever line breaks it holds: the manifests are those of the profiles."""
+    """A comment with line breaks stays a comment: the manifests are only those of the profiles."""
     (tmp_path / file).write_text(yaml.safe_dump(CONFIGURATION))
     result = CliRunner().invoke(bayplan, ["import-config", str(tmp_path / file)])
     assert result.exit_code == 0, result.output
@@ -92,7 +92,7 @@ def test_imported_manifests(tmp_path: Path, file: str) -> None:
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
-    """An API server with a profile whose every text is hostile, and two revisions of it."""
+    """Yield an API server with a profile whose every text is hostile, and two revisions of it."""
     spec = {"plugins": {"filter": {"disabled": [{"name": HOSTILE}]}}}
     status = {"conditions": [{"type": "Ready", "status": "True", "message": HOSTILE}], "activeRevision": HOSTILE}
     metadata = {"name": "batch", "uid": "u", "generation": 1, "resourceVersion": "1"}
@@ -132,7 +132,7 @@ async def api() -> AsyncIterator[FakeApi]:
     ],
 )
 async def test_texts_in_the_cluster(api: FakeApi, tmp_path: Path, args: list[str]) -> None:
-    """So are those that stand in objects."""
+    """Control characters in objects of the cluster are escaped."""
     kubeconfig = tmp_path / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": api.base_url}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}

@@ -1,4 +1,4 @@
-"""``bayplan import-config``: the manifests mean what the file means."""
+"""``bayplan import-config``: the manifests have the same meaning as the file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.completed_configuration import offline_scheduler
-from bayplan.configuration_import import import_configuration
-from bayplan.kube_configuration import RunConfiguration, build_profiles
-from bayplan.reconcile.desired_state import desired_state
-from bayplan.settings import load_settings
+from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
+from bayplan.configuration.configuration_import import import_configuration
+from bayplan.profiles.desired_state import desired_state
+from bayplan.settings.operator_settings import load_settings
+from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +70,7 @@ EXTENDERS = st.lists(
 
 @st.composite
 def configurations(draw: st.DrawFn) -> Document:
-    """Valid configurations of one to four profiles."""
+    """Generate valid configurations of one to four profiles."""
     profiles = [{"schedulerName": name, **draw(PROFILE)} for name in draw(NAMES)]
     return document(
         profiles=profiles,
@@ -86,7 +86,7 @@ def document(**fields: Any) -> Document:
 
 
 def meaning(instance: FrameworkInstance) -> tuple[object, ...]:
-    """All that makes two instances decide alike."""
+    """Return everything that determines the decisions of an instance."""
     config = instance.config
     return (
         instance.name,
@@ -101,11 +101,11 @@ def meaning(instance: FrameworkInstance) -> tuple[object, ...]:
 
 @settings(max_examples=60, deadline=None)
 @given(configurations())
-def test_manifests_mean_what_the_file_means(written: Document) -> None:
-    """Read as the operator reads them, they give instances that decide as those of the file itself."""
+def test_manifests_have_the_meaning_of_the_file(written: Document) -> None:
+    """Instances built from the manifests decide like those built from the file."""
     configuration = RunConfiguration("kube.yaml", parse_configuration(written))
-    imported = import_configuration(configuration)
-    # As the API server would give them back.
+    imported = import_configuration(configuration, SCHEDULER)
+    # As the API server would return them.
     objects = [json.loads(json.dumps(manifest.document)) for manifest in imported.manifests]
     by_kind: dict[str, list[Document]] = {"SchedulerProfile": [], "PluginConfig": []}
     for found in objects:
@@ -122,7 +122,7 @@ def test_manifests_mean_what_the_file_means(written: Document) -> None:
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Import:
-    """Runs the command on a configuration of these fields."""
+    """Return a function that runs the command on a configuration with the given fields."""
 
     def run(*flags: str, **fields: Any) -> Result:
         file = tmp_path / "kube.yaml"
@@ -138,7 +138,7 @@ def objects(result: Result) -> list[Document]:
 
 
 def test_an_empty_file_is_one_profile(imported: Import) -> None:
-    """The default scheduler, with the adaptive formula written down, and a note that the name is guarded."""
+    """The profile of the default scheduler has the adaptive formula, and a note says that the name is reserved."""
     result = imported()
     spec = {"percentageOfNodesToScore": 0, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
     expected = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "spec": spec}
@@ -148,7 +148,7 @@ def test_an_empty_file_is_one_profile(imported: Import) -> None:
 
 
 def test_shared_args_become_one_plugin_config(imported: Import) -> None:
-    """Args that two profiles give alike are referred to; others stay in their profile."""
+    """Equal args of two profiles are referenced; others stay in their profile."""
     other = {"name": "NodeAffinity", "args": {}}
     profiles = [{"schedulerName": "a", "pluginConfig": [FIT]}, {"schedulerName": "b", "pluginConfig": [other, FIT]}]
     shared, first, second = objects(imported(profiles=profiles))
@@ -173,20 +173,20 @@ def test_entries_without_effect_are_noted(imported: Import) -> None:
 
 
 def test_names_become_dns_names(imported: Import) -> None:
-    """An object's name is one that the API server takes; pods still ask by the old one."""
+    """The name of an object is valid for the API server; the schedulerName stays the same."""
     made = objects(imported(profiles=[{"schedulerName": name} for name in ("My_Sched", "my-sched", "__")]))
     named = {found["metadata"]["name"]: found["spec"].get("schedulerName") for found in made}
     assert named == {"my-sched": "My_Sched", "my-sched-2": "my-sched", "profile": "__"}
 
 
-def test_extenders_stand_in_every_profile(imported: Import) -> None:
+def test_extenders_are_in_every_profile(imported: Import) -> None:
     """They are global in the file."""
     result = imported(profiles=[{"schedulerName": "a"}, {"schedulerName": "b"}], extenders=[EXTENDER])
     assert [found["spec"]["extenders"] for found in objects(result)] == [[EXTENDER], [EXTENDER]]
 
 
-def test_a_directory_takes_manifests_settings_and_values(imported: Import, tmp_path: Path) -> None:
-    """What is no profile's is read by the operator, and by the chart but for the kubeconfig."""
+def test_a_directory_gets_manifests_settings_and_values(imported: Import, tmp_path: Path) -> None:
+    """Fields outside profiles become settings of the operator, and values of the chart except the kubeconfig."""
     target = tmp_path / "out"
     client = {"kubeconfig": "/etc/kube.conf", "qps": -1, "burst": 7}
     election = {"leaseDuration": "30s", "resourceName": "other"}
@@ -204,7 +204,7 @@ def test_a_directory_takes_manifests_settings_and_values(imported: Import, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         pytest.param(
             {"parallelism": 0, "profiles": [{"pluginConfig": [{"name": "NodeAffinity", "args": {"x": 1}}]}]},
@@ -223,28 +223,28 @@ def test_a_directory_takes_manifests_settings_and_values(imported: Import, tmp_p
         ),
     ],
 )
-def test_an_invalid_file_is_refused(imported: Import, fields: Document, told: list[str]) -> None:
-    """Every problem is told with its path, and nothing is printed."""
+def test_an_invalid_file_is_rejected(imported: Import, fields: Document, expected: list[str]) -> None:
+    """Every problem is reported with its path, and no manifest is printed."""
     result = imported(**fields)
     assert result.exit_code == 2
     assert result.stdout == ""
-    for text in told:
+    for text in expected:
         assert text in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         pytest.param("a: [", "cannot be read", id="no YAML"),
         pytest.param("- a", "must be one KubeSchedulerConfiguration", id="a list"),
         pytest.param("", "must be one KubeSchedulerConfiguration", id="empty"),
     ],
 )
-def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    """The file is named, and what it should be."""
+def test_a_file_without_a_configuration_is_rejected(tmp_path: Path, text: str, expected: str) -> None:
+    """The error names the file and what it should contain."""
     file = tmp_path / "kube.yaml"
     file.write_text(text)
     result = CliRunner().invoke(bayplan, ["import-config", str(file)])
     assert result.exit_code == 2
     assert str(file) in result.stderr
-    assert told in result.stderr
+    assert expected in result.stderr

@@ -1,4 +1,4 @@
-"""``bayplan run --config``: what it says beside flags and settings, and how it is printed completed."""
+"""``bayplan run --config``: its precedence over flags and settings, and the completed configuration."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.kube_configuration import configured_settings, read_configuration
-from bayplan.settings import Settings, load_settings
+from bayplan.configuration.configuration_file import configured_settings, read_configuration
+from bayplan.settings.operator_settings import Settings, load_settings
 from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError
@@ -20,7 +20,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def written(tmp_path: Path) -> Write:
-    """Writes a configuration of these fields."""
+    """Return a function that writes a configuration with the given fields."""
 
     def write(**fields: Any) -> Path:
         file = tmp_path / "kube.yaml"
@@ -32,14 +32,14 @@ def written(tmp_path: Path) -> Write:
 
 
 def joined(file: Path, flags: dict[str, Any], settings_file: Path | None = None) -> Settings:
-    """The settings that a run would have."""
+    """Return the settings of a run."""
     own = {name: value for name, value in flags.items() if name != "leader_elect"}
     settings = load_settings(own, settings_file, leader_elect=flags.get("leader_elect"))
     return configured_settings(read_configuration(file), settings, flags)
 
 
-def test_the_file_counts(written: Write) -> None:
-    """What it says and what it leaves to its defaults holds as in kube-scheduler; the rest is a flag's."""
+def test_the_file_applies(written: Write) -> None:
+    """Its fields and their defaults apply as in kube-scheduler; other settings come from flags."""
     election = {"leaseDuration": "7s", "renewDeadline": "5s", "resourceName": "mine"}
     file = written(clientConnection={"kubeconfig": "/k", "qps": 9}, leaderElection=election, delayCacheUntilActive=True)
     settings = joined(file, {"seed": 4})
@@ -52,7 +52,7 @@ def test_the_file_counts(written: Write) -> None:
 
 
 def test_a_negative_rate_is_no_limit(written: Write) -> None:
-    """As in client-go."""
+    """A negative rate disables the limit, as in client-go."""
     assert joined(written(clientConnection={"qps": -1}), {}).client_qps is None
 
 
@@ -92,18 +92,18 @@ def test_a_negative_rate_is_no_limit(written: Write) -> None:
         pytest.param({}, {"profiles": "tier=a"}, "--profiles", "SchedulerProfiles", id="profiles"),
     ],
 )
-def test_a_flag_that_says_something_else_is_refused(
+def test_a_flag_that_contradicts_the_file_is_rejected(
     written: Write, fields: dict[str, Any], flags: dict[str, Any], flag: str, field: str
 ) -> None:
-    """The flag and the field are named."""
+    """The error names the flag and the field."""
     with pytest.raises(ConfigError) as caught:
         joined(written(**fields), flags)
     assert [problem.path for problem in caught.value.problems] == [flag]
     assert field in caught.value.problems[0].message
 
 
-def test_a_setting_that_says_something_else_is_refused(written: Write, tmp_path: Path) -> None:
-    """As a flag; one that says the same is not."""
+def test_a_setting_that_contradicts_the_file_is_rejected(written: Write, tmp_path: Path) -> None:
+    """An equal setting is accepted."""
     settings_file = tmp_path / "settings.yaml"
     settings_file.write_text("clientBurst: 100\npodMaxBackoffSeconds: 60\n")
     with pytest.raises(ConfigError) as caught:
@@ -111,8 +111,8 @@ def test_a_setting_that_says_something_else_is_refused(written: Write, tmp_path:
     assert [problem.path for problem in caught.value.problems] == ["--settings: podMaxBackoffSeconds"]
 
 
-def test_times_of_an_election_that_cannot_work_are_refused(written: Write) -> None:
-    """The file's own validation lets them pass, its client library does not."""
+def test_invalid_times_of_an_election_are_rejected(written: Write) -> None:
+    """kube-scheduler's validation accepts them, but its client library does not."""
     file = written(leaderElection={"renewDeadline": "2s"})
     with pytest.raises(ConfigError, match=r"leaderElection\.renewDeadline"):
         joined(file, {})
@@ -123,7 +123,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def test_the_completed_configuration_is_printed(written: Write) -> None:
-    """Its defaults are filled in, and what it completes to is its own completion."""
+    """Defaults are set, and completing the result again changes nothing."""
     scored = {"enabled": [{"name": "PodGroupPodsCount", "weight": 2}]}
     file = written(extenders=[{"urlPrefix": "http://x"}], profiles=[{"plugins": {"placementScore": scored}}])
     first = run("--config", file, "--write-config-to", "-")
@@ -139,31 +139,31 @@ def test_the_completed_configuration_is_printed(written: Write) -> None:
     assert run("--config", file, "--write-config-to", "-").stdout == first.stdout
 
 
-def test_the_completed_configuration_goes_to_a_file(written: Write, tmp_path: Path) -> None:
-    """Nothing else is printed."""
+def test_the_completed_configuration_is_written_to_a_file(written: Write, tmp_path: Path) -> None:
+    """Nothing is printed."""
     target = tmp_path / "out.yaml"
     result = run("--config", written(), "--write-config-to", target)
     assert (result.exit_code, result.output) == (0, "")
     assert yaml.safe_load(target.read_text())["kind"] == "KubeSchedulerConfiguration"
 
 
-def test_only_a_configuration_is_completed() -> None:
-    """Without --config there is nothing to print."""
+def test_write_config_to_requires_config() -> None:
+    """Without --config there is nothing to complete."""
     result = run("--write-config-to", "-")
     assert result.exit_code == 2
     assert "--config" in result.stderr
 
 
 def test_problems_of_the_file_end_the_run(written: Write) -> None:
-    """Before anything is connected; every problem with its path in the file."""
+    """The run ends before any connection, and every problem has its path in the file."""
     file = written(profiles=[{"plugins": {"bind": {"disabled": [{"name": "*"}]}}}], parallelism=-1)
     result = run("--config", file)
     assert result.exit_code == 2
     assert f"{file}: parallelism" in result.stderr
 
 
-def test_what_plugins_say_is_told_beside_the_rest(written: Write) -> None:
-    """Everything that is wrong comes at once, each problem once."""
+def test_problems_of_plugins_are_reported_with_the_others(written: Write) -> None:
+    """All problems are reported together, each of them once."""
     profile = {
         "schedulerName": "a",
         "plugins": {"score": {"enabled": [{"name": "Nobody"}]}, "bind": {"disabled": [{"name": "*"}]}},

@@ -1,4 +1,4 @@
-"""Tests of ``bayplan simulate`` as its users see it."""
+"""``bayplan simulate``."""
 
 import json
 from pathlib import Path
@@ -40,11 +40,11 @@ def simulated(text: str, *options: str) -> Result:
 
 
 def test_prints_tables() -> None:
-    """A summary comes first: one line, amounts by resource, causes. Pods and nodes follow."""
+    """The summary comes first: one line, amounts by resource, causes. Pods and nodes follow."""
     result = simulated(NODE + SMALL + LARGE)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "1 of 2 pods placed on 1 of 1 nodes; 1 fit nowhere",
+        "1 of 2 pods scheduled to 1 of 1 nodes; 1 unschedulable",
         "",
         "RESOURCE          REQUESTED  ALLOCATABLE",
         "pods                      1           10  10%",
@@ -52,14 +52,14 @@ def test_prints_tables() -> None:
         "memory                  1Gi          8Gi  12%",
         "example.com/fpga          0            2   0%",
         "",
-        "NOT PLACED  CAUSE             EXAMPLE",
-        "         1  Insufficient cpu  shop/large",
+        "UNSCHEDULED  CAUSE             EXAMPLE",
+        "          1  Insufficient cpu  shop/large",
         "",
-        "POD            PROFILE            NODE  WHY NOT",
+        "POD            PROFILE            NODE  REASON",
         "default/small  default-scheduler  n",
         (
-            "shop/large     default-scheduler  -     0/1 nodes are available: 1 Insufficient cpu. no new claims to "
-            "deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            "shop/large     default-scheduler  -     0/1 nodes are available: 1 Insufficient cpu. "
+            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         ),
         "",
         "NODE  PODS    CPU       MEMORY       OTHER RESOURCES",
@@ -112,40 +112,40 @@ EXPECTED: dict[str, Any] = {
 
 
 def test_prints_json() -> None:
-    """The same for machines, in units that need no parsing."""
+    """JSON has the same data, in units that need no parsing."""
     assert json.loads(simulated(NODE + SMALL, "-o", "json").stdout) == EXPECTED
 
 
 def test_prints_yaml() -> None:
-    """The same as YAML."""
+    """YAML has the same data."""
     assert yaml.safe_load(simulated(NODE + SMALL, "-o", "yaml").stdout) == EXPECTED
 
 
 @pytest.mark.parametrize(
     ("text", "options", "exit_code"),
     [
-        pytest.param(NODE + SMALL, (), 0, id="all placed"),
-        pytest.param(NODE + LARGE, (), 0, id="decided"),
-        pytest.param(NODE + LARGE, ("--fail-on-unschedulable",), 3, id="decided, in CI"),
-        pytest.param(NODE + SMALL, ("--fail-on-unschedulable",), 0, id="all placed, in CI"),
+        pytest.param(NODE + SMALL, (), 0, id="all scheduled"),
+        pytest.param(NODE + LARGE, (), 0, id="unschedulable"),
+        pytest.param(NODE + LARGE, ("--fail-on-unschedulable",), 3, id="unschedulable, in CI"),
+        pytest.param(NODE + SMALL, ("--fail-on-unschedulable",), 0, id="all scheduled, in CI"),
         pytest.param("a: [", (), 2, id="no manifest"),
         pytest.param(NODE, ("--seed", "-1"), 2, id="a bad option"),
     ],
 )
 def test_exit_codes(text: str, options: tuple[str, ...], exit_code: int) -> None:
-    """The exit code tells a decision from bad input, and in CI whether every pod found a node."""
+    """The exit code distinguishes a result from invalid input, and in CI whether every pod is scheduled."""
     assert simulated(text, *options).exit_code == exit_code
 
 
 def test_notices_go_to_standard_error() -> None:
-    """What is passed over does not get into the way of what is asked."""
+    """Notices do not mix with the result."""
     result = simulated(f"{NODE}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
     assert "note: 1 ConfigMap is ignored" in result.stderr
-    assert result.stdout.splitlines()[0] == "no pod waits for a node"
+    assert result.stdout.splitlines()[0] == "no pending pods"
 
 
 def test_problems_name_the_file() -> None:
-    """A bad manifest is told with its place."""
+    """The error has the place of an invalid manifest."""
     result = simulated("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n")
     assert result.stderr == (
         "bayplan: standard input, document 1 (Pod 5): metadata.name: must be text, not a whole number; "
@@ -154,14 +154,14 @@ def test_problems_name_the_file() -> None:
 
 
 def test_reads_several_files(tmp_path: Path) -> None:
-    """Nodes and pods may stand in files of their own."""
+    """Nodes and pods may be in different files."""
     for name, text in (("nodes.yaml", NODE), ("pods.yaml", SMALL)):
         (tmp_path / name).write_text(text, encoding="utf-8")
     result = CliRunner().invoke(bayplan, ["simulate", str(tmp_path / "nodes.yaml"), str(tmp_path / "pods.yaml")])
-    assert result.stdout.splitlines()[0] == "1 of 1 pods placed on 1 of 1 nodes"
+    assert result.stdout.splitlines()[0] == "1 of 1 pods scheduled to 1 of 1 nodes"
 
 
-def test_the_same_files_give_the_same_answer() -> None:
-    """Two runs with one seed agree to the letter."""
+def test_the_same_files_give_the_same_result() -> None:
+    """Two runs with the same seed print the same output."""
     first, second = (CliRunner().invoke(bayplan, ["simulate", EXAMPLE, "--seed", "7"]).stdout for _ in range(2))
     assert first == second

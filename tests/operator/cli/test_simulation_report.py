@@ -1,4 +1,4 @@
-"""Tests of what ``bayplan simulate`` prints for clusters of every size."""
+"""The output of ``bayplan simulate`` for clusters of every size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIBIBYTE = 1 << 30
 
 @pytest.fixture(scope="module")
 def real_size(tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
-    """The outcome of a cluster as large as a real one."""
+    """Return the result for a cluster as large as a real one."""
     path = tmp_path_factory.mktemp("cluster") / "cluster.json"
     path.write_text(gpu_cluster(NODES, PODS), encoding="utf-8")
     return simulate(admit(read_cluster_files([str(path)])))
@@ -33,7 +33,7 @@ def test_a_large_cluster_is_summarised(real_size: SimulationResult) -> None:
     lines = as_table(real_size).splitlines()
     placed = real_size.count(Verdict.PLACED)
     assert len(lines) <= 24
-    assert lines[0].startswith(f"{placed} of {PODS} pods placed on {NODES} of {NODES} nodes; ")
+    assert lines[0].startswith(f"{placed} of {PODS} pods scheduled to {NODES} of {NODES} nodes; ")
     assert [line.split()[0] for line in lines[3:7]] == ["pods", "cpu", "memory", GPU]
     causes = [line.split(maxsplit=1)[1].split("  ")[0] for line in lines[9:-2]]
     assert causes == [
@@ -47,7 +47,7 @@ def test_a_large_cluster_is_summarised(real_size: SimulationResult) -> None:
 
 
 def test_totals_are_the_sums_of_nodes_and_pods(real_size: SimulationResult) -> None:
-    """What the summary says of a resource is what the nodes hold, and what the placed pods request."""
+    """The amounts of a resource are the sums of the nodes, and of the requests of the scheduled pods."""
     document = as_document(real_size)
     total = document["summary"]["resources"][GPU]
     amounts = [node["otherResources"][GPU] for node in document["nodes"] if node["otherResources"]]
@@ -59,7 +59,7 @@ def test_totals_are_the_sums_of_nodes_and_pods(real_size: SimulationResult) -> N
 
 
 def result_of(count: int) -> SimulationResult:
-    """A result with as many pods, gangs and nodes."""
+    """Return a result with a number of pods, gangs and nodes."""
     pods = tuple(PodPlacement("ns", f"pod-{n}", "p", Verdict.PLACED, "n", "", 1) for n in range(count))
     gangs = tuple(GangPlacement("ns", f"gang-{n}", "bayplan.dev", 1, 1, 1, "", "Scheduled", "") for n in range(count))
     nodes = tuple(NodeUsage(f"node-{n}", 1, 10, 1000, 2000, GIBIBYTE, GIBIBYTE) for n in range(count))
@@ -99,7 +99,7 @@ def test_long_lists_on_request(lists: Lists, prefix: str, rest: str) -> None:
 
 @pytest.mark.parametrize("flag", ["--pods", "--gangs", "--nodes"])
 def test_flags_reach_the_report(flag: str) -> None:
-    """Each flag lists its own kind; 60 pods and 60 gangs on 60 nodes are long lists."""
+    """Each flag prints its own list; 60 pods and 60 gangs on 60 nodes are long lists."""
     document = json.loads(gpu_cluster(60, 60))
     for pod in (item for item in document["items"] if item["kind"] == "Pod"):
         pod["metadata"]["labels"] = {"bayplan.dev/pod-group": pod["metadata"]["name"]}
@@ -109,7 +109,7 @@ def test_flags_reach_the_report(flag: str) -> None:
 
 
 def test_causes_beyond_the_limit_are_counted() -> None:
-    """A cluster where every pod has a cause of its own does not fill the screen either."""
+    """The output is short even if every pod has a different cause."""
     pods = tuple(PodPlacement("ns", f"p-{n}", "p", Verdict.ERROR, "", f"failure {n:03d}", 1) for n in range(60))
     lines = as_table(SimulationResult(pods, (), 0, ())).splitlines()
     assert "40 more causes, of 40 pods, are in -o json" in lines
@@ -117,7 +117,7 @@ def test_causes_beyond_the_limit_are_counted() -> None:
 
 
 def test_other_resources_of_a_node() -> None:
-    """Extended resources are shown even if nobody requests them, others only if somebody does."""
+    """Extended resources are shown even if no pod requests them, others only if a pod does."""
     others = (
         ResourceUsage("ephemeral-storage", 0, 100 * GIBIBYTE),
         ResourceUsage("example.com/fpga", 0, 2),

@@ -19,7 +19,7 @@ LINES = b'{"a": 1}\n\n{"b": 2}\n'
 
 
 def with_profile(**profile: Any) -> bytes:
-    """A case whose configuration has that one profile."""
+    """Return a case whose configuration has that one profile."""
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -32,7 +32,7 @@ def with_profile(**profile: Any) -> bytes:
     "content", [pytest.param(LINES, id="plain"), pytest.param(gzip.compress(LINES), id="gzip whatever its name")]
 )
 def test_reads_files(tmp_path: Path, content: bytes) -> None:
-    """Plain and compressed files give the same lines; empty ones are passed over."""
+    """Plain and compressed files contain the same lines; empty ones are skipped."""
     file = tmp_path / "cases"
     file.write_bytes(content)
     assert list(read_lines(str(file))) == [b'{"a": 1}\n', b'{"b": 2}\n']
@@ -52,7 +52,7 @@ def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -
         pytest.param("cut.jsonl.gz", "end-of-stream", id="half a file"),
     ],
 )
-def test_says_that_a_file_cannot_be_read(tmp_path: Path, name: str, words: str) -> None:
+def test_an_unreadable_file(tmp_path: Path, name: str, words: str) -> None:
     """A missing or broken file is a problem with its name."""
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(LINES)[:-9])
     with pytest.raises(ConfigError, match=words) as caught:
@@ -69,7 +69,7 @@ def test_says_that_a_file_cannot_be_read(tmp_path: Path, name: str, words: str) 
     ],
 )
 def test_decodes_a_case(document: dict[str, Any]) -> None:
-    """A line is a case, or holds one beside what is expected."""
+    """A line is a case, or contains one beside the expected result."""
     case = decode_case(json.dumps(document).encode())
     assert (case.name, case.pod.metadata.name) == ("c", "p")
 
@@ -83,20 +83,20 @@ def test_decodes_a_case(document: dict[str, Any]) -> None:
         pytest.param(b"[]", "Expected `object`", id="no object"),
     ],
 )
-def test_says_that_a_line_is_no_case(line: bytes, words: str) -> None:
-    """What is no case is told as such."""
+def test_a_line_that_is_not_a_case(line: bytes, words: str) -> None:
+    """The error says that it is not a case."""
     with pytest.raises(ConfigError, match=words):
         decode_case(line)
 
 
 def test_no_profile_is_the_default_one() -> None:
-    """Without a configuration the default profile decides."""
+    """Without a configuration the default profile is used."""
     profile = profile_of(decode_case(json.dumps(CASE).encode()), in_tree_registry())
     assert profile.config.document() == {"schedulerName": "default-scheduler"}
 
 
 def test_leaves_out_plugins_that_are_known_and_not_built() -> None:
-    """A known plugin that is not registered goes, is named once, and the rest of the profile stays."""
+    """A known plugin that is not registered is removed and named once; the rest of the profile stays."""
     enabled = [{"name": "NodeAffinity", "weight": 5}, {"name": "InterPodAffinity"}]
     line = with_profile(
         plugins={"score": {"enabled": enabled, "disabled": [{"name": "*"}]}, "preScore": {"enabled": enabled}}
@@ -110,8 +110,8 @@ def test_leaves_out_plugins_that_are_known_and_not_built() -> None:
     }
 
 
-def test_keeps_plugins_that_nobody_knows() -> None:
-    """An unknown name is not the reference's and is refused when the profile is built."""
+def test_keeps_unknown_plugins() -> None:
+    """An unknown name is not the reference's and is rejected when the profile is built."""
     line = with_profile(plugins={"score": {"enabled": [{"name": "NoSuchPlugin"}]}})
     profile = profile_of(decode_case(line), in_tree_registry())
     assert profile.left_out == ()
@@ -119,7 +119,7 @@ def test_keeps_plugins_that_nobody_knows() -> None:
 
 
 def test_every_registered_plugin_is_known() -> None:
-    """What is built in here exists in kube-scheduler under the same name, but for what scheduler-plugins has."""
+    """Every in-tree plugin exists in kube-scheduler under the same name, except those of scheduler-plugins."""
     assert set(in_tree_registry()) - {"Coscheduling"} <= IN_TREE_NAMES
 
 
@@ -130,7 +130,7 @@ def test_every_registered_plugin_is_known() -> None:
         pytest.param(with_profile(percentageOfNodesToScore=101), "profiles[0].percentageOfNodesToScore", id="invalid"),
     ],
 )
-def test_says_what_is_wrong_with_a_profile(line: bytes, path: str) -> None:
+def test_an_invalid_profile(line: bytes, path: str) -> None:
     """A configuration that cannot be used is a problem with its path."""
     with pytest.raises(ConfigError) as caught:
         profile_of(decode_case(line), in_tree_registry())

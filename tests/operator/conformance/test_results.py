@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bayplan.conformance.results import result_document, result_line
 
-from scheduler_core.cycle.examination import Examination
+from scheduler_core.explain.examination import Examination
 from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult, PreemptionCandidate
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.runtime.post_filtering import PostFilterOutcome
@@ -36,17 +36,17 @@ NOT_RUN: dict[str, Any] = {
 
 
 def examination(**found: Any) -> Examination:
-    """What an attempt found."""
+    """Return an examination."""
     return Examination(PodInfo(pod(), ResourceNames()), "default-scheduler", **found)
 
 
 def named(name: str) -> PodInfo:
-    """A pod."""
+    """Return a pod."""
     return PodInfo(pod(name), ResourceNames())
 
 
 def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Scores of some nodes."""
+    """Return scores of some nodes."""
     return np.array(values, dtype=np.int64)
 
 
@@ -138,7 +138,7 @@ def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     ],
 )
 def test_writes_every_field(found: Examination, fields: dict[str, Any]) -> None:
-    """Each part stands in its field; what was not reached says so."""
+    """Each part is in its field; parts that were not reached are null or empty."""
     assert result_document("c", found) == {"name": "c", **NOT_RUN, **fields}
 
 

@@ -17,8 +17,8 @@ from bayplan.explanation.model import (
 )
 from bayplan.explanation.parts import Amount, Lack, NodeLacks, Victim
 
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.extender_config import Extender
-from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import Status
@@ -39,7 +39,7 @@ def served(*objects: Node | Pod) -> Rig:
 
 def explained(made: Rig, target: Pod, **options: int) -> Explanation:
     """Explain a pod."""
-    return explain_pod(made.context, target, ExplanationOptions(**options))
+    return explain_pod(made.scheduler, target, ExplanationOptions(**options))
 
 
 def test_a_pod_that_fits() -> None:
@@ -236,7 +236,7 @@ def test_options_limit_the_lists() -> None:
 
 
 def test_the_document_has_the_documented_fields() -> None:
-    """The names are those in ``docs/explain.md``."""
+    """The names are those in ``docs/why-pending.md``."""
     document: dict[str, Any] = msgspec.to_builtins(explained(served(node("n")), pod(requests={"cpu": "64"})))
     assert list(document) == [
         "namespace",

@@ -37,7 +37,7 @@ def cluster() -> Rig:
 
 def explained(made: Rig, name: str = "train") -> GangExplanation:
     """Explain a gang."""
-    return explain_gang(made.context, gang_of(made, name))
+    return explain_gang(made.scheduler, gang_of(made, name))
 
 
 def fits(made: Rig) -> None:
@@ -257,7 +257,7 @@ def test_extenders_are_not_called() -> None:
 def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
     """Its node is that of the group cycle."""
     fits(cluster)
-    explanation = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-1"])
+    explanation = explain_pod(cluster.scheduler, gang_of(cluster).pods["uid-of-default-train-1"])
     assert (explanation.verdict, explanation.node) == (Verdict.FITS, "a")
     assert explanation.headline.startswith(
         "pod default/train-1 would be scheduled to node a with its gang; gang default/train fits"
@@ -275,7 +275,7 @@ def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
 def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None], verdict: Verdict) -> None:
     """It has no node although it fits alone, and a notice says that the nodes are those of the pod alone."""
     state(cluster)
-    explanation = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-0"])
+    explanation = explain_pod(cluster.scheduler, gang_of(cluster).pods["uid-of-default-train-0"])
     assert (explanation.verdict, explanation.node, explanation.preemption) == (verdict, None, None)
     assert explanation.gang is not None
     assert explanation.headline == f"pod default/train-0 waits for its gang; {explanation.gang.headline}"
@@ -288,7 +288,7 @@ def test_a_member_whose_group_is_missing(cluster: Rig, *, is_known: bool) -> Non
     """It is gated, the message says what to do, and no node is evaluated."""
     lacks_its_group(cluster)
     target = members(3)[0 if is_known else 2]
-    explanation = explain_pod(cluster.context, target)
+    explanation = explain_pod(cluster.scheduler, target)
     assert (explanation.verdict, explanation.node, explanation.scores) == (Verdict.GATED, None, ())
     assert explanation.message == MISSING
     assert explanation.headline == f"pod {target.key} is gated by GangScheduling: {MISSING}"
@@ -298,7 +298,7 @@ def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:
     """The headline says that the gang fits without it."""
     cluster.add(small("a"))
     ask(cluster, *members(3), of=group(min_member=2))
-    explanation = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-2"])
+    explanation = explain_pod(cluster.scheduler, gang_of(cluster).pods["uid-of-default-train-2"])
     assert (explanation.verdict, explanation.node) == (Verdict.UNSCHEDULABLE, None)
     assert explanation.headline.startswith(
         "pod default/train-2 has no node in the placement of its gang, which fits without it; "
@@ -312,7 +312,7 @@ async def test_a_member_that_joins_a_scheduled_gang(cluster: Rig) -> None:
     await settle(cluster)
     late = member("late")
     cluster.add(late)
-    explanation = explain_pod(cluster.context, late)
+    explanation = explain_pod(cluster.scheduler, late)
     assert explanation.verdict is Verdict.UNSCHEDULABLE
     assert {each.plugin for each in explanation.rejections} == {"GangScheduling", "NodeResourcesFit"}
     assert explanation.gang is not None
@@ -322,7 +322,7 @@ async def test_a_member_that_joins_a_scheduled_gang(cluster: Rig) -> None:
 def test_a_pod_without_a_gang(cluster: Rig) -> None:
     """The explanation has no gang."""
     cluster.add(small("a"))
-    assert explain_pod(cluster.context, pod()).gang is None
+    assert explain_pod(cluster.scheduler, pod()).gang is None
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_gangs_by_name(cluster: Rig, source: GroupSource | None, is_found: bool)
 
 
 def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
-    """The names are those in ``docs/explain.md``."""
+    """The names are those in ``docs/why-pending.md``."""
     does_not_fit(cluster)
     document: dict[str, Any] = msgspec.to_builtins(explained(cluster))
     assert list(document) == [

@@ -21,8 +21,8 @@ from bayplan.explanation.parts import Amount, Lack, NodeLacks, Unblocking, Victi
 from bayplan.explanation.rendering import RENDERERS, as_text, read_explanation
 from bayplan.explanation.tables import lack_text
 
-from scheduler_core.cycle.candidate_events import amount_text
 from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.explain.candidate_events import amount_text
 
 UNSCHEDULABLE = Explanation(
     namespace="ml",

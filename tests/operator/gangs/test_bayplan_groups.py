@@ -23,8 +23,7 @@ class World:
     def __init__(self) -> None:
         self.sink = RecordingSink()
         self.observer = RecordingObserver()
-        self.groups = BayplanGroups(self.sink)
-        self.groups.observers.append(self.observer)
+        self.groups = BayplanGroups(self.sink, self.observer)
 
     def seen(self, body: Body) -> None:
         self.groups.seen(PodGroup, body)

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bayplan.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
-from bayplan.gangs.group_sources import PRIORITY_CLASSES, GroupSources
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.gangs.group_sources import PRIORITY_CLASSES, GroupSources, UsedApis
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
-from bayplan.serving.readiness import Readiness
 
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
@@ -71,13 +71,10 @@ class World:
         self.api = api
         self.clock = VirtualClock()
         self.scheduler = Scheduler(self.clock, RecordingWriter())
-        self.informers = ClusterInformers(connection, self.scheduler, HastyClock())
+        self.readiness = Readiness(())
+        self.informers = ClusterInformers(connection, self.scheduler, HastyClock(), self.readiness)
         self.observer = RecordingObserver()
-        self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock)
-        self.sources.observe(self.observer)
-        self.sources.use_bayplan()
-        self.readiness = Readiness(self.informers.conditions)
-        self.informers.report_to(self.readiness)
+        self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock, observer=self.observer)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -211,7 +208,7 @@ async def test_a_process_without_custom_resources(world: World) -> None:
     clock = world.clock
     alone = Scheduler(clock, RecordingWriter())
     connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
-    GroupSources(alone, ClusterInformers(connection, alone, clock), connection, clock)
+    GroupSources(alone, ClusterInformers(connection, alone, clock), connection, clock, apis=UsedApis(bayplan=False))
     unread = alone.context.queue.gangs.unread(GroupSource.BAYPLAN)
     assert unread is not None
     assert "`bayplan run --config` reads no custom resources" in unread
@@ -221,7 +218,8 @@ async def test_apis_that_are_turned_off(world: World) -> None:
     """With the feature gate off the label and the field are ignored: the pod is scheduled as a single pod."""
     alone = Scheduler(world.clock, RecordingWriter())
     connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
-    GroupSources(alone, ClusterInformers(connection, alone, world.clock), connection, world.clock, others=False)
+    informers = ClusterInformers(connection, alone, world.clock)
+    GroupSources(alone, informers, connection, world.clock, apis=UsedApis(others=False))
     gangs = alone.context.queue.gangs
     assert gangs.key_of(pod("p", labels={"scheduling.x-k8s.io/pod-group": "g"}, group="g")) is None
 

@@ -13,8 +13,8 @@ from bayplan.resources.pod_group import PodGroupStatus
 
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupSource, PodGroup
-from scheduler_core.queueing.gang import GangOutcome
-from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, GroupScenario, member
+from scheduler_core.queueing.gang_state import GangOutcome
+from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenario, member
 
 
 def test_a_transition_is_dated_once() -> None:

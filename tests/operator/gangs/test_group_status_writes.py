@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from bayplan.gangs.group_status_writes import GroupStatusWrite, GroupStatusWrites
-from bayplan.kube.api_dispatcher import ApiDispatcher, DispatcherOptions
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.fake_api import Answer, FakeApi

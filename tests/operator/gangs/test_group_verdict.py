@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import PodFields
-from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, GroupScenario
+from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenario
 
 
 @pytest.mark.parametrize(

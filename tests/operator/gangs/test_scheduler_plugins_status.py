@@ -6,7 +6,7 @@ from typing import Any
 
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod_group import GroupSource
-from tests.support.told_groups import LACKS, GroupScenario
+from tests.support.group_scenarios import LACKS, GroupScenario
 
 
 def plugins_status(train: GroupScenario) -> dict[str, Any]:

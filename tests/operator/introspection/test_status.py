@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import yaml
-from bayplan.introspection.cache_debugger import dump
+from bayplan.introspection.sigusr2 import dump
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.introspection.status_rendering import RENDERERS, read_status
-from bayplan.serving.readiness import Readiness
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.server_support import ServerSupport
+from msgspec.structs import replace
 
 from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ServerUnavailableError
@@ -127,6 +129,17 @@ async def test_the_table(world: Rig) -> None:
     assert "default/waiting a 5.0s Patient (115s)" in lines
     assert "Pods without a live profile nightly (1)" in lines
     assert "default-scheduler http://x Open refused" in lines
+
+
+async def test_what_the_api_server_lacks(world: Rig) -> None:
+    """An older server is named with each thing that it lacks; a supported one that lacks nothing is not."""
+    status = status_of(world)
+    assert "API server" not in RENDERERS["table"](status)
+    lacking = replace(status, server=ServerSupport("v1.34.9", is_supported=False, missing=("pod groups: they wait",)))
+    lines = RENDERERS["table"](lacking).splitlines()
+    assert "API server: Kubernetes v1.34.9, Bayplan is tested with 1.37, 1.36, 1.35" in lines
+    assert "API server: Kubernetes v1.34.9 does not have pod groups: they wait" in lines
+    assert json.loads(RENDERERS["json"](lacking))["server"]["isSupported"] is False
 
 
 async def test_waiting_gangs() -> None:

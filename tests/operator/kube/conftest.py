@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 
 import pytest
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 
 from scheduler_core.ports import Timer
 from tests.support.fake_api import FakeApi

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from bayplan.kube.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
 from bayplan.kube.leader_election import (
     ElectionOptions,
     LeaderElection,
     LeadershipLostError,
-    NotLeadingError,
 )
 from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, announced_endpoint, announcement
+from bayplan.kube.write_fence import NotLeadingError, WriteFence
 
 from scheduler_core.errors import ConfigError
 from tests.support.fake_api import Answer, FakeApi, refusal
@@ -60,8 +60,11 @@ class Candidate:
     def __init__(self, api: FakeApi, options: ElectionOptions = OPTIONS) -> None:
         self.endpoint: LeaderEndpoint | None = LeaderEndpoint("http://127.0.0.1:1")
         self.clock = NapClock()
-        self.connection = ApiConnection(api, ConnectionOptions(), self.clock)
-        self.election = LeaderElection(self.connection, options, self.clock, "me", lambda: self.endpoint)
+        self.fence = WriteFence(self.clock, options.lease)
+        self.connection = ApiConnection(api, ConnectionOptions(), self.clock, self.fence.check)
+        self.election = LeaderElection(
+            self.connection, options, self.clock, self.fence, identity="me", endpoint=lambda: self.endpoint
+        )
         self.run = asyncio.ensure_future(self.election.run())
         self.run.add_done_callback(lambda _: self.clock.changed.set())
 
@@ -169,7 +172,7 @@ async def test_a_renewed_lease_is_not_acquired(api: FakeApi, me: Candidate) -> N
     await me.advance(60)
     assert not api.requests("PUT")
     with pytest.raises(NotLeadingError):
-        me.election.check()
+        me.fence.check()
 
 
 def announced(api: FakeApi, method: str = "PUT") -> dict[str, str]:
@@ -251,7 +254,7 @@ async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, ans
         me.run.result()
     assert me.clock.now() - began <= 12
     with pytest.raises(NotLeadingError):
-        me.election.check()
+        me.fence.check()
 
 
 async def test_a_frozen_server_does_not_hold_a_leader(api: FakeApi, me: Candidate) -> None:
@@ -300,7 +303,7 @@ async def test_a_release_clears_the_holder(api: FakeApi, me: Candidate) -> None:
     written = spec(api, "PUT")
     assert (written["holderIdentity"], written["leaseTransitions"]) == ("", 3)
     with pytest.raises(NotLeadingError):
-        me.election.check()
+        me.fence.check()
     me.clock.advance(5)
     await me.until(me.run.done)
     assert me.run.result() is None
@@ -320,7 +323,7 @@ async def test_a_paused_process_does_not_lead_when_it_resumes(api: FakeApi, me: 
     requests = len(api.seen)
     me.clock.advance(60)
     with pytest.raises(NotLeadingError):
-        me.election.check()
+        me.fence.check()
     await me.until(me.run.done)
     with pytest.raises(LeadershipLostError):
         me.run.result()
@@ -342,7 +345,6 @@ async def test_a_lease_duration_is_rounded_up(api: FakeApi) -> None:
 async def test_writes_are_fenced(api: FakeApi, me: Candidate) -> None:
     """Without the Lease a bind is not sent; reads and writes of the Lease itself are."""
     api.on("GET", LEASE, lease("other"))
-    me.connection.write_fence = me.election.check
     await me.stands_by()
     with pytest.raises(NotLeadingError):
         await me.connection.request(ApiRequest("POST", "/binding", b"{}", lane=Lane.BINDS))
@@ -363,4 +365,4 @@ async def test_durations_must_be_consistent(api: FakeApi, options: ElectionOptio
     """A Lease that could not work is rejected with the field that is wrong."""
     clock = VirtualClock()
     with pytest.raises(ConfigError, match=f"leaderElection.{path}"):
-        LeaderElection(ApiConnection(api, ConnectionOptions(), clock), options, clock)
+        LeaderElection(ApiConnection(api, ConnectionOptions(), clock), options, clock, WriteFence(clock))

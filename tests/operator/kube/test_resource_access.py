@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.kube.connection import ApiConnection
 from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
-from bayplan.kube.status_writes import CustomResource, patch_status
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.writes.status_writes import CustomResource, patch_status
 
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference

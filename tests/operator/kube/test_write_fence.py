@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
-from bayplan.kube.api_dispatcher import DispatcherOptions
-from bayplan.kube.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
 from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
 from bayplan.kube.custom_resources import CustomResources
-from bayplan.kube.leader_election import NotLeadingError
-from bayplan.kube.storage_writes import StorageWrites
-from bayplan.kube.writer import KubeWriter, WriterOptions
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
+from bayplan.kube.write_fence import NotLeadingError
+from bayplan.kube.writes.api_dispatcher import DispatcherOptions
+from bayplan.kube.writes.storage_writes import StorageWrites
+from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import PodCondition
@@ -61,10 +61,14 @@ class NapClock(VirtualClock):
 
 
 @pytest.fixture
-def fence(connection: ApiConnection) -> Fence:
-    fence = Fence()
-    connection.write_fence = fence
-    return fence
+def fence() -> Fence:
+    return Fence()
+
+
+@pytest.fixture
+async def connection(api: FakeApi, clock: HastyClock, fence: Fence) -> AsyncIterator[ApiConnection]:
+    async with ApiConnection(api, ConnectionOptions(), clock, fence) as connection:
+        yield connection
 
 
 def changes(api: FakeApi) -> list[str]:
@@ -75,8 +79,7 @@ async def test_a_wait_for_a_pooled_connection(api: FakeApi, clock: HastyClock) -
     """A bind that waited for a free connection is not sent after the Lease is lost; its connection stays usable."""
     fence, gate = Fence(), asyncio.Event()
     api.on("POST", PATH, Answer(201, gate=gate), Answer(201))
-    async with ApiConnection(api, ConnectionOptions(bind_connections=1), clock) as connection:
-        connection.write_fence = fence
+    async with ApiConnection(api, ConnectionOptions(bind_connections=1), clock, fence) as connection:
         first = asyncio.create_task(connection.request(BIND))
         await api.until(lambda: len(api.seen) == 1)
         second = asyncio.create_task(connection.request(BIND))
@@ -95,7 +98,7 @@ async def test_a_wait_for_a_pooled_connection(api: FakeApi, clock: HastyClock) -
 @pytest.mark.parametrize(
     "lane",
     [
-        pytest.param(Lane.BINDS, id="over kept connections"),
+        pytest.param(Lane.BINDS, id="over keep-alive connections"),
         pytest.param(Lane.READS, id="by the client library, as through a proxy"),
     ],
 )
@@ -122,8 +125,7 @@ async def test_a_wait_in_the_rate_limit(api: FakeApi) -> None:
     """A write that waited for the rate limit is not sent after the Lease is lost."""
     clock, fence = VirtualClock(), Fence()
     api.on("POST", PATH, Answer(201))
-    async with ApiConnection(api, ConnectionOptions(qps=1, burst=1), clock) as connection:
-        connection.write_fence = fence
+    async with ApiConnection(api, ConnectionOptions(qps=1, burst=1), clock, fence) as connection:
         await connection.request(BIND)
         second = asyncio.create_task(connection.request(BIND))
         await asyncio.sleep(0)
@@ -138,8 +140,7 @@ async def test_a_wait_that_the_server_requests(api: FakeApi) -> None:
     """A write with the response 429 is not repeated after the Lease is lost."""
     clock, fence = NapClock(), Fence()
     api.on("POST", PATH, Answer(429, {}, {"Retry-After": "5"}), Answer(201))
-    async with ApiConnection(api, ConnectionOptions(), clock) as connection:
-        connection.write_fence = fence
+    async with ApiConnection(api, ConnectionOptions(), clock, fence) as connection:
         write = asyncio.create_task(connection.request(BIND))
         await api.until(lambda: len(api.seen) == 1)
         await clock.asleep.wait()

@@ -1,4 +1,4 @@
-"""What the API server refuses and what the models refuse: one text."""
+"""The API server and the models reject the same manifests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from bayplan.resources.admission import OVERLAYS, matches
 from bayplan.resources.crd_generation import RESOURCES
 from pydantic import BaseModel
 
-from scheduler_core.config import embedded, extender_config, plugins_config
+from scheduler_core.config import enabled_plugins as plugins_config
+from scheduler_core.config import extender_config
+from scheduler_core.config import kubernetes_types as embedded
 from tests.support.problems import paths_in
 from tests.support.refused_manifests import REFUSED, Refused
 
@@ -21,19 +23,19 @@ MODELS: dict[str, type[BaseModel]] = {
 
 
 @pytest.mark.parametrize("refused", REFUSED)
-def test_models_refuse_it_too(refused: Refused) -> None:
-    """A file that never meets the API server is told the same, with the path of the very entry."""
+def test_models_reject_it_too(refused: Refused) -> None:
+    """A file that never reaches the API server gets the same problem, with the path of the entry."""
     found = paths_in(lambda: KINDS[refused.kind].from_object(refused.manifest()))
     assert found == list(refused.model or ())
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_overlays_lie_over_fields_that_exist(name: str) -> None:
-    """A bound for a field that was renamed would be lost without a word."""
+def test_overlays_are_for_fields_that_exist(name: str) -> None:
+    """A bound for a field that was renamed would be lost silently."""
     fields = {info.alias for info in MODELS[name].model_fields.values()}
     assert set(OVERLAYS[name].get("properties", {})) <= fields
 
 
 def test_matches() -> None:
-    """A pattern becomes a rule in CEL's raw text, so that its backslashes stay."""
+    """A pattern becomes a rule in CEL's raw string, so that its backslashes stay."""
     assert matches(r"^\d$", "must be a digit") == {"rule": r"self.matches(r'^\d$')", "message": "must be a digit"}

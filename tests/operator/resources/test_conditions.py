@@ -1,4 +1,4 @@
-"""Conditions: when their time changes, and what stays of the others."""
+"""Tests of conditions: transition times, order, and length."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def condition(kind: str = "Ready", status: ConditionStatus = "True") -> Conditio
     ],
 )
 def test_transition_time(update: ConditionUpdate, time: datetime) -> None:
-    """The time says since when the status is what it is; reason and message are always the new ones."""
+    """The time is that of the last change of the status; reason and message are always the new ones."""
     (changed,) = set_condition([condition()], update, 2, NOW)
     assert changed.last_transition_time == time
     assert (changed.status, changed.reason, changed.message) == (update.status, update.reason, update.message)
     assert changed.observed_generation == 2
 
 
-def test_the_same_answer_changes_nothing() -> None:
-    """A reconcile that finds the same again gives an equal list, so that nothing is written."""
+def test_the_same_result_changes_nothing() -> None:
+    """A reconcile with the same result returns an equal list, so that nothing is written."""
     before = [condition("Accepted"), condition()]
     assert set_condition(before, ConditionUpdate("Ready", "True", "Live", "is live"), 1, NOW) == before
 
 
 def test_a_new_condition_goes_to_the_end() -> None:
-    """A type that the list has not is added with the present time, in whole seconds."""
+    """A new type is added with the current time, in whole seconds."""
     before = [condition("Accepted")]
     after = set_condition(before, ConditionUpdate("Ready", "False", "NotLive", ""), 1, NOW.replace(microsecond=999_999))
     assert [each.type for each in after] == ["Accepted", "Ready"]
@@ -57,8 +57,8 @@ def test_a_new_condition_goes_to_the_end() -> None:
     assert [each.type for each in before] == ["Accepted"]
 
 
-def test_places_are_kept() -> None:
-    """A condition that changes stays where it is, and the others stay as they are."""
+def test_the_order_is_kept() -> None:
+    """A condition that changes keeps its place, and the others stay as they are."""
     before = [condition("Accepted"), condition(), condition("Other")]
     after = set_condition(before, ConditionUpdate("Ready", "False", "NotLive", ""), 2, NOW)
     assert (after[0], after[2]) == (before[0], before[2])
@@ -73,21 +73,21 @@ def test_places_are_kept() -> None:
     ],
 )
 def test_long_messages_are_cut(length: int, ends: str) -> None:
-    """A message longer than the API server takes is cut, visibly."""
+    """A message longer than the API server's limit is cut, with a mark."""
     (made,) = set_condition([], ConditionUpdate("Ready", "False", "NotLive", "x" * length), 1, NOW)
     assert len(made.message) == MAX_MESSAGE_LENGTH
     assert made.message.endswith(ends)
 
 
 def test_find_condition() -> None:
-    """A condition is found by its type; None when there is none."""
+    """A condition is found by its type; None if there is none."""
     conditions = [condition("Accepted"), condition()]
     assert find_condition(conditions, "Ready") is conditions[1]
     assert find_condition(conditions, "Valid") is None
 
 
 def test_times_are_written_in_utc() -> None:
-    """Whatever zone a time has, the API server is sent UTC in whole seconds."""
+    """Whatever the zone of a time, the API server gets UTC in whole seconds."""
     time = datetime(2026, 1, 1, 14, 30, 5, 123, tzinfo=timezone(timedelta(hours=2)))
     made = Condition(type="Ready", status="True", reason="Live", last_transition_time=time)
     assert made.model_dump(mode="json", by_alias=True)["lastTransitionTime"] == "2026-01-01T12:30:05Z"

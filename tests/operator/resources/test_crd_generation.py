@@ -1,4 +1,4 @@
-"""The generated definitions: structural, described, bounded, and the same as the committed files."""
+"""Tests of the generated definitions: structural, described, bounded, and equal to the committed files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root_of(resource: type[CustomResource]) -> Schema:
 
 
 def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every schema within one, with its path; ``metadata`` is the API server's own."""
+    """Yield every schema within one, with its path; ``metadata`` is the API server's own."""
     yield path, schema
     for name, inner in schema.get("properties", {}).items():
         if (path, name) != ("", "metadata"):
@@ -51,7 +51,7 @@ def test_every_field_is_described(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_descriptions_are_not_python(resource: type[CustomResource]) -> None:
-    """What users read names fields as documents spell them and holds no markup of docstrings."""
+    """Descriptions name fields in camelCase and contain no docstring markup."""
     python = [
         path
         for path, schema in walk(root_of(resource))
@@ -62,7 +62,7 @@ def test_descriptions_are_not_python(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_structural(resource: type[CustomResource]) -> None:
-    """Every schema has a type, and none has a keyword that structural schemas do not allow."""
+    """Every schema has a type, and none has a keyword that structural schemas forbid."""
     forbidden = {"$ref", "$defs", "definitions", "anyOf", "allOf", "oneOf", "const", "title", "exclusiveMinimum"}
     wrong = [
         path
@@ -74,7 +74,7 @@ def test_structural(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_everything_is_bounded(resource: type[CustomResource]) -> None:
-    """Every text, list and map has a bound, so that no object costs much and the cost of rules can be estimated."""
+    """Every string, list and map has a bound, so that objects are small and the cost of rules can be estimated."""
     unbounded = []
     for path, schema in walk(root_of(resource)):
         match schema.get("type"):
@@ -96,7 +96,7 @@ def test_everything_is_bounded(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_lists_say_how_they_merge(resource: type[CustomResource]) -> None:
-    """Server-side apply knows of each list how it merges; the keys of a map are required fields of its entries."""
+    """Every list has a merge strategy for server-side apply; the keys of a map are required fields of its entries."""
     for path, schema in walk(root_of(resource)):
         if schema.get("type") != "array":
             continue
@@ -108,14 +108,14 @@ def test_lists_say_how_they_merge(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_rules_have_a_message(resource: type[CustomResource]) -> None:
-    """Whatever a CEL rule refuses, it says so in words."""
+    """Every CEL rule has a message."""
     rules = [rule for _, schema in walk(root_of(resource)) for rule in schema.get("x-kubernetes-validations", ())]
     assert all(rule["message"] for rule in rules)
 
 
 @each_resource
 def test_presentation(resource: type[CustomResource]) -> None:
-    """Each kind has a short name, a status of its own, described columns, and the age among the narrow ones."""
+    """Each kind has a short name, a status subresource, described columns, and the age among the narrow ones."""
     definition = definition_of(resource)
     (version,) = definition["spec"]["versions"]
     columns = version["additionalPrinterColumns"]
@@ -128,7 +128,7 @@ def test_presentation(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_columns_show_fields_that_exist(resource: type[CustomResource]) -> None:
-    """A column's path leads to a field of the schema, so that no column stays empty for ever."""
+    """A column's path leads to a field of the schema, so that no column is always empty."""
     known = {path for path, _ in walk(root_of(resource))} | {".metadata.creationTimestamp"}
     paths = [column.json_path for column in resource.definition.columns]
     fields = [path if "[?" not in path else ".status.conditions[]." + path.rpartition(".")[2] for path in paths]
@@ -137,7 +137,7 @@ def test_columns_show_fields_that_exist(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_the_committed_file(resource: type[CustomResource]) -> None:
-    """The file in crds/ is what the model says, and reads without YAML's anchors."""
+    """The file in crds/ equals the model, and has no YAML anchors."""
     text = (CRDS / f"{resource.definition.plural}.yaml").read_text(encoding="utf-8")
     assert text == rendered(resource)
     assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text))
@@ -145,7 +145,7 @@ def test_the_committed_file(resource: type[CustomResource]) -> None:
 
 
 def test_check_finds_nothing_after_writing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was just written is up to date."""
+    """A file that was just written is up to date."""
     output = ["--output", str(tmp_path / "new")]
     assert main(output) == 0
     assert main([*output, "--check"]) == 0
@@ -154,7 +154,7 @@ def test_check_finds_nothing_after_writing(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("absent", [False, True], ids=["edited", "absent"])
 def test_check_shows_a_drift(absent: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that differs is shown as a diff, is left alone, and fails the check with what to do."""
+    """A file that differs is shown as a diff, is not changed, and fails the check with what to do."""
     main(["--output", str(tmp_path)])
     file = tmp_path / "podgroups.yaml"
     edited = file.read_text(encoding="utf-8").replace("- bpg", "- pgr")
@@ -189,7 +189,7 @@ class Whole(BaseModel):
 
 
 def test_structural_schema() -> None:
-    """References, titles, nulls and defaults go; sizes of integers are named; a field's own description stays."""
+    """References, titles, nulls and defaults are removed; integers get a format; a field's own description stays."""
     size = {"type": "integer", "format": "int32", "minimum": 0, "description": "Its size, in metres."}
     part = {"type": "object", "description": "A part.", "properties": {"size": size}}
     assert structural_schema(Whole) == {
@@ -211,6 +211,6 @@ class Torn(BaseModel):
 
 
 def test_a_union_needs_a_schema_of_its_own() -> None:
-    """A type that structural schemas cannot say is refused when the files are made."""
+    """A type that structural schemas cannot express is rejected when the files are generated."""
     with pytest.raises(TypeError, match="explicit schema"):
         structural_schema(Torn)

@@ -1,4 +1,4 @@
-"""How large a spec may be."""
+"""Tests of the bounds of a spec."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_within_bounds(document: object) -> None:
-    """What is just within bounds is read."""
+    """Values just within the bounds are read."""
     assert bound_problems(document, "spec") == ()
 
 
@@ -46,28 +46,28 @@ def test_within_bounds(document: object) -> None:
         pytest.param(nested(MAX_DEPTH + 1), "spec" + ".a" * MAX_DEPTH, "nested deeper than 32 levels", id="deep"),
         pytest.param({"b": "x" * (MAX_TEXT_LENGTH + 1)}, "spec.b", "at most 65,536 characters", id="long text"),
         pytest.param({"b": {"x" * 400: 1}}, "spec.b", "name of over 317 characters", id="long name"),
-        pytest.param({"b": {1: 2}}, "spec.b", "texts as the names", id="number as a name"),
-        pytest.param({"b": [[0] * 5000, [0] * 5000]}, "spec.b[1]", "more than 10,000 in all", id="many values"),
+        pytest.param({"b": {1: 2}}, "spec.b", "strings as field names", id="number as a name"),
+        pytest.param({"b": [[0] * 5000, [0] * 5000]}, "spec.b[1]", "more than 10,000 values", id="many values"),
         pytest.param({"b": [0] * 200_000}, "spec.b", "at most 10,000 entries, not 200,000", id="long list"),
         pytest.param({"b": [1, 2**64]}, "spec.b[1]", "at most 64 bits", id="large number"),
         pytest.param({"b": -(10**5000)}, "spec.b", "at most 64 bits", id="number that Python does not print"),
     ],
 )
 def test_out_of_bounds(document: object, path: str, message: str) -> None:
-    """What is out of bounds is told by its path, and not repeated at length."""
+    """Values out of bounds are reported by path, and not repeated at length."""
     (problem,) = bound_problems(document, "spec")
     assert problem.path == path
     assert message in problem.message
     assert len(problem.message) < 200
 
 
-def test_only_the_first_few_are_told() -> None:
-    """However many are out of bounds, the answer is short."""
+def test_only_the_first_few_are_reported() -> None:
+    """However many are out of bounds, the message is short."""
     assert len(bound_problems([2**70] * 9000, "spec")) == 8
 
 
-def test_a_spec_that_no_model_could_read_is_refused() -> None:
-    """Args of thousands of levels, as the API server takes them, are a problem and not a RecursionError."""
+def test_a_spec_that_no_model_could_read_is_rejected() -> None:
+    """Args of thousands of levels, as the API server accepts them, are a problem and not a RecursionError."""
     body = {"metadata": {"name": "deep"}, "spec": {"plugin": "NodeResourcesFit", "args": nested(5000)}}
     with pytest.raises(ConfigError) as raised:
         PluginConfig.from_object(body)

@@ -1,4 +1,4 @@
-"""PluginConfig: one plugin and its args."""
+"""Tests of PluginConfig: one plugin and its args."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.manifests import plugin_config_manifest
     ],
 )
 def test_entry(args: dict[str, Any]) -> None:
-    """As an entry of a profile's pluginConfig the args are what was written, unread."""
+    """As an entry of a profile's pluginConfig the args are unchanged."""
     entry = PluginConfig.from_object(plugin_config_manifest(plugin="Own", args=args)).entry()
     assert (entry.name, entry.args) == ("Own", args)
 
 
-def test_args_may_be_left_out() -> None:
-    """A PluginConfig without args asks for the plugin's defaults."""
+def test_args_may_be_omitted() -> None:
+    """A PluginConfig without args has the plugin's defaults."""
     body = {"metadata": {"name": "plain"}, "spec": {"plugin": "Own", "args": None}}
     assert PluginConfig.from_object(body).entry().args == {}

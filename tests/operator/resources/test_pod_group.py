@@ -1,4 +1,4 @@
-"""PodGroup: its defaults and its whole grammar; what it refuses stands in the table of refused manifests."""
+"""Tests of PodGroup: its defaults and all fields; what it rejects is in the table of refused manifests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def group(name: str = "training", **spec: Any) -> PodGroup:
 
 
 def test_defaults() -> None:
-    """Only the number of members must be said: members are taken one by one, and smaller pods pass."""
+    """Only the number of members is required: members are evicted one by one, and smaller pods overtake."""
     assert group().spec == PodGroupSpec(min_member=4, disruption="Pod", queueing="BestEffort")
 
 
 def test_whole_grammar() -> None:
-    """Every field is read, and written as it was."""
+    """Every field is parsed, and written as it was."""
     spec: dict[str, Any] = {
         "minMember": 4,
         "minResources": {"cpu": 64, "memory": "256Gi", "example.com/gpu": "500m", "pods": "+1e3"},
@@ -36,13 +36,13 @@ def test_whole_grammar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "told"),
+    ("length", "expected"),
     [pytest.param(63, [], id="as-long-as-a-label"), pytest.param(64, ["metadata.name"], id="longer")],
 )
-def test_length_of_the_name(length: int, told: list[str]) -> None:
-    """A name that no label can hold is refused, since no pod could ever join."""
+def test_length_of_the_name(length: int, expected: list[str]) -> None:
+    """A name that no label can have is rejected, because no pod could belong to the group."""
     found = problems_in(lambda: group("g" * length))
-    assert [problem.partition(": ")[0] for problem in found] == told
+    assert [problem.partition(": ")[0] for problem in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_length_of_the_name(length: int, told: list[str]) -> None:
     ],
 )
 def test_hostile_texts(field: str, value: object) -> None:
-    """A hostile text is refused, once, and not repeated at length."""
+    """A hostile string is rejected once, and not repeated at length."""
     spec: dict[str, Any] = {field: value}
-    (told,) = problems_in(lambda: group(**spec))
-    assert told.startswith(f"spec.{field}")
-    assert len(told) < 250
+    (found,) = problems_in(lambda: group(**spec))
+    assert found.startswith(f"spec.{field}")
+    assert len(found) < 250

@@ -1,4 +1,4 @@
-"""What the custom resources share: reading objects, writing statuses, times."""
+"""Tests of the base of the custom resources: parsing objects, writing statuses, times."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from bayplan.resources.pod_group import PodGroup
-from bayplan.resources.resource_model import CustomResource, format_time
+from bayplan.resources.resource_model import format_time
 from bayplan.resources.scheduler_profile import SchedulerProfile, SchedulerProfileStatus
 
 from tests.support.manifests import profile_manifest
 from tests.support.problems import problems_in
+
+_AS_WRITTEN: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_format_time(moment: datetime, text: str) -> None:
 
 
 def test_metadata_is_read_leniently() -> None:
-    """Of the metadata only what the operator reads is kept; fields that it does not know are passed over."""
+    """Of the metadata only the fields that the operator reads are parsed; unknown fields are ignored."""
     body = profile_manifest("batch", labels={"a": "b"}, managedFields=[{"x": 1}], deletionTimestamp=None)
     metadata = SchedulerProfile.from_object(body).metadata
     assert (metadata.name, metadata.uid, metadata.generation, metadata.namespace) == ("batch", "uid-of-batch", 1, "")
@@ -51,7 +53,7 @@ def test_metadata_is_read_leniently() -> None:
     ],
 )
 def test_a_status_never_stops_a_spec(status: object, revision: str | None) -> None:
-    """A status that another version wrote, or that is broken, counts as none; the spec is read all the same."""
+    """A status of another version, or a broken one, is ignored; the spec is parsed all the same."""
     body = {**profile_manifest(spec={"percentageOfNodesToScore": 5}), "status": status}
     read = SchedulerProfile.from_object(body)
     assert read.status.active_revision == revision
@@ -59,7 +61,7 @@ def test_a_status_never_stops_a_spec(status: object, revision: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         pytest.param({"metadata": {"name": "a"}}, "spec: is required; add it", id="no-spec"),
         pytest.param({"spec": {}}, "metadata: is required; add it", id="no-metadata"),
@@ -72,25 +74,24 @@ def test_a_status_never_stops_a_spec(status: object, revision: str | None) -> No
         ),
     ],
 )
-def test_broken_objects(body: dict[str, Any], told: str) -> None:
-    """What is no object of the kind is told with its path."""
-    assert problems_in(lambda: SchedulerProfile.from_object(body)) == [told]
+def test_broken_objects(body: dict[str, Any], expected: str) -> None:
+    """An object that is not of the kind is reported with its path."""
+    assert problems_in(lambda: SchedulerProfile.from_object(body)) == [expected]
 
 
 @pytest.mark.parametrize("resource", [SchedulerProfile, PodGroup], ids=lambda resource: resource.definition.kind)
-def test_status_document_of_nothing(resource: type[CustomResource]) -> None:
-    """What is not known is left out; counts of zero are told."""
+def test_status_document_of_nothing(resource: type[SchedulerProfile | PodGroup]) -> None:
+    """Unknown values are left out; zero counts are written."""
     spec = {"minMember": 1} if resource is PodGroup else {}
-    document = resource.from_object({"metadata": {"name": "a"}, "spec": spec}).status_document()
+    document = resource.from_object({"metadata": {"name": "a"}, "spec": spec}).status.model_dump(**_AS_WRITTEN)
     assert None not in document.values()
     assert 0 in document.values()
 
 
 def test_status_document() -> None:
-    """A status is written in the spelling of documents, its times as text."""
+    """A status is written in camelCase, its times as strings."""
     status = SchedulerProfileStatus(active_revision="r1", last_scheduled_time=datetime(2026, 1, 31, tzinfo=UTC))
-    body = SchedulerProfile.from_object(profile_manifest()).model_copy(update={"status": status})
-    document = body.status_document()
+    document = status.model_dump(**_AS_WRITTEN)
     assert (document["activeRevision"], document["lastScheduledTime"]) == ("r1", "2026-01-31T00:00:00Z")
     assert document["queue"] == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
     assert SchedulerProfile.from_object({**profile_manifest(), "status": document}).status == status

@@ -1,4 +1,4 @@
-"""SchedulerProfile: its name, and what it becomes with the PluginConfigs that it refers to."""
+"""Tests of SchedulerProfile: its name, and its profile with the referenced PluginConfigs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
-from scheduler_core.config.plugins_config import PluginConfig
+from scheduler_core.config.enabled_plugins import PluginConfig
 from tests.support.manifests import most_allocated, profile_manifest
 from tests.support.problems import problems_in
 
@@ -20,17 +20,17 @@ def profile(**spec: Any) -> SchedulerProfile:
     ("spec", "name"),
     [
         pytest.param({}, "batch", id="its-own"),
-        pytest.param({"schedulerName": "training"}, "training", id="as-told"),
+        pytest.param({"schedulerName": "training"}, "training", id="as-written"),
         pytest.param({"schedulerName": None}, "batch", id="null"),
     ],
 )
 def test_scheduler_name(spec: dict[str, Any], name: str) -> None:
-    """A profile that names no schedulerName schedules the pods of its own name."""
+    """A profile without schedulerName schedules the pods of its own name."""
     assert profile(**spec).scheduler_name == profile(**spec).profile_config().scheduler_name == name
 
 
-def test_profile_config_is_whole() -> None:
-    """All that the spec says goes into the profile; the references are replaced by what they refer to, in order."""
+def test_profile_config_is_complete() -> None:
+    """The whole spec is in the profile; references are replaced by their args, in order."""
     spec = {
         "percentageOfNodesToScore": 30,
         "podInitialBackoffSeconds": 2,
@@ -51,8 +51,8 @@ def test_profile_config_is_whole() -> None:
     }
 
 
-def test_inline_or_referred_to_is_one_revision() -> None:
-    """Where args stand makes no difference to what is live."""
+def test_inline_or_referenced_is_one_revision() -> None:
+    """It makes no difference to the revision where the args are."""
     inline = profile(pluginConfig=[{"name": "NodeResourcesFit", "args": most_allocated()}])
     referring = profile(pluginConfigRefs=[{"name": "pack"}])
     entry = PluginConfig(name="NodeResourcesFit", args=most_allocated())
@@ -67,15 +67,15 @@ def test_inline_or_referred_to_is_one_revision() -> None:
     ],
 )
 def test_a_plugin_configured_twice(inline: list[str], referenced: list[str]) -> None:
-    """A plugin whose args come from two places is an error, not a choice."""
+    """A plugin with args from two places is an error, not a choice."""
     made = profile(pluginConfig=[{"name": name} for name in inline])
     entries = [PluginConfig(name=name) for name in referenced]
-    (told,) = problems_in(lambda: made.profile_config(entries))
-    assert told.startswith('spec.pluginConfig[1].name: "A" is already configured by an earlier entry')
+    (found,) = problems_in(lambda: made.profile_config(entries))
+    assert found.startswith('spec.pluginConfig[1].name: "A" is already configured by an earlier entry')
 
 
 def test_all_problems_of_a_spec_at_once() -> None:
-    """A spec with many faults is told all of them, each with its path."""
+    """All problems of a spec are reported, each with its path."""
     faults = {
         "percentageOfNodesToScore": 101,
         "podInitialBackoffSeconds": 9,
@@ -85,7 +85,7 @@ def test_all_problems_of_a_spec_at_once() -> None:
         "pluginConfigRefs": [{"name": "pack"}, {"name": "pack"}, {}],
         "extenders": [{"urlPrefix": "http://e", "prioritizeVerb": "p"}],
     }
-    paths = [told.partition(": ")[0] for told in problems_in(lambda: profile(**faults))]
+    paths = [problem.partition(": ")[0] for problem in problems_in(lambda: profile(**faults))]
     assert sorted(paths) == [
         "spec.extenders[0].weight",
         "spec.percentageOfNodesToScore",

@@ -10,12 +10,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 from bayplan.kube.access_reviews import Access, User
+from bayplan.kube.readiness import Readiness
 from bayplan.serving import local_callers
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
-from bayplan.serving.health import HealthServer
+from bayplan.serving.http_server import HealthServer
 from bayplan.serving.local_callers import for_this_host
 from bayplan.serving.protection import Protection
-from bayplan.serving.readiness import Readiness
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from bayplan.kube.readiness import Readiness
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.health import HealthServer
+from bayplan.serving.http_server import HealthServer
 from bayplan.serving.protection import Protection
-from bayplan.serving.readiness import Readiness
-from bayplan.serving.serving_settings import ServingSettings
+from bayplan.settings.serving_settings import ServingSettings
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat

@@ -11,6 +11,7 @@ import pytest
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.introspection.status_rendering import read_status
 from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.readiness import Readiness
 from bayplan.serving.debug import (
     CACHE_PATH,
     INDEX_PATH,
@@ -21,8 +22,7 @@ from bayplan.serving.debug import (
     DebugEndpoints,
     DebugSources,
 )
-from bayplan.serving.health import HealthServer
-from bayplan.serving.readiness import Readiness
+from bayplan.serving.http_server import HealthServer
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError

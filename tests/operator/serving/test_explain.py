@@ -12,10 +12,10 @@ from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberC
 from bayplan.explanation.gang_rendering import read_gang_explanation
 from bayplan.explanation.model import Explanation, Verdict
 from bayplan.explanation.rendering import read_explanation
+from bayplan.kube.readiness import Readiness
 from bayplan.serving.explain import PATH, ExplainEndpoint
-from bayplan.serving.health import HealthServer
+from bayplan.serving.http_server import HealthServer
 from bayplan.serving.local_callers import is_on_this_host
-from bayplan.serving.readiness import Readiness
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import QuantityError

@@ -38,7 +38,7 @@ async def test_an_attempt_is_counted(size: int, priority: int, running: int, res
     """Attempts are counted by result, and the search for nodes as well."""
     made = tried(size, priority=priority, running=running)
     async with made.running():
-        await made.until(lambda: any(made.context.measures.profile(DEFAULT_NAME).groups[result].counts))
+        await made.until(lambda: any(made.context.metrics.profiles[DEFAULT_NAME].groups[result].counts))
     registry = metrics_registry(made.scheduler, {})
     labels = {"result": result, "profile": DEFAULT_NAME}
     assert registry.get_sample_value(ATTEMPTS, labels) == 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.informer import Informer, Resource
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.watches.informer import Informer, Resource
 from bayplan.serving.metrics import metrics_registry
 from prometheus_client import CollectorRegistry
 
@@ -41,7 +41,7 @@ async def scheduler() -> Scheduler:
     record = scheduler.context.record("batch")
     record.scheduled, record.unschedulable, record.errors = 3, 2, 1
     record.lost_binds = 4
-    scheduler.context.measures.profile("batch").reuse_errors["Fickle"] = 5
+    scheduler.context.metrics.profiles["batch"].reuse_errors["Fickle"] = 5
     return scheduler
 
 

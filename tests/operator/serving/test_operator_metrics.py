@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 
 import pytest
-from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import ElectionOptions, LeaderElection
-from bayplan.pod_arrivals import PodArrivals
+from bayplan.kube.watches.pod_arrivals import PodArrivals
+from bayplan.kube.write_fence import WriteFence
 from bayplan.resources.conditions import ConditionState
-from bayplan.serving.metrics import metrics_registry
-from bayplan.serving.operator_metrics import OperatorCollector, OperatorSources
+from bayplan.serving.metrics import OperatorCollector, OperatorSources, metrics_registry
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.in_tree import default_plugins
@@ -47,7 +47,8 @@ def scraped(clock: VirtualClock, election: LeaderElection | None = None) -> Coll
 @pytest.fixture
 async def election(clock: VirtualClock) -> AsyncIterator[LeaderElection]:
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
-        yield LeaderElection(connection, ElectionOptions("ops", "bayplan"), clock)
+        options = ElectionOptions("ops", "bayplan")
+        yield LeaderElection(connection, options, clock, WriteFence(clock, options.lease))
 
 
 @pytest.mark.parametrize(
@@ -112,9 +113,9 @@ async def test_gangs_wait() -> None:
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.scheduler.group_feed.group_changed(group(min_member=3))
     made.add(*members(3))
-    waits = made.context.measures.profile(DEFAULT_NAME).gang_waits
+    waits = made.context.metrics.profiles[DEFAULT_NAME].gang_waits
     async with made.running():
-        await made.until(lambda: any(made.context.measures.profile(DEFAULT_NAME).groups["unschedulable"].counts))
+        await made.until(lambda: any(made.context.metrics.profiles[DEFAULT_NAME].groups["unschedulable"].counts))
         made.clock.advance(40.0)
         made.add(node("a"))
         await made.until(lambda: bool(waits.count))

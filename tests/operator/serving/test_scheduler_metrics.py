@@ -9,8 +9,8 @@ from bayplan.serving.metrics import metrics_registry
 from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_core.framework.histogram import exponential_bounds
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.metrics.histogram import exponential_bounds
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig

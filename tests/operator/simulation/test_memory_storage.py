@@ -14,7 +14,7 @@ from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.storage import SELECTED_NODE, StorageObject
 from scheduler_core.plugins.volume_binding.reserving import bound_volume
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.snapshot.storage_index import StorageIndex
+from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from tests.support.storage import claim, storage_class, volume
 
 CSI_CLASS = storage_class("fast", "csi.example.com")
@@ -23,7 +23,9 @@ CSI_CLASS = storage_class("fast", "csi.example.com")
 def served(*objects: StorageObject) -> tuple[MemoryStorage, StorageIndex]:
     """Return storage, and the storage index of a scheduler that watches it."""
     scheduler = Scheduler(SimulatedClock(), MemoryCluster())
-    return MemoryStorage(objects, scheduler.storage_feed), scheduler.context.cache.columns.storage
+    storage = MemoryStorage()
+    storage.serve(objects, scheduler.storage_feed)
+    return storage, scheduler.context.cache.columns.storage
 
 
 def of(original: Any, **fields: str) -> Any:

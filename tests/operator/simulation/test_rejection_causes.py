@@ -4,7 +4,7 @@ import pytest
 from bayplan.simulation.rejection_causes import RejectionCause, cause_of, rejection_causes
 from bayplan.simulation.simulation import PodPlacement, Verdict
 
-NOT_HELPFUL = " no new claims to deallocate, preemption: 0/9 nodes are available: 9 Preemption is not helpful."
+NOT_HELPFUL = " preemption: 0/9 nodes are available: 9 Preemption is not helpful."
 
 
 @pytest.mark.parametrize(

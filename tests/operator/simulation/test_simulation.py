@@ -42,7 +42,7 @@ def test_schedules_pods_that_fit() -> None:
     """A pod has a node, or the message of its PodScheduled condition."""
     result = simulate(cluster(node("n"), pod("fits", requests={"cpu": "3"}), pod("waits", requests={"cpu": "3"})))
     message = (
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "0/1 nodes are available: 1 Insufficient cpu. "
         "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
     assert [(each.name, each.verdict, each.node, each.reason, each.attempts) for each in result.pods] == [

@@ -1,4 +1,4 @@
-"""``bayplan validate``: what it refuses, where it points, and its exit codes."""
+"""Tests of ``bayplan validate``: problems, their lines, and exit codes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.completed_configuration import offline_scheduler
-from bayplan.reconcile.desired_state import desired_state
+from bayplan.profiles.desired_state import desired_state
+from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def manifest(kind: str, name: str, spec: object) -> dict[str, Any]:
 
 
 def run(*args: str, documents: list[Any] | None = None, code: int = 0) -> Result:
-    """Run the command, documents on standard input."""
+    """Run the command with documents on standard input."""
     text = yaml.safe_dump_all(documents or [])
     result = CliRunner().invoke(bayplan, ["validate", *args, *(["-"] if documents is not None else [])], input=text)
     assert result.exit_code == code, result.output
@@ -35,16 +35,16 @@ def run(*args: str, documents: list[Any] | None = None, code: int = 0) -> Result
 
 
 def findings(*documents: Any, flags: tuple[str, ...] = (), code: int = 1) -> list[dict[str, Any]]:
-    """What is found in documents."""
-    told: list[dict[str, Any]] = json.loads(run("-o", "json", *flags, documents=list(documents), code=code).stdout)[
+    """Return the findings in documents."""
+    found: list[dict[str, Any]] = json.loads(run("-o", "json", *flags, documents=list(documents), code=code).stdout)[
         "findings"
     ]
-    return told
+    return found
 
 
 @pytest.mark.parametrize("refused", REFUSED)
-def test_what_the_api_server_refuses_is_refused(refused: Refused) -> None:
-    """Each bad manifest is told with the field that the models name, or the list that the API server names."""
+def test_what_the_api_server_rejects_is_rejected(refused: Refused) -> None:
+    """Each invalid manifest is reported with the field that the models name, or the list that the API server names."""
     paths = {each["path"] for each in findings(refused.manifest()) if each["severity"] == "error"}
     for path in refused.model or (refused.server[0],):
         assert any(each == path or each.startswith(f"{path}.") for each in paths), paths
@@ -52,7 +52,7 @@ def test_what_the_api_server_refuses_is_refused(refused: Refused) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples" / "profiles").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_valid(path: Path) -> None:
-    """The profiles that the documentation shows are valid."""
+    """The profiles in the documentation are valid."""
     assert "no problems" in run(str(path)).stdout
 
 
@@ -62,7 +62,7 @@ CASES = [
         [{**manifest("SchedulerProfile", "a", {}), "apiVersion": "bayplan.dev/v1"}], "apiVersion", API, id="v1"
     ),
     pytest.param([{"kind": "PodGroup", "metadata": {"name": "a"}}], "apiVersion", API, id="no-version"),
-    pytest.param([manifest("Profile", "a", {})], "kind", "no such kind", id="no-such-kind"),
+    pytest.param([manifest("Profile", "a", {})], "kind", "unknown kind", id="no-such-kind"),
     pytest.param([manifest("PodGroup", "", {"minMember": 1})], "metadata.name", "is required", id="no-name"),
     pytest.param([manifest("PodGroup", "A", {"minMember": 1})], "metadata.name", "lower case", id="bad-name"),
     pytest.param([{**manifest("SchedulerProfile", "a", {}), "specs": {}}], "specs", "unknown field", id="top-level"),
@@ -137,14 +137,14 @@ CASES = [
 
 @pytest.mark.parametrize(("documents", "path", "words"), CASES)
 def test_problems(documents: list[Any], path: str, words: str) -> None:
-    """Each is told once, at its field, with what to do."""
+    """Each is reported once, at its field, with what to do."""
     errors = [each for each in findings(*documents) if each["severity"] == "error"]
     assert [each["path"] for each in errors] == [path]
     assert words in errors[0]["message"]
 
 
 def test_one_problem_hides_no_other() -> None:
-    """A bad value beside an unknown plugin, and a bad extender beside both, are told together."""
+    """A bad value beside an unknown plugin, and a bad extender beside both, are reported together."""
     entries = [{"name": "NodeResourcesFitt", "weight": -1}]
     extender = {"urlPrefix": "http://x", "managedResources": [{"name": "cpu"}]}
     spec = {"plugins": {"score": {"enabled": entries}}, "extenders": [extender], "extra": 1}
@@ -157,7 +157,7 @@ def test_one_problem_hides_no_other() -> None:
 
 
 def test_another_queue_order() -> None:
-    """A profile that orders the queue in another way would wait for the others, and is told so."""
+    """A profile with another QueueSort would wait for the others, which is a problem."""
     other = {
         "plugins": {"queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}},
     }
@@ -166,8 +166,8 @@ def test_another_queue_order() -> None:
     assert "SchedulerProfile a" in found["message"]
 
 
-def test_a_reference_that_no_file_holds() -> None:
-    """It may be in the cluster: a warning, and with --strict a problem."""
+def test_a_reference_that_no_file_contains() -> None:
+    """It may exist in the cluster: a warning, and with --strict a problem."""
     referring = manifest("SchedulerProfile", "a", {"pluginConfigRefs": [{"name": "pack"}]})
     (warning,) = findings(referring, code=0)
     (error,) = findings(referring, flags=("--strict",))
@@ -176,11 +176,11 @@ def test_a_reference_that_no_file_holds() -> None:
     assert findings(referring, given_too, flags=("--strict",), code=0) == []
 
 
-def test_other_kinds_are_passed_over() -> None:
+def test_other_kinds_are_ignored() -> None:
     """With a note, which is no problem even with --strict."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     (note,) = findings(body, flags=("--strict",), code=0)
-    assert (note["severity"], note["message"]) == ("note", "ConfigMap (v1) is passed over: it is not Bayplan's")
+    assert (note["severity"], note["message"]) == ("note", "ConfigMap (v1) is ignored: it is not a resource of Bayplan")
 
 
 @pytest.mark.parametrize(
@@ -212,24 +212,24 @@ def test_an_entry_without_effect_is_noted(body: dict[str, Any], path: str) -> No
 
 
 def test_lines(tmp_path: Path) -> None:
-    """The line of the field is told, in any document of a file, and a field that stands twice."""
+    """Findings have the line of the field, in any document of a file; so does a repeated field."""
     path = tmp_path / "a.yaml"
     head = f"apiVersion: {API}\nkind: PodGroup\nmetadata: {{name: a}}\nspec:\n"
     path.write_text(f"{head}  minMember: 0\n---\n{head}  queueing: Strict\n  minMember: 1\n  minMember: 2\n")
     lines = run(str(path), code=1).stdout.splitlines()
     assert lines[0].startswith(f"{path}:5: error: PodGroup a: spec.minMember: must be at least 1")
-    assert f'{path}:13: error: "minMember" stands twice in one mapping; remove one' in lines
+    assert f'{path}:13: error: "minMember" is duplicated in one mapping; remove one' in lines
 
 
 @pytest.mark.parametrize("recursive", [pytest.param(False, id="flat"), pytest.param(True, id="recursive")])
 def test_directories(tmp_path: Path, recursive: bool) -> None:
-    """The manifests of a directory are read, those below it only when asked for; other files are not."""
+    """The manifests of a directory are read, those of subdirectories only on request; other files are not."""
     (tmp_path / "below").mkdir()
     (tmp_path / "README.md").write_text("{{ no YAML")
     (tmp_path / "a.json").write_text(json.dumps(manifest("PodGroup", "a", {"minMember": 1})))
     (tmp_path / "below" / "b.yml").write_text(json.dumps(manifest("PodGroup", "b", {"minMember": 1})))
-    told = run(str(tmp_path), *(["-R"] if recursive else [])).stdout
-    assert told == f"{'2 objects' if recursive else '1 object'} judged: no problems\n"
+    output = run(str(tmp_path), *(["-R"] if recursive else [])).stdout
+    assert output == f"{'2 objects' if recursive else '1 object'} validated: no problems\n"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_directories(tmp_path: Path, recursive: bool) -> None:
     [
         pytest.param(None, "cannot be read: No such file or directory", id="absent"),
         pytest.param("a: [", "is not YAML", id="not-yaml"),
-        pytest.param("a: \x00", "is neither YAML nor JSON", id="control-character"),
+        pytest.param("a: \x00", "is not YAML or JSON", id="control-character"),
     ],
 )
 def test_what_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
@@ -246,9 +246,9 @@ def test_what_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> No
     if text is not None:
         path.write_text(text)
     other.write_text(json.dumps(manifest("PodGroup", "b", {"minMember": 0})))
-    told = run(str(path), str(other), code=2).stdout
-    assert words in told
-    assert "spec.minMember" in told
+    output = run(str(path), str(other), code=2).stdout
+    assert words in output
+    assert "spec.minMember" in output
 
 
 NAMES = st.sampled_from(["NodeResourcesFit", "PrioritySort", "NodeName", "Nope", "*", ""])
@@ -270,7 +270,7 @@ SPECS = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=100)
 @given(SPECS)
 def test_what_is_accepted_the_operator_accepts(spec: dict[str, Any]) -> None:
-    """Whatever is drawn: valid here means that the operator finds nothing and can build it; else somebody refuses."""
+    """For any spec: valid here means that the operator finds no problem and can build it; otherwise both reject it."""
     body = manifest("SchedulerProfile", "a", spec)
     result = CliRunner().invoke(bayplan, ["validate", "-"], input=json.dumps(body))
     scheduler = offline_scheduler()
@@ -284,4 +284,4 @@ def test_what_is_accepted_the_operator_accepts(spec: dict[str, Any]) -> None:
     if result.exit_code == 0:
         assert problems == []
     elif not problems:
-        assert "stands in an earlier entry already" in result.stdout
+        assert "occurs in an earlier entry already" in result.stdout

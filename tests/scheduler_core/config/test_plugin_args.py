@@ -204,7 +204,12 @@ BAD = [
     pytest.param(
         "VolumeBinding", {"bindTimeoutSeconds": -1}, "args.bindTimeoutSeconds: must be at least", id="volumes"
     ),
-    pytest.param("VolumeBinding", {"shape": []}, "args.shape: scoring by storage capacity is not", id="volumes-shape"),
+    pytest.param(
+        "VolumeBinding",
+        {"shape": [{"utilization": 50, "score": 1}, {"utilization": 50, "score": 2}]},
+        "args.shape[1].utilization: must be greater",
+        id="volumes-shape",
+    ),
     pytest.param("NodeAffinity", required(key="a b", operator="Exists"), f"{KEY_PATH}.key: ", id="affinity-key"),
     pytest.param("NodeAffinity", required(key="a", operator="Like"), f"{KEY_PATH}.operator: must be", id="affinity-op"),
     pytest.param("NodeAffinity", preferred(5, key="a", operator="In"), "[0].preference.", id="affinity-preferred"),

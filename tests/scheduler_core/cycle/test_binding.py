@@ -1,4 +1,4 @@
-"""The binding cycle: waiting on Permit, what is unwound when it fails, and binds whose answer is lost."""
+"""The binding cycle: waits at Permit, releases after failures, and binds whose response is lost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def nothing_held(made: Rig) -> bool:
 
 
 async def begun(made: Rig) -> asyncio.Task[bool]:
-    """Decide, start the binding cycle and let it come to its first wait."""
+    """Schedule a pod, start its binding cycle and run it to its first wait."""
     attempt = made.decide()
     assert attempt is not None
     task = asyncio.get_running_loop().create_task(bind(made.context, attempt))
@@ -52,8 +52,8 @@ async def begun(made: Rig) -> asyncio.Task[bool]:
     return task
 
 
-async def test_a_bound_pod_is_told_of() -> None:
-    """The bind carries name and UID, the event tells the node, the cache knows that the bind was answered."""
+async def test_a_bound_pod_is_reported() -> None:
+    """The bind contains name and UID, the event names the node, and the cache knows that the bind succeeded."""
     made = recorded(Journal())
     assert await made.attempt() == "n0"
     assert [(entry.name, entry.uid, entry.node_name) for entry in made.writer.bindings] == [("web", UID, "n0")]
@@ -67,15 +67,15 @@ async def test_a_bound_pod_is_told_of() -> None:
 
 
 async def test_a_plugin_that_binds_keeps_others_from_binding() -> None:
-    """The first Bind plugin that does not skip has done it."""
+    """The first Bind plugin that does not skip binds the pod."""
     journal = Journal(answers={"Rec.bind": Status()})
     made = recorded(journal)
     assert await made.attempt() == "n0"
     assert made.writer.attempted == []
 
 
-async def test_nobody_binds() -> None:
-    """Every Bind plugin skips: an error that says what to enable."""
+async def test_no_plugin_binds() -> None:
+    """If every Bind plugin skips, the error says which plugin to enable."""
     journal = Journal(answers={"Rec.bind": SKIP})
     made = recorded(journal)
     attempt = made.decide()
@@ -96,7 +96,7 @@ async def test_nobody_binds() -> None:
     ],
 )
 async def test_a_bind_that_did_not_happen_is_unwound(failure: ClusterWriteError) -> None:
-    """Everything is given back in reverse, the message carries the cluster's words, and the pod is tried again."""
+    """Everything is released in reverse order, the message contains the cluster's reason, and the pod is retried."""
     journal = Journal()
     made = recorded(journal, "A", "B")
     made.writer.fail_binds([failure])
@@ -110,7 +110,7 @@ async def test_a_bind_that_did_not_happen_is_unwound(failure: ClusterWriteError)
 
 
 async def test_an_unknown_outcome_holds_the_node_until_it_is_read() -> None:
-    """A node is never given away on a guess; the pod is found bound, so the attempt has succeeded."""
+    """A node is not released on a guess; the pod is read and is bound, so the attempt has succeeded."""
     journal = Journal()
     made = recorded(journal)
     made.writer.fail_binds([WriteTimeoutError("no answer")])
@@ -135,7 +135,7 @@ async def test_an_unknown_outcome_holds_the_node_until_it_is_read() -> None:
     ],
 )
 async def test_an_unknown_outcome_that_is_read_to_be_a_failure_is_unwound(found: Pod | None) -> None:
-    """The pod is read not to be on the node: everything is given back."""
+    """The pod is read and is not on the node, so everything is released."""
     journal = Journal()
     made = recorded(journal)
     made.writer.fail_binds([WriteTimeoutError("no answer")])
@@ -151,7 +151,7 @@ async def test_an_unknown_outcome_that_is_read_to_be_a_failure_is_unwound(found:
 @pytest.mark.parametrize("point", ["preBindPreFlight", "preBind", "bind"])
 @pytest.mark.parametrize("answer", [pytest.param(error("no"), id="error"), pytest.param(ValueError("no"), id="raises")])
 async def test_unwinding_is_in_reverse(point: str, answer: object) -> None:
-    """Whichever point of the binding cycle fails, all Reserve plugins give back, the last first."""
+    """Whichever point of the binding cycle fails, all Reserve plugins run Unreserve, the last first."""
     journal = Journal(answers={f"B.{point}": answer})
     made = recorded(journal, "A", "B", "C")
     assert not await made.attempt()
@@ -161,7 +161,7 @@ async def test_unwinding_is_in_reverse(point: str, answer: object) -> None:
 
 
 async def test_a_pre_flight_that_skips_leaves_out_that_plugins_pre_bind() -> None:
-    """The others' PreBind runs."""
+    """PreBind of the other plugins runs."""
     journal = Journal(answers={"A.preBindPreFlight": SKIP})
     made = recorded(journal, "A", "B")
     assert await made.attempt() == "n0"
@@ -169,7 +169,7 @@ async def test_a_pre_flight_that_skips_leaves_out_that_plugins_pre_bind() -> Non
 
 
 async def test_post_bind_cannot_fail_a_pod() -> None:
-    """It is bound whatever PostBind says, and the other plugins are told."""
+    """The pod is bound whatever PostBind does, and PostBind of the other plugins runs."""
     journal = Journal(answers={"A.postBind": ValueError("no")})
     made = recorded(journal, "A", "B")
     assert await made.attempt() == "n0"
@@ -177,7 +177,7 @@ async def test_post_bind_cannot_fail_a_pod() -> None:
 
 
 async def test_permit_waits_for_all() -> None:
-    """A pod that waits is bound when the last plugin allows it; meanwhile its node is held and told to watchers."""
+    """A pod that waits is bound when the last plugin allows it; meanwhile it is assumed and nominated to its node."""
     journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
     made = recorded(journal, "A", "B", "C")
     task = await begun(made)
@@ -197,7 +197,7 @@ async def test_permit_waits_for_all() -> None:
 
 @pytest.mark.parametrize("how", ["rejected", "timed-out"])
 async def test_permit_ends_without_leave(how: str) -> None:
-    """The plugin that rejected, or whose time ran out, is recorded; what was held is given back in reverse."""
+    """The plugin that rejected or timed out is recorded; everything is released in reverse order."""
     journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
     made = recorded(journal, "A", "B", "C")
     task = await begun(made)
@@ -222,7 +222,7 @@ async def test_permit_ends_without_leave(how: str) -> None:
 
 
 async def test_no_permit_waits_longer_than_a_quarter_of_an_hour() -> None:
-    """A longer time-out is cut, as in kube-scheduler."""
+    """A longer timeout is capped, as in kube-scheduler."""
     journal = Journal(answers={"Rec.permit": waits(86_400)})
     made = recorded(journal)
     task = await begun(made)
@@ -231,8 +231,8 @@ async def test_no_permit_waits_longer_than_a_quarter_of_an_hour() -> None:
     assert "after waiting 15m0s at plugin Rec" in made.condition.message
 
 
-async def test_the_told_node_is_taken_back_when_the_attempt_fails() -> None:
-    """Even if no watch has shown the nomination yet: the patch that carries it may still be queued."""
+async def test_the_nomination_is_cleared_when_the_attempt_fails() -> None:
+    """It is cleared even if no watch has shown the nomination yet: its patch may still be queued."""
     journal = Journal(answers={"Rec.permit": waits(10)})
     made = recorded(journal)
     task = await begun(made)
@@ -242,7 +242,7 @@ async def test_the_told_node_is_taken_back_when_the_attempt_fails() -> None:
 
 
 async def test_a_failed_pre_flight_ends_the_wait() -> None:
-    """A pod that fails before it comes to wait leaves no waiting entry and no timer behind."""
+    """A pod that fails before it waits leaves no waiting entry and no timer behind."""
     journal = Journal(answers={"A.permit": waits(10), "B.preBindPreFlight": error("no")})
     made = recorded(journal, "A", "B")
     assert not await made.attempt()
@@ -253,7 +253,7 @@ async def test_a_failed_pre_flight_ends_the_wait() -> None:
 
 
 async def test_a_rejected_pod_is_not_woken_by_its_own_release() -> None:
-    """What it gave back wakes others only."""
+    """The room that it releases requeues other pods only."""
     journal = Journal(answers={"Rec.permit": waits(10)})
     made = recorded(journal)
     task = await begun(made)
@@ -268,7 +268,7 @@ async def test_a_rejected_pod_is_not_woken_by_its_own_release() -> None:
 
 
 async def test_a_released_node_wakes_others() -> None:
-    """A pod that did not fit is tried again when another one's bind fails."""
+    """An infeasible pod is tried again when the bind of another one fails."""
     made = rig(defaults=default_plugins())
     big, other = pod("big", requests={"cpu": "3"}), pod("other", requests={"cpu": "2"})
     made.add(node("n0"), big, other)
@@ -283,7 +283,7 @@ async def test_a_released_node_wakes_others() -> None:
 
 
 async def test_a_cancelled_binding_cycle_holds_nothing() -> None:
-    """The scheduler stops while a pod waits: node, timer and waiting entry are free."""
+    """The scheduler stops while a pod waits: node, timer and waiting entry are released."""
     journal = Journal(answers={"Rec.permit": waits(10)})
     made = recorded(journal)
     task = await begun(made)
@@ -295,7 +295,7 @@ async def test_a_cancelled_binding_cycle_holds_nothing() -> None:
 
 
 async def test_a_pod_deleted_while_it_waits_is_not_put_back() -> None:
-    """Its node is free, and nobody hears of it again."""
+    """Its node is released, and nothing is reported."""
     journal = Journal(answers={"Rec.permit": waits(10)})
     made = recorded(journal)
     task = await begun(made)
@@ -308,7 +308,7 @@ async def test_a_pod_deleted_while_it_waits_is_not_put_back() -> None:
 
 
 async def test_a_pod_bound_by_a_rival_while_it_waits_is_not_put_back() -> None:
-    """The rival's node counts, whatever was held here."""
+    """The pod counts on the rival's node."""
     journal = Journal(answers={"Rec.permit": waits(10)})
     made = recorded(journal)
     made.add(node("n1"))
@@ -326,7 +326,7 @@ async def test_a_pod_bound_by_a_rival_while_it_waits_is_not_put_back() -> None:
 
 
 async def test_an_update_during_the_attempt_is_seen_by_the_next() -> None:
-    """The node stays held for the pod as it was; should the attempt fail, the pod comes back as it is."""
+    """The pod stays assumed in its old version; if the attempt fails, the new version is requeued."""
     journal = Journal(answers={"Rec.permit": waits(10)})
     made = recorded(journal)
     task = await begun(made)

@@ -1,4 +1,4 @@
-"""How a binding cycle that fails is spoken of, whom it wakes, and what becomes of the node that was told."""
+"""Failures in a binding cycle: reports, requeued pods, and the nomination of the chosen node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.binding import bind
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SKIP, Code, Status, error, unresolvable, unschedulable
@@ -39,7 +39,7 @@ def prepared(journal: Journal, *plugins: str) -> Rig:
     ],
 )
 async def test_a_rejection_after_permit(point: str, answer: object, reason: str, message: str) -> None:
-    """It is called what it is, but the pod is retried after backoff by nobody's word, as after an error."""
+    """It is reported as a rejection, but the pod is retried after backoff without events, as after an error."""
     made = prepared(Journal(answers={f"Rec.{point}": answer}))
     assert not await made.attempt()
     said = message.format(Point={"preBind": "PreBind", "bind": "Bind"}[point])
@@ -60,7 +60,7 @@ async def test_a_rejection_after_permit(point: str, answer: object, reason: str,
     ],
 )
 async def test_what_was_given_back_wakes_others(answers: dict[str, object], place: str) -> None:
-    """The place is as free as if the pod had left it; a pod that Permit rejected is not woken by that itself."""
+    """The room counts as freed by a deleted pod; a pod that Permit rejected is not requeued by its own release."""
     made = prepared(Journal(answers=answers), "NodeResourcesFit")
     attempt = made.decide()
     assert attempt is not None
@@ -78,7 +78,7 @@ async def test_what_was_given_back_wakes_others(answers: dict[str, object], plac
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "nominations"),
     [
         pytest.param({"Rec.preBindPreFlight": SKIP}, [], id="nothing-to-prepare"),
         pytest.param({}, ["n0"], id="something-to-prepare"),
@@ -89,22 +89,24 @@ async def test_what_was_given_back_wakes_others(answers: dict[str, object], plac
         ),
     ],
 )
-async def test_the_node_is_told_before_what_may_take_long(answers: dict[str, object], told: list[str | None]) -> None:
-    """Who adds nodes sees that the pod has one; the API server clears it with the bind, a failure takes it back."""
+async def test_the_node_is_nominated_before_long_steps(
+    answers: dict[str, object], nominations: list[str | None]
+) -> None:
+    """An autoscaler sees that the pod has a node; the bind clears the nomination, and so does a failure."""
     made = prepared(Journal(answers=answers))
     await made.attempt()
-    assert [patch.nominated_node_name for patch in made.writer.patches] == told
+    assert [patch.nominated_node_name for patch in made.writer.patches] == nominations
     made.queue.close()
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "nominations"),
     [pytest.param({}, [], id="bound"), pytest.param({"Rec.preBind": error("no")}, [""], id="fails")],
 )
-async def test_a_node_that_was_told_before_is_not_told_again(answers: dict[str, object], told: list[str]) -> None:
-    """Preemption did, and it is the same."""
+async def test_a_nomination_is_not_written_again(answers: dict[str, object], nominations: list[str]) -> None:
+    """Preemption wrote the same nomination."""
     made = rig([recorder("Rec", Journal(answers=answers))])
     made.add(node("n0"), pod("web", nominated_node="n0"))
     await made.attempt()
-    assert [patch.nominated_node_name for patch in made.writer.patches] == told
+    assert [patch.nominated_node_name for patch in made.writer.patches] == nominations
     made.queue.close()

@@ -1,4 +1,4 @@
-"""What happens to a pod, its node or its scheduler while the binding cycle is at each of its stages."""
+"""Changes of a pod, its node or its scheduler at each stage of the binding cycle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
@@ -24,7 +24,7 @@ STAGES = ("permit", "preBind", "bind")
 
 
 class Stage:
-    """A pod whose binding cycle stands at a point, on a node that it nearly fills; another pod waits for room."""
+    """A pod whose binding cycle waits at a point, on a node that it nearly fills; another pod waits for room."""
 
     def __init__(self, at: str) -> None:
         Gate.shut(at)
@@ -46,19 +46,19 @@ class Stage:
         assert self.made.place(OTHER) == "unschedulable"
 
     async def go_on(self) -> bool:
-        """Let the pod pass the point; whether it is bound in the end."""
+        """Let the pod pass the point; return whether it is bound in the end."""
         Gate.open(self.made.context.waiting)
         return await self.task
 
     @property
     def held(self) -> list[int]:
-        """Pods by node row, as cycles count them."""
+        """Return the pods by row, as cycles count them."""
         columns = self.made.context.cache.columns
         return [int(count) for count in columns.pod_count[columns.alive]]
 
     @property
     def said(self) -> list[str]:
-        """What was written about the pod's failure."""
+        """Return what was written about the pod's failure."""
         return [event.note for event in self.made.writer.events if event.regarding.name == "web"]
 
 
@@ -69,14 +69,14 @@ async def begun(at: str) -> Stage:
 
 
 def ending(one: Pod) -> Pod:
-    """The pod, kept by a finalizer while it is being deleted."""
+    """The pod while a finalizer delays its deletion."""
     metadata = msgspec.structs.replace(one.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     return msgspec.structs.replace(one, metadata=metadata)
 
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_pod_that_is_deleted(at: str) -> None:
-    """Its place is free at once, what is reserved for it is given back, and nothing is said about it."""
+    """Its room is freed at once, its reservation is released, and nothing is reported."""
     stage = await begun(at)
     made = stage.made
     made.writer.fail_binds([NotFoundError("the pod is gone")])
@@ -104,7 +104,7 @@ async def test_a_pod_that_is_deleted(at: str) -> None:
     ],
 )
 async def test_a_pod_whose_deletion_begins(at: str, place: str, held: list[int], said: str) -> None:
-    """A wait ends; later its place is free at once, since its bind will be refused. It is not tried again."""
+    """A wait at Permit ends; later its room is freed at once, because its bind will be rejected. It is not retried."""
     stage = await begun(at)
     made = stage.made
     made.writer.fail_binds([ConflictError("it is being deleted")])
@@ -121,7 +121,7 @@ async def test_a_pod_whose_deletion_begins(at: str, place: str, held: list[int],
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_pod_that_changes(at: str) -> None:
-    """The attempt goes on with the pod as it was; should it fail, the next one sees it as it is."""
+    """The attempt continues with the old version; if it fails, the next one uses the new version."""
     stage = await begun(at)
     made = stage.made
     newer = pod("web", requests={"cpu": "3"}, labels={"new": "yes"})
@@ -136,7 +136,7 @@ async def test_a_pod_that_changes(at: str) -> None:
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_pod_that_is_recreated(at: str) -> None:
-    """The old one's attempt ends without a word; the new one is another pod and waits for its own attempt."""
+    """The old pod's attempt ends without a report; the new pod waits for its own attempt."""
     stage = await begun(at)
     made = stage.made
     newer = pod("web", uid="another", requests={"cpu": "1"})
@@ -156,7 +156,7 @@ async def test_a_pod_that_is_recreated(at: str) -> None:
     ],
 )
 async def test_a_bind_that_is_seen_to_have_happened(answer: ClusterWriteError) -> None:
-    """The watch was faster than an answer that says otherwise; nothing is given back."""
+    """The watch was faster than a response with an error; nothing is released."""
     stage = await begun("bind")
     made = stage.made
     made.writer.fail_binds([answer])
@@ -168,7 +168,7 @@ async def test_a_bind_that_is_seen_to_have_happened(answer: ClusterWriteError) -
 
 
 async def test_a_pod_that_goes_and_comes_back() -> None:
-    """As after a list that lacked it: what the old attempt comes to does not touch the new one."""
+    """As after a list without it: the result of the old attempt does not affect the new pod."""
     stage = await begun("preBind")
     made = stage.made
     made.scheduler.feed.pod_deleted(POD)
@@ -181,7 +181,7 @@ async def test_a_pod_that_goes_and_comes_back() -> None:
 
 
 async def test_a_pod_that_is_bound_after_a_flush_is_counted() -> None:
-    """It was tried again only because it had been parked too long: a hint may be wrong."""
+    """It was retried only because it had been unschedulable for too long: a hint may be wrong."""
     stage = await begun("preBind")
     queued = stage.made.queue.find(UID)
     assert queued is not None
@@ -194,7 +194,7 @@ async def test_a_pod_that_is_bound_after_a_flush_is_counted() -> None:
 @pytest.mark.parametrize("at", STAGES)
 @pytest.mark.parametrize("rival", ["n0", "n1"])
 async def test_a_pod_that_somebody_else_binds(at: str, rival: str) -> None:
-    """It is counted where it is, once; the attempt ends without a word of failure."""
+    """It counts once, on the rival's node; the attempt ends without a report."""
     stage = await begun(at)
     made = stage.made
     made.add(node("n1"))
@@ -211,7 +211,7 @@ async def test_a_pod_that_somebody_else_binds(at: str, rival: str) -> None:
 @pytest.mark.parametrize("at", STAGES)
 @pytest.mark.parametrize("is_bound", [pytest.param(True, id="bound"), pytest.param(False, id="fails")])
 async def test_a_node_that_is_deleted(at: str, is_bound: bool) -> None:
-    """The pod is kept for it until its bind is answered; a node that comes back has what was bound, and only that."""
+    """The pod stays assumed until its bind is answered; a node that returns has only its bound pods."""
     stage = await begun(at)
     made = stage.made
     if not is_bound:
@@ -226,7 +226,7 @@ async def test_a_node_that_is_deleted(at: str, is_bound: bool) -> None:
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_profile_that_is_replaced(at: str) -> None:
-    """The attempt ends by the revision by which it began, which is closed then."""
+    """The attempt ends on the revision on which it began, which is then closed."""
     stage = await begun(at)
     made = stage.made
     made.serve(profile())
@@ -239,7 +239,7 @@ async def test_a_profile_that_is_replaced(at: str) -> None:
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_profile_that_is_withdrawn(at: str) -> None:
-    """The attempt ends; the pod waits for the profile to be served again."""
+    """The attempt ends; the pod waits until the profile is live again."""
     stage = await begun(at)
     made = stage.made
     made.writer.fail_binds([ConflictError("no")])
@@ -251,7 +251,7 @@ async def test_a_profile_that_is_withdrawn(at: str) -> None:
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_scheduler_that_stops(at: str) -> None:
-    """What is held is given back, and nothing is said: a restart is no failure of the pod."""
+    """Everything is released, and nothing is reported: a restart is no failure of the pod."""
     stage = await begun(at)
     made = stage.made
     if at == "permit":
@@ -260,7 +260,12 @@ async def test_a_scheduler_that_stops(at: str) -> None:
         stage.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stage.task
-    assert (stage.held, stage.said, len(made.context.waiting), len(made.context.in_pre_bind)) == ([0], [], 0, 0)
+    assert (stage.held, stage.said, len(made.context.waiting), len(made.context.services.in_pre_bind)) == (
+        [0],
+        [],
+        0,
+        0,
+    )
     assert stage.journal.plugins_at("unreserve") == ["Rec"]
     made.queue.close()
     assert made.clock.pending == 0
@@ -271,7 +276,7 @@ async def test_a_scheduler_that_stops(at: str) -> None:
     [pytest.param("permit", True, id="permit"), pytest.param("preBind", False, id="preBind")],
 )
 async def test_events_are_kept_until_permit_is_passed(at: str, kept: bool) -> None:
-    """After it a pod that fails is retried whatever happened, so a long PreBind costs no memory."""
+    """A pod that fails later is retried in any case, so a long PreBind needs no memory."""
     stage = await begun(at)
     made = stage.made
     made.scheduler.feed.node_added(node("n1"))

@@ -1,4 +1,4 @@
-"""Preemption in a profile with extenders: asked between the dry run and the choice."""
+"""Preemption in a profile with extenders, which are called after the dry run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def deleted(made: Rig) -> list[str]:
 
 
 async def test_an_extender_narrows_the_choice() -> None:
-    """The cheaper node is taken, unless the extender leaves the other one only."""
+    """The cheaper node is chosen, unless the extender accepts only the other one."""
     made = full_cluster(ScriptedExtender())
     assert await decide(made) is None
     assert (deleted(made), made.queue.nominator.node_of(HIGH.metadata.uid)) == (["v-cheap"], "cheap")
@@ -79,7 +79,7 @@ def without_victims(asked: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictim
 async def test_extenders_that_leave_nothing_stop_the_preemption(
     fields: dict[str, object], client: ScriptedExtender, said: str
 ) -> None:
-    """Nobody is evicted, and the pod is told why; an earlier promise stands, as the reference leaves it."""
+    """No pod is evicted, and the pod's condition says why; an earlier nomination stays, as in kube-scheduler."""
     made = full_cluster(client, **fields)
     assert await decide(made) is None
     assert deleted(made) == []
@@ -89,7 +89,7 @@ async def test_extenders_that_leave_nothing_stop_the_preemption(
 
 @pytest.mark.parametrize("ignorable", [False, True])
 async def test_an_extender_that_fails_at_preemption(ignorable: bool) -> None:
-    """Where it may be ignored the preemption goes on without it; else nobody is evicted, and the pod stays rejected."""
+    """If it is ignorable, preemption continues without it; otherwise no pod is evicted and the pod stays rejected."""
     client = ScriptedExtender()
     client.fails("preempt")
     made = full_cluster(client, ignorable=ignorable)
@@ -100,7 +100,7 @@ async def test_an_extender_that_fails_at_preemption(ignorable: bool) -> None:
 
 
 async def test_extenders_are_not_asked_where_preemption_cannot_help() -> None:
-    """There is nothing to ask about."""
+    """There are no candidates."""
     client = ScriptedExtender()
     made = extended_rig((extender(), client), defaults=default_plugins())
     made.add(node("a"), pod("big", requests={"cpu": "99"}))
@@ -118,7 +118,7 @@ async def test_extenders_are_not_asked_where_preemption_cannot_help() -> None:
 async def test_preemption_tries_nodes_that_extenders_call_helpable(
     failed: dict[str, str], hopeless: dict[str, str], evicted: list[str]
 ) -> None:
-    """A node where the pod fits without anyone leaving is no candidate, whoever rejected it."""
+    """A node where the pod fits without victims is no candidate, whichever extender rejected it."""
     client = ScriptedExtender(on_filter=leaves(failed=failed, hopeless=hopeless))
     made = extended_rig((extender(), client), defaults=default_plugins())
     made.add(node("cheap"), pod("low", node_name="cheap", requests={"cpu": "1"}), pod("web", priority=5))
@@ -129,7 +129,7 @@ async def test_preemption_tries_nodes_that_extenders_call_helpable(
 
 
 class Plain(PostFilterPlugin):
-    """Knows nothing of extenders."""
+    """Does not use extenders."""
 
     name = "Plain"
 
@@ -141,7 +141,7 @@ class Plain(PostFilterPlugin):
 
 
 class Asking(Plain):
-    """Fails at asking."""
+    """Fails when it calls extenders."""
 
     name = "Asking"
 
@@ -163,7 +163,7 @@ class Asking(Plain):
     ],
 )
 async def test_post_filter_plugins_need_not_know_of_extenders(plugins: list[type[PostFilterPlugin]], said: str) -> None:
-    """They are walked as in a profile without."""
+    """They are called as in a profile without extenders."""
     made = extended_rig((extender(), ScriptedExtender(on_filter=leaves())), plugins=plugins)
     made.add(node("a"), pod("web"))
     assert await decide(made) is None

@@ -1,4 +1,4 @@
-"""Decisions with extenders: filtered, scored and bound as kube-scheduler does, and what a rejected pod is told."""
+"""Decisions with extenders that filter, score and bind as in kube-scheduler, and the messages of rejected pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
 from scheduler_core.errors import ServerUnavailableError
@@ -17,6 +17,7 @@ from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, 
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.ports import Binding, ExtenderVerdict
+from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
@@ -34,7 +35,7 @@ POD = pod("web", requests={"cpu": "1"})
 
 
 def only_on(name: str) -> Affinity:
-    """Node affinity to one node by its name, which lets PreFilter leave all others out."""
+    """Node affinity to one node by name, so that PreFilter excludes all others."""
     term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (name,)),))
     return Affinity(NodeAffinity(NodeSelector((term,))))
 
@@ -43,7 +44,7 @@ FITTING = Plugins(multi_point=plugin_set(*BARE, "NodeResourcesFit", "NodeUnsched
 
 
 def made_with(*clients: ScriptedExtender, wanted: Pod = POD, defaults: Plugins | None = None, **fields: object) -> Rig:
-    """Nodes a, b and c, one pod, and extenders that share ``fields``."""
+    """Return a scheduler with nodes a, b and c, one pod, and extenders that share ``fields``."""
     made = extended_rig(*((extender(client.url, **fields), client) for client in clients), defaults=defaults)
     made.add(*(node(name) for name in "abc"), wanted)
     return made
@@ -53,7 +54,7 @@ def made_with(*clients: ScriptedExtender, wanted: Pod = POD, defaults: Plugins |
 
 
 async def test_a_pod_goes_where_filters_and_extenders_let_it() -> None:
-    """Extenders are asked about nodes that pass the filters only."""
+    """Extenders receive only nodes that pass the filters."""
     client = ScriptedExtender(on_filter=leaves("b"))
     made = extended_rig((extender(), client), defaults=FITTING)
     made.add(node("a", unschedulable=True), node("b"), node("c"), POD)
@@ -91,8 +92,8 @@ async def test_one_node_that_is_left_is_not_scored() -> None:
         ),
     ],
 )
-async def test_a_pod_that_extenders_reject_is_told_so(script: object, message: str, rejected_by: set[str]) -> None:
-    """Their reasons stand among those of plugins, and they among those who rejected it."""
+async def test_a_pod_that_extenders_reject_is_reported(script: object, message: str, rejected_by: set[str]) -> None:
+    """Their reasons are listed with those of plugins, and they count as rejecting."""
     client = ScriptedExtender(on_filter=script)  # type: ignore[arg-type]  # rows of a table
     made = made_with(client, defaults=FITTING)
     made.add(node("off", unschedulable=True))
@@ -118,7 +119,7 @@ async def test_a_pod_that_extenders_reject_is_told_so(script: object, message: s
 async def test_a_node_left_out_in_silence_counts_as_one_that_pre_filter_left_out(
     failed: dict[str, str], message: str
 ) -> None:
-    """The reference knows one status for all nodes that nobody spoke of."""
+    """kube-scheduler uses one status for all nodes without a reason."""
     client = ScriptedExtender(on_filter=leaves(failed=failed))
     wanted = pod("web", affinity=only_on("b"))
     made = made_with(client, wanted=wanted, defaults=Plugins(multi_point=plugin_set(*BARE, "NodeAffinity")))
@@ -128,7 +129,7 @@ async def test_a_node_left_out_in_silence_counts_as_one_that_pre_filter_left_out
 
 
 async def test_extenders_that_leave_a_node_reject_nobody() -> None:
-    """What fails later is not put down to them."""
+    """A later failure is not attributed to them."""
     journal = Journal(answers={"Rec.reserve": ServerUnavailableError("x")})
     made = extended_rig((extender(), ScriptedExtender(on_filter=leaves("a"))), plugins=[recorder("Rec", journal)])
     made.add(node("a"), node("b"), POD)
@@ -139,7 +140,7 @@ async def test_extenders_that_leave_a_node_reject_nobody() -> None:
 
 
 async def test_a_filter_error_ends_the_attempt() -> None:
-    """As an error, which is retried after backoff, and which preemption does not help."""
+    """It is an error, which is retried after backoff and without preemption."""
     client = ScriptedExtender()
     client.fails("filter", "too late")
     made = made_with(client)
@@ -150,7 +151,7 @@ async def test_a_filter_error_ends_the_attempt() -> None:
 
 
 async def test_an_error_of_an_extender_that_may_be_ignored_is_ignored() -> None:
-    """It is asked after the others, and what they leave stays."""
+    """It is called after the others, and the nodes that they accept stay feasible."""
     good, bad = ScriptedExtender("good", leaves("b")), ScriptedExtender("bad")
     bad.fails("filter")
     made = extended_rig((extender("bad", ignorable=True), bad), (extender("good"), good))
@@ -159,8 +160,8 @@ async def test_an_error_of_an_extender_that_may_be_ignored_is_ignored() -> None:
     assert bad.asked == [("filter", ("b",))]
 
 
-async def test_nobody_is_asked_about_a_pod_that_fits_nowhere() -> None:
-    """Nor when PreFilter has rejected it, or there are no nodes."""
+async def test_no_extender_is_called_for_an_infeasible_pod() -> None:
+    """Neither if PreFilter rejects the pod, nor if there are no nodes."""
     client = ScriptedExtender()
     made = made_with(client, wanted=pod("big", requests={"cpu": "99"}), defaults=FITTING)
     assert await decide(made) is None
@@ -172,7 +173,7 @@ async def test_nobody_is_asked_about_a_pod_that_fits_nowhere() -> None:
 
 
 async def test_a_client_that_breaks_its_contract_is_an_error_of_the_pod() -> None:
-    """The cycle ends, the pod is retried."""
+    """The cycle ends, and the pod is retried."""
     client = ScriptedExtender(faults={"filter": ZeroDivisionError("boom")})
     made = made_with(client)
     assert await decide(made) is None
@@ -182,32 +183,32 @@ async def test_a_client_that_breaks_its_contract_is_an_error_of_the_pod() -> Non
 
 # -- the nominated node ---------------------------------------------------------------------------------------------
 
-PROMISED = pod("web", requests={"cpu": "1"}, nominated_node="b")
+NOMINATED = pod("web", requests={"cpu": "1"}, nominated_node="b")
 
 
 async def test_the_nominated_node_is_asked_about_first() -> None:
-    """If the extenders leave it, it is taken."""
+    """If the extenders accept it, it is chosen."""
     client = ScriptedExtender()
-    made = made_with(client, wanted=PROMISED)
+    made = made_with(client, wanted=NOMINATED)
     assert await place(made) == "b"
     assert client.asked == [("filter", ("b",))]
 
 
 async def test_a_nominated_node_that_extenders_refuse_is_one_of_all_then() -> None:
-    """What was said of it stays, unless more is said."""
+    """Its reason stays, unless a later call adds one."""
     answers = [ExtenderVerdict((), {"b": "first word"}), ExtenderVerdict((), {"a": "full"})]
     client = ScriptedExtender(on_filter=lambda _: answers.pop(0))
-    made = made_with(client, wanted=PROMISED)
+    made = made_with(client, wanted=NOMINATED)
     assert await decide(made) is None
     assert client.asked == [("filter", ("b",)), ("filter", ("a", "b", "c"))]
     assert made.condition.message == "0/3 nodes are available: 1 first word, 1 full."
 
 
 async def test_an_error_about_the_nominated_node_does_not_end_the_attempt() -> None:
-    """All nodes are looked at then."""
+    """All nodes are evaluated then."""
     client = ScriptedExtender(on_filter=leaves("c"))
     client.fail_once("filter")
-    assert await place(made_with(client, wanted=PROMISED)) == "c"
+    assert await place(made_with(client, wanted=NOMINATED)) == "c"
     assert client.asked == [("filter", ("b",)), ("filter", ("a", "b", "c"))]
 
 
@@ -222,18 +223,18 @@ async def test_an_error_about_the_nominated_node_does_not_end_the_attempt() -> N
         pytest.param(["filterVerb", "prioritizeVerb"], 1, id="neither"),
     ],
 )
-async def test_one_node_is_enough_only_where_nobody_chooses(missing: list[str], asked: int) -> None:
-    """Without Score plugins a partial search ends with the first node, unless extenders filter or score."""
+async def test_one_node_is_enough_only_without_scores(missing: list[str], asked: int) -> None:
+    """Without Score plugins a partial search ends at the first node, unless extenders filter or score."""
     client = ScriptedExtender()
     made = extended_rig((extender("http://extender", **dict.fromkeys(missing, "")), client), percentage=10)
     made.add(*(node(f"n{number:03}") for number in range(120)), POD)
     assert await place(made)
-    assert made.context.next_start == asked
+    assert made.context.node_order.next_start == asked
     assert [len(names) for _, names in client.asked] == ([asked] if asked > 1 else [])
 
 
 async def test_nodes_that_a_partial_search_left_out_count_only_where_extenders_speak_of_them() -> None:
-    """The others were not looked at, so that nothing can be said of them."""
+    """The others were not evaluated, so they have no reason."""
     names = [f"n{number:03}" for number in range(120)]
 
     def on_filter(asked: Sequence[str]) -> ExtenderVerdict:
@@ -264,7 +265,7 @@ async def test_extenders_scores_are_added_to_those_of_plugins(weight: int, expec
 
 
 async def test_an_extender_that_cannot_score_is_left_out() -> None:
-    """Also one that may not be ignored."""
+    """This also applies to one that is not ignorable."""
     good, bad = ScriptedExtender("good", scores={"b": 1}), ScriptedExtender("bad")
     bad.fails("prioritize")
     assert await place(made_with(good, bad)) == "b"
@@ -278,18 +279,18 @@ def bound_to(node_name: str, uid: str = POD.metadata.uid) -> Pod:
 
 
 async def test_an_extender_binds_in_the_place_of_plugins() -> None:
-    """It is told name, UID and node; the pod counts as bound."""
-    told: list[Binding] = []
-    client = ScriptedExtender(on_filter=leaves("b"), on_bind=told.append)
+    """It receives name, UID and node; the pod counts as bound."""
+    bindings: list[Binding] = []
+    client = ScriptedExtender(on_filter=leaves("b"), on_bind=bindings.append)
     made = made_with(client, bindVerb="bind")
     assert await place(made) == "b"
-    assert told == [Binding("default", "web", POD.metadata.uid, "b")]
+    assert bindings == [Binding("default", "web", POD.metadata.uid, "b")]
     assert made.writer.attempted == []
     assert made.context.record("default-scheduler").scheduled == 1
 
 
 async def test_plugins_bind_where_the_extender_is_not_interested() -> None:
-    """The pod asks for nothing that it manages."""
+    """The pod requests no resource that the extender manages."""
     client = ScriptedExtender()
     made = made_with(client, bindVerb="bind", managedResources=[{"name": "example.com/x"}])
     assert await place(made)
@@ -310,7 +311,7 @@ async def test_plugins_bind_where_the_extender_is_not_interested() -> None:
 async def test_a_bind_by_an_extender_that_fails_is_settled_by_reading(
     ignorable: bool, found: Pod | None, expected: str, by_plugin: bool
 ) -> None:
-    """Whatever it answered, the pod may be bound."""
+    """Whatever it returned, the pod may be bound."""
     client = ScriptedExtender(on_filter=leaves("b"))
     client.fails("bind", "lost")
     made = made_with(client, bindVerb="bind", ignorable=ignorable)
@@ -324,7 +325,7 @@ async def test_a_bind_by_an_extender_that_fails_is_settled_by_reading(
 
 
 async def test_a_pod_that_an_extender_fails_to_bind_and_someone_else_binds() -> None:
-    """Nobody binds it again, also where plugins would bind in an ignorable extender's place."""
+    """It is not bound again, not even by plugins in place of an ignorable extender."""
     client = ScriptedExtender(on_filter=leaves("b"))
     client.fails("bind", "lost")
     made = made_with(client, bindVerb="bind", ignorable=True)
@@ -339,7 +340,7 @@ async def test_a_pod_that_an_extender_fails_to_bind_and_someone_else_binds() -> 
 
 @pytest.mark.parametrize("event", [NODE_DELETE, UNSCHEDULED_POD_ADD], ids=lambda event: event.name)
 async def test_any_event_wakes_a_pod_that_an_extender_rejected(event: ClusterEvent) -> None:
-    """Extenders cannot say what would help; a pod that a plugin rejected stays where the plugin does not mind."""
+    """Extenders have no hints; a pod that a plugin rejected stays unless the plugin's hint returns Queue."""
     made = made_with(ScriptedExtender(on_filter=leaves()))
     assert await decide(made) is None
     assert made.place(POD) == "unschedulable"
@@ -353,7 +354,7 @@ async def test_any_event_wakes_a_pod_that_an_extender_rejected(event: ClusterEve
 
 
 async def test_a_pod_whose_profile_is_gone_is_parked() -> None:
-    """The cycle begins as the one without extenders does; nobody is asked and nothing is suspended."""
+    """The cycle begins as one without extenders; no extender is called and nothing is suspended."""
     client = ScriptedExtender()
     made = made_with(client)
     queued: QueuedPod = made.pop()
@@ -369,10 +370,9 @@ MANAGED = [{"name": "example.com/a", "ignoredByScheduler": True}, {"name": "exam
 
 @pytest.mark.parametrize("is_called", [False, True], ids=["extenders not called", "extenders called"])
 async def test_fit_leaves_resources_to_extenders(is_called: bool) -> None:
-    """Those that an extender manages and the scheduler is to ignore, in the place of what the args name."""
-    made = rig(defaults=default_plugins(), serve=False)
-    if is_called:
-        made.scheduler.call_extenders_with(lambda _, __: ScriptedExtender())
+    """It ignores resources that an extender manages and the scheduler must ignore, instead of those in its args."""
+    ports = SchedulerPorts(make_extender=lambda _, __: ScriptedExtender()) if is_called else None
+    made = rig(defaults=default_plugins(), serve=False, ports=ports)
     config = configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": ["example.com/c"]})
     with_extenders = config.model_copy(update={"extenders": (extender(managedResources=MANAGED),)})
     assert ignored_in(made, with_extenders) == ("example.com/a",)

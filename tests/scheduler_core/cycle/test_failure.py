@@ -1,4 +1,4 @@
-"""What is written when an attempt fails, and what is not written twice."""
+"""Writes after a failed attempt, and writes that are not repeated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def failing(wanted: Pod, *reasons: str) -> Rig:
     ],
 )
 def test_a_status_becomes_a_failure(status: Status, message: str, rejected_by: set[str], is_error: bool) -> None:
-    """A rejection counts one node, an error speaks for itself."""
+    """A rejection counts one node; an error has its own message."""
     failure = of_status(status)
     assert (failure.message, set(failure.rejected_by), failure.is_error) == (message, rejected_by, is_error)
 
@@ -46,27 +46,27 @@ def test_a_status_becomes_a_failure(status: Status, message: str, rejected_by: s
     ("code", "pending"),
     [pytest.param(Code.PENDING, {"P"}, id="pending"), pytest.param(Code.UNSCHEDULABLE, set(), id="unschedulable")],
 )
-def test_who_answers_pending_is_remembered_as_such(code: Code, pending: set[str]) -> None:
+def test_pending_plugins_are_recorded(code: Code, pending: set[str]) -> None:
     """An event that helps then ends the wait without backoff."""
     assert set(of_status(Status(code, ("later",), "P")).pending_on) == pending
 
 
-def test_after_permit_nobody_is_recorded_as_rejecting() -> None:
-    """No event could help, only time."""
+def test_after_permit_no_plugin_is_recorded_as_rejecting() -> None:
+    """No event can help, only the backoff."""
     failure = too_late(unschedulable("full").of("P"))
     assert (failure.message, failure.rejected_by, failure.is_error) == ("full", frozenset(), False)
 
 
 def test_a_condition_that_stands_already_is_not_written_again() -> None:
-    """The event is: it counts attempts."""
+    """The event is written again, because it counts attempts."""
     made = failing(pod("web", conditions=[SAID]), "no")
     assert made.writer.patches == []
-    told = [(event.reason, event.reporting_controller) for event in made.writer.events]
-    assert told == [("FailedScheduling", "default-scheduler")]
+    reported = [(event.reason, event.reporting_controller) for event in made.writer.events]
+    assert reported == [("FailedScheduling", "default-scheduler")]
 
 
 def test_another_generation_alone_is_no_reason_to_write() -> None:
-    """The API server would be told what it knows."""
+    """The API server has the same condition already."""
     wanted = pod("web", conditions=[SAID])
     metadata = msgspec.structs.replace(wanted.metadata, generation=7)
     made = failing(msgspec.structs.replace(wanted, metadata=metadata), "no")
@@ -74,7 +74,7 @@ def test_another_generation_alone_is_no_reason_to_write() -> None:
 
 
 def test_the_condition_names_the_generation_that_was_tried() -> None:
-    """So that who changes the pod knows whether the reason is of before."""
+    """A user who changed the pod sees whether the reason is from before."""
     wanted = pod("web")
     metadata = msgspec.structs.replace(wanted.metadata, generation=7)
     made = failing(msgspec.structs.replace(wanted, metadata=metadata), "no")
@@ -82,13 +82,13 @@ def test_the_condition_names_the_generation_that_was_tried() -> None:
 
 
 def test_a_changed_reason_is_written() -> None:
-    """The condition tells the last attempt."""
+    """The condition describes the last attempt."""
     made = failing(pod("web", conditions=[SAID]), "never")
     assert made.condition.message == "0/1 nodes are available: never."
 
 
 def test_a_nomination_that_is_taken_back_is_written_without_repeating_the_condition() -> None:
-    """Each only where it changes."""
+    """Each is written only if it changes."""
     journal = Journal(answers={"Rec.reserve": unschedulable("no")})
     made = rig([recorder("Rec", journal)])
     standing = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 no.")
@@ -99,7 +99,7 @@ def test_a_nomination_that_is_taken_back_is_written_without_repeating_the_condit
 
 
 def test_records() -> None:
-    """Rejections and errors are counted apart, by profile; the last error is kept with its pod."""
+    """Rejections and errors are counted separately by profile; the last error is stored with its pod."""
     journal = Journal(answers={"Rec.preFilter": PreFilterResult(unresolvable("no"))})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), pod("web"), pod("other"))
@@ -113,7 +113,7 @@ def test_records() -> None:
 
 
 def test_a_pod_that_is_gone_meanwhile_is_not_spoken_of() -> None:
-    """No condition, no event, no way back."""
+    """No condition, no event, and it is not requeued."""
     made = rig([recorder("Rec", Journal())])
     wanted = pod("web")
     made.add(node("n0"), wanted)

@@ -1,4 +1,4 @@
-"""Pods that someone else has bound while they were being bound here: counted, accounted, and not fought over."""
+"""Pods that another scheduler bound while they were being bound here: counted, and not bound again."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def on(node_name: str) -> Pod:
 
 
 def counted(made: Rig) -> dict[str, int]:
-    """How many pods each node is charged with."""
+    """Return the number of pods counted on each node."""
     columns = made.context.cache.columns
     return {name: int(columns.pod_count[columns.row_of(name)]) for name in ("n0", "n1")}
 
 
-def begun(journal: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
-    """Decide about the pod and start its binding cycle; the rig, the cycle and the node that was not chosen."""
-    made = rig([recorder("Rec", journal)])
+def begun(*journals: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
+    """Schedule the pod and start its binding cycle; return the rig, the cycle and the node that was not chosen."""
+    made = rig([recorder("Rec", journal) for journal in journals])
     made.add(node("n0"), node("n1"), POD)
     attempt = made.decide()
     assert attempt is not None
@@ -41,7 +41,7 @@ def begun(journal: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
 
 
 def assert_let_go(made: Rig, other: str) -> None:
-    """The pod counts on the rival's node alone, waits nowhere, and nobody is told that it could not be scheduled."""
+    """The pod counts on the rival's node alone, is not queued, and no failure is reported."""
     assert counted(made) == {"n0": int(other == "n0"), "n1": int(other == "n1")}
     assert (made.place(POD), made.context.cache.assumed_count, made.queue.in_flight_events()) == ("", 0, {})
     assert not made.writer.events
@@ -55,7 +55,7 @@ def assert_let_go(made: Rig, other: str) -> None:
 
 
 async def test_a_refused_bind_is_not_repeated() -> None:
-    """The rival's node counts at once, before any watch tells of it, and what was reserved is given back."""
+    """The rival's node counts at once, before any watch event, and the reservation is released."""
     journal = Journal()
     made, binding, other = begun(journal)
     made.writer.fail_binds([BoundElsewhereError("bound already", other)])
@@ -69,7 +69,7 @@ async def test_a_refused_bind_is_not_repeated() -> None:
 
 
 async def test_the_watch_that_comes_after_changes_nothing() -> None:
-    """The pod is accounted once, however often it is told."""
+    """The pod counts once, however often it is delivered."""
     made, binding, other = begun(Journal())
     made.writer.fail_binds([BoundElsewhereError("bound already", other)])
     await binding
@@ -80,7 +80,7 @@ async def test_the_watch_that_comes_after_changes_nothing() -> None:
 
 
 async def test_a_pod_that_turns_up_elsewhere_is_not_bound() -> None:
-    """What the watch has shown before the bind is sent spares the request."""
+    """A watch event before the bind saves the request."""
     made, binding, other = begun(Journal())
     made.scheduler.feed.pod_updated(POD, on(other))
     assert not await binding
@@ -88,8 +88,18 @@ async def test_a_pod_that_turns_up_elsewhere_is_not_bound() -> None:
     assert_let_go(made, other)
 
 
+async def test_a_pod_that_turns_up_elsewhere_after_its_bind_was_answered() -> None:
+    """The answer is processed after a suspended cycle, whose end applies what the watch has shown first."""
+    made, binding, other = begun()
+    with made.context.suspension.of_cycle():
+        await made.until(lambda: len(made.writer.attempted) == 1 and made.context.suspension.is_awaited)
+        made.scheduler.feed.pod_updated(POD, on(other))
+    assert not await binding
+    assert_let_go(made, other)
+
+
 async def test_a_wait_at_permit_ends_at_once() -> None:
-    """What is held for a pod is free as soon as someone else has bound it."""
+    """A pod is released as soon as another scheduler has bound it."""
     journal = Journal(answers={"Rec.permit": PermitResult(Status(Code.WAIT), 600)})
     made, binding, other = begun(journal)
     for _ in range(5):
@@ -100,7 +110,7 @@ async def test_a_wait_at_permit_ends_at_once() -> None:
 
 
 async def test_an_unanswered_bind_that_is_read_to_be_lost() -> None:
-    """An outcome that is not known is read, and read to be a rival's."""
+    """An unknown outcome is read, and the pod is bound to the rival's node."""
     made, binding, other = begun(Journal())
     made.writer.fail_binds([WriteTimeoutError("no answer")])
     made.writer.pods["default/web"] = on(other)
@@ -109,7 +119,7 @@ async def test_an_unanswered_bind_that_is_read_to_be_lost() -> None:
 
 
 async def test_a_pod_deleted_meanwhile_is_not_accounted() -> None:
-    """Nothing would ever take it away again."""
+    """No later event would remove it."""
     made, binding, other = begun(Journal())
     made.scheduler.feed.pod_deleted(POD)
     made.writer.fail_binds([BoundElsewhereError("bound already", other)])
@@ -122,7 +132,7 @@ async def test_a_pod_deleted_meanwhile_is_not_accounted() -> None:
     [pytest.param(NotFoundError("gone"), id="gone"), pytest.param(BoundElsewhereError("taken", "far"), id="unknown")],
 )
 async def test_the_chosen_node_is_free_again(failure: NotFoundError | BoundElsewhereError) -> None:
-    """Another pod of that size is placed there, whatever node the rival has taken."""
+    """Another pod of that size is scheduled there, whatever node the rival has chosen."""
     made = rig()
     made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}), POD)
     made.writer.fail_binds([failure])

@@ -1,4 +1,4 @@
-"""Which node a pod gets: the search, its order and its limit, and ties."""
+"""Node selection: the search, its order and limit, and ties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.context import Attempt
 from scheduler_core.cycle.node_selection import Feasible, find_feasible, score_feasible
 from scheduler_core.framework.extension_points import PreFilterResult
@@ -39,7 +39,7 @@ def names(made: Rig, found: Feasible) -> list[str]:
 
 
 def placed(seed: int, order: list[str], pods: int = 12) -> dict[str, str]:
-    """Where pods go on equal nodes that came in this order."""
+    """Return the nodes of pods on equal nodes that were added in a given order."""
     made = rig(options=SchedulerOptions(seed=seed))
     made.add(*(node(name) for name in order))
     for number in range(pods):
@@ -52,14 +52,14 @@ NAMES = [f"n{number}" for number in range(10)]
 
 
 def test_ties_are_settled_by_the_seed() -> None:
-    """Equal seeds place equally, another seed places otherwise, and ties are spread."""
+    """The same seed gives the same nodes, another seed gives others, and ties are spread."""
     assert placed(1, NAMES) == placed(1, NAMES)
     assert placed(1, NAMES) != placed(2, NAMES)
     assert len(set(placed(1, NAMES).values())) > 3
 
 
 def test_ties_do_not_depend_on_the_order_of_nodes() -> None:
-    """Whichever node came first."""
+    """The result does not depend on which node was added first."""
     assert placed(5, NAMES) == placed(5, NAMES[::-1]) == placed(5, NAMES[4:] + NAMES[:4])
 
 
@@ -78,7 +78,7 @@ def test_ties_are_fair() -> None:
     ],
 )
 def test_pre_filter_narrows_the_search(mine: set[str], found: list[str]) -> None:
-    """Only the named nodes are asked about."""
+    """Filters are called only for the named nodes."""
     journal = Journal(answers={"Rec.preFilter": PreFilterResult(node_names=frozenset(mine))})
     made = rig([recorder("Rec", journal)])
     made.add(*(node(name) for name in NAMES[:5]))
@@ -102,7 +102,7 @@ def test_pre_filter_narrows_the_search(mine: set[str], found: list[str]) -> None
 def test_nothing_is_left_of_a_narrowed_search(
     answers: dict[str, set[str]], message: str, rejected_by: set[str]
 ) -> None:
-    """The plugins that named nodes are recorded as rejecting, in the reference's words."""
+    """The plugins that named nodes are recorded as rejecting, with kube-scheduler's message."""
     journal = Journal()
     made = rig([recorder(name, journal) for name in ("A", "B")])
     for name, nodes in answers.items():
@@ -115,7 +115,7 @@ def test_nothing_is_left_of_a_narrowed_search(
 
 
 def test_nodes_left_out_by_narrowing_are_counted_once_each() -> None:
-    """Also after nodes have gone, whose rows are free, and where only some nodes are looked at."""
+    """Also after nodes were deleted, whose rows are free, and in a partial search."""
     journal = Journal(
         answers={
             "Rec.preFilter": PreFilterResult(node_names=frozenset({"n0"})),
@@ -131,7 +131,7 @@ def test_nodes_left_out_by_narrowing_are_counted_once_each() -> None:
 
 
 def test_a_nominated_node_outside_a_narrowed_search_keeps_its_own_reason() -> None:
-    """And the plugin that rejected it is named beside those that narrowed, where the pod fits nowhere."""
+    """The plugin that rejected it is listed with those that narrowed the search, if no node is feasible."""
     journal = Journal(answers={"Rec.preFilter": PreFilterResult(node_names=frozenset({"n1"}))})
     defaults = Plugins(multi_point=plugin_set("Rec", "NodeUnschedulable", "PrioritySort", "DefaultBinder"))
     made = rig([recorder("Rec", journal)], defaults=defaults)
@@ -144,7 +144,7 @@ def test_a_nominated_node_outside_a_narrowed_search_keeps_its_own_reason() -> No
 
 
 def test_the_nominated_node_is_tried_first() -> None:
-    """If the pod fits there, no other node is looked at."""
+    """If it is feasible, no other node is evaluated."""
     journal = Journal()
     made = rig([recorder("Rec", journal)])
     made.add(*(node(name) for name in NAMES))
@@ -154,7 +154,7 @@ def test_the_nominated_node_is_tried_first() -> None:
 
 
 def test_a_nominated_node_that_does_not_fit_is_one_of_many() -> None:
-    """All nodes are looked at then; one that is gone does not matter either."""
+    """All nodes are evaluated then; a nominated node that was deleted is ignored."""
     made = rig(defaults=Plugins(multi_point=plugin_set("NodeUnschedulable", "PrioritySort", "DefaultBinder")))
     made.add(node("n0"), node("n1", unschedulable=True), node("n2"))
     assert names(made, searched(made, pod(nominated_node="n1"))[1]) == ["n0", "n2"]
@@ -162,20 +162,20 @@ def test_a_nominated_node_that_does_not_fit_is_one_of_many() -> None:
 
 
 def test_feasible_rows_only_are_scored() -> None:
-    """Scores stand beside the feasible rows, in their order."""
+    """Scores have the order of the feasible rows."""
     journal = Journal(answers={"Rec.filter": np.array([0, 1, 0], dtype=np.int16)})
     journal.answers["Rec.score"] = np.array([10, 20], dtype=np.int64)
     made = rig([recorder("Rec", journal)])
     made.add(*(node(name) for name in NAMES[:3]))
     attempt, feasible = searched(made, pod())
-    table = score_feasible(made.context, attempt, feasible.rows, keep_parts=True)
+    table = score_feasible(made.context.cache.columns, attempt, feasible.rows, keep_parts=True)
     assert feasible.rows.tolist() == [0, 2]
     assert table.totals.tolist() == [10, 20]
     assert table.parts["Rec"].raw.tolist() == [10, 20]
 
 
 class PlainSearch:
-    """The search of a part of the nodes, one node at a time: zones take turns, and the next search goes on behind."""
+    """A partial search, one node at a time: zones take turns, and the next search continues behind the last."""
 
     def __init__(self, nodes: list[Node], percentage: int) -> None:
         zones: dict[tuple[str, str], list[Node]] = {}
@@ -189,7 +189,7 @@ class PlainSearch:
         self.percentage = percentage
 
     def limit(self) -> int:
-        """How many feasible nodes are enough."""
+        """Return how many feasible nodes end the search."""
         count = len(self.order)
         if count < 100:
             return count
@@ -197,7 +197,7 @@ class PlainSearch:
         return max(100, count * percentage // 100)
 
     def find(self) -> set[str]:
-        """Names of the first feasible nodes."""
+        """Return the names of the first feasible nodes."""
         found: set[str] = set()
         position = self.start
         for looked_at in range(len(self.order)):
@@ -219,7 +219,7 @@ class PlainSearch:
     percentage=st.sampled_from([0, 1, 40, 70, 99]),
 )
 def test_partial_search(count: int, zones: int, cordoned: set[int], percentage: int) -> None:
-    """Three searches in a row find what a plain walk over the interleaved nodes finds."""
+    """Three consecutive searches find what a plain loop over the interleaved nodes finds."""
     nodes = [
         node(f"n{number}", labels={ZONE_LABEL: f"z{number * number % zones}"}, unschedulable=number in cordoned)
         for number in range(count)
@@ -236,7 +236,7 @@ def test_partial_search(count: int, zones: int, cordoned: set[int], percentage: 
 
 
 def test_without_scores_one_node_is_enough() -> None:
-    """Nobody would rank a second one; the search goes on behind it."""
+    """A second one would not be ranked; the next search continues behind it."""
     made = rig(options=SchedulerOptions(percentage_of_nodes_to_score=50))
     made.add(*(node(name) for name in NAMES[:3]))
     assert [names(made, searched(made, pod(f"p{turn}"))[1]) for turn in range(4)] == [["n0"], ["n1"], ["n2"], ["n0"]]
@@ -255,7 +255,7 @@ def test_without_scores_one_node_is_enough() -> None:
     ],
 )
 def test_percentage(of_profile: int | None, of_scheduler: int | None, found: int) -> None:
-    """How many of 200 equal nodes are found."""
+    """Return how many of 200 equal nodes are found."""
     made = rig(
         defaults=Plugins(multi_point=plugin_set("ImageLocality", "PrioritySort", "DefaultBinder")),
         options=SchedulerOptions(percentage_of_nodes_to_score=of_scheduler),
@@ -267,12 +267,12 @@ def test_percentage(of_profile: int | None, of_scheduler: int | None, found: int
 
 
 def test_rotation_counts_in_all_nodes_after_a_narrowed_search() -> None:
-    """A pod that names its nodes moves the start by what it looked at, not back to the front."""
+    """A pod that names its nodes moves the start by the number of evaluated nodes, not back to the front."""
     journal = Journal()
     made = rig([recorder("Rec", journal)], options=SchedulerOptions(percentage_of_nodes_to_score=50))
     made.serve(profile(plugins=Plugins(score=plugin_set(disabled=["*"]))))
     made.add(*(node(name) for name in NAMES))
-    made.context.next_start = 5
+    made.context.node_order.next_start = 5
     journal.answers["Rec.preFilter"] = PreFilterResult(node_names=frozenset({"n0", "n1"}))
     searched(made, pod())
-    assert made.context.next_start == 6
+    assert made.context.node_order.next_start == 6

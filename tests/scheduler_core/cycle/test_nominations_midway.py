@@ -1,4 +1,4 @@
-"""Nominations that are made or withdrawn while a gang's cycle waits for an extender."""
+"""Nominations that are made or withdrawn while a group cycle waits for an extender."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members
 from tests.support.scheduling import Rig, profile, rig
@@ -20,8 +20,8 @@ PREEMPTOR = pod("preemptor", scheduler_name="other", priority=10, requests={"cpu
 
 def served(held: ScriptedExtender) -> Rig:
     """A profile with an extender, and another one whose pod is nominated to n1."""
-    made = rig(defaults=default_plugins(), serve=False)
-    made.scheduler.call_extenders_with(lambda _, __: held)
+    ports = SchedulerPorts(make_extender=lambda _, __: held)
+    made = rig(defaults=default_plugins(), serve=False, ports=ports)
     made.serve(extended_profile(extender(preemptVerb="")), profile("other"))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("n0"), node("n1"), PREEMPTOR)
@@ -29,7 +29,7 @@ def served(held: ScriptedExtender) -> Rig:
 
 
 def gang_comes(made: Rig) -> QueuedGang:
-    """A gang, taken from the queue after everything else."""
+    """Add a gang and pop it after everything else."""
     made.scheduler.group_feed.group_changed(group(min_member=2))
     made.add(*members(2))
     while not isinstance(popped := made.pop(), QueuedGang):
@@ -41,14 +41,14 @@ def gang_comes(made: Rig) -> QueuedGang:
     ("is_live", "nominated"), [pytest.param(True, "", id="goes-away"), pytest.param(False, "n1", id="comes-back")]
 )
 async def test_a_profile_that(is_live: bool, nominated: str) -> None:
-    """What its pods are nominated to then is what they are nominated to when the cycle is over."""
+    """Its pods' nominations at that time apply when the cycle has ended."""
     held = ScriptedExtender()
     made = served(held)
     if not is_live:
         made.scheduler.withdraw("other")
     entry = gang_comes(made)
     held.hold()
-    cycle = asyncio.ensure_future(schedule_gang(made.context, entry))
+    cycle = asyncio.ensure_future(made.scheduler.gang_scheduler.schedule(entry))
     await made.until(lambda: made.context.suspension.is_on)
     if is_live:
         made.scheduler.withdraw("other")

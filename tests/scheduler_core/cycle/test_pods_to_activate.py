@@ -1,4 +1,4 @@
-"""Pods that plugins name in the cycle state are tried when the attempt has got further, and not when it fails."""
+"""Pods that plugins add to podsToActivate are activated when the attempt progresses, not when it fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIBLING = pod("sibling", requests={"cpu": "100"})
 
 
 class Naming(PermitPlugin, PostBindPlugin):
-    """Names the sibling at the point that the pod's label says; refuses the pod labelled so."""
+    """Names the sibling at the point in the pod's label; rejects the pod with that label."""
 
     name = "Naming"
 

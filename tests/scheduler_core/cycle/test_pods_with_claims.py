@@ -1,4 +1,4 @@
-"""Pods with claims from the queue to the bind: which storage events wake them, and how their claims are bound first."""
+"""Pods with claims from the queue to the bind: the storage events that requeue them, and their claims' binding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.model.storage import SELECTED_NODE, StorageObject
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
@@ -51,7 +51,7 @@ def world(*storage: StorageObject) -> Rig:
     ],
 )
 def test_event_that_helps_wakes_the_pod(before: list[StorageObject], event: StorageObject) -> None:
-    """After which it is tried again."""
+    """It is then tried again."""
     made = world(*before)
     assert made.decide() is None
     assert made.place(WEB) == "unschedulable"
@@ -68,7 +68,7 @@ def test_event_that_helps_wakes_the_pod(before: list[StorageObject], event: Stor
     ],
 )
 def test_event_that_does_not_help(event: StorageObject) -> None:
-    """The pod stays where it is."""
+    """The pod stays unschedulable."""
     made = world()
     assert made.decide() is None
     made.scheduler.storage_feed.added(event)
@@ -76,7 +76,7 @@ def test_event_that_does_not_help(event: StorageObject) -> None:
 
 
 def test_end_of_an_attachment_makes_room() -> None:
-    """It was the last that the node can attach."""
+    """It was the last attachment that the node allows."""
     made = world(claim(volume="pv"), volume("pv", csi=(DRIVER, "h")), volume("old", csi=(DRIVER, "o")))
     feed = made.scheduler.storage_feed
     feed.added(csi_node("n0", {DRIVER: 1}))
@@ -88,9 +88,9 @@ def test_end_of_an_attachment_makes_room() -> None:
 
 
 async def test_pod_is_bound_after_its_claim() -> None:
-    """The node is selected, the provisioner makes the volume, and the pod follows."""
+    """The node is selected, the provisioner creates the volume, and the pod is bound."""
     made = world(claim(), storage_class("local", DRIVER))
-    writer = made.context.storage_writer = RecordingStorageWriter()
+    writer = made.context.services.storage_writer = RecordingStorageWriter()
     attempt = asyncio.create_task(made.attempt())
     await made.until(lambda: bool(writer.claims))
     assert made.bound == {}
@@ -106,9 +106,9 @@ async def test_pod_is_bound_after_its_claim() -> None:
 
 
 async def test_pod_whose_volume_fails_is_tried_again() -> None:
-    """As after an error, and the node is free."""
+    """As after an error, and the node is released."""
     made = world(claim(), storage_class("local", DRIVER))
-    writer = made.context.storage_writer = RecordingStorageWriter()
+    writer = made.context.services.storage_writer = RecordingStorageWriter()
     attempt = asyncio.create_task(made.attempt())
     await made.until(lambda: bool(writer.claims))
     made.scheduler.storage_feed.updated(claim(), claim(annotations={"x": "y"}, version="9"))
@@ -120,9 +120,9 @@ async def test_pod_whose_volume_fails_is_tried_again() -> None:
 
 
 async def test_two_pods_do_not_get_the_same_volume() -> None:
-    """The second is decided while the first still waits for its binding."""
+    """The second is scheduled while the first still waits for its binding."""
     made = world(claim(), claim("other"), storage_class(), volume("pv"))
-    writer = made.context.storage_writer = RecordingStorageWriter()
+    writer = made.context.services.storage_writer = RecordingStorageWriter()
     attempt = asyncio.create_task(made.attempt())
     await made.until(lambda: bool(writer.volumes))
     rival = pod("rival", volumes=mounts("other"))

@@ -1,4 +1,4 @@
-"""PostFilter: who is asked, what is said, and what becomes of the nomination."""
+"""PostFilter: which plugins are called, the messages, and the nomination."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.framework.extension_points import PostFilterResult
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
 from tests.support.builders import node, pod
@@ -29,7 +29,7 @@ def nothing_held(made: Rig) -> bool:
 
 
 class Help(NamedTuple):
-    """A PostFilter answer, and what the message and the nomination become."""
+    """A PostFilter result, and the resulting message and nomination."""
 
     answer: object
     adds: str
@@ -101,7 +101,7 @@ def test_post_filter(case: Help) -> None:
 
 
 def test_without_post_filter_plugins_a_nomination_is_taken_back() -> None:
-    """Nobody is left who would keep the promise."""
+    """No plugin is left that would keep it."""
     stuck = pod("stuck", nominated_node="n0")
     journal = Journal(answers={"Rec.filter": np.ones(1, dtype=np.int16)})
     made = rig([recorder("Rec", journal)])

@@ -1,4 +1,4 @@
-"""A preemption from the failed attempt to the preemptor's binding, with the queue and the gate in play."""
+"""A preemption from the failed attempt to the preemptor's binding, with the queue and the gate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UID = HIGH.metadata.uid
 
 
 class Stage:
-    """A full node and a pod of high priority that has just been refused."""
+    """A full node and a pod of high priority that was just rejected."""
 
     def __init__(self) -> None:
         self.clock, self.writer = VirtualClock(), DeferringWriter()
@@ -32,14 +32,14 @@ class Stage:
             self.scheduler.feed.pod_added(each)
 
     def attempt(self) -> str:
-        """Try the next pod; the node that it gets."""
+        """Try the next pod; return its node."""
         queued = self.context.queue.pop()
         assert queued is not None
         attempt = schedule(self.context, queued)
         return "" if attempt is None else attempt.node_name
 
     def gone(self, victim: Pod) -> None:
-        """A victim is seen to be gone."""
+        """Delete a victim."""
         self.scheduler.feed.pod_deleted(victim)
 
     @property
@@ -48,7 +48,7 @@ class Stage:
 
 
 async def test_a_preemption() -> None:
-    """Tried, held back while victims are still to be evicted, and placed when the last one is gone."""
+    """Tried, gated while victims must still be evicted, and scheduled when the last one is deleted."""
     stage = Stage()
     assert stage.attempt() == ""
     assert (stage.places, stage.context.queue.nominator.node_of(UID)) == (["unschedulable"], "n")
@@ -64,18 +64,21 @@ async def test_a_preemption() -> None:
     stage.context.queue.close()
 
 
-async def test_the_nomination_is_written_and_the_message_says_no_more() -> None:
-    """A preemption that succeeds adds nothing to the reasons."""
+async def test_the_nomination_is_written_and_the_message_names_the_node() -> None:
+    """A successful preemption is part of the message."""
     stage = Stage()
     stage.attempt()
     (patch,) = stage.writer.patches
     assert (patch.name, patch.nominated_node_name) == ("high", "n")
     assert patch.condition is not None
-    assert patch.condition.message == "0/1 nodes are available: 1 Insufficient cpu."
+    assert patch.condition.message == (
+        "0/1 nodes are available: 1 Insufficient cpu. "
+        "preemption: found a potential placement for pod on node n, preempting 2 victims"
+    )
 
 
 async def test_the_room_is_kept() -> None:
-    """Another pod of lower priority does not take what was freed."""
+    """Another pod of lower priority does not get the freed room."""
     stage = Stage()
     stage.attempt()
     stage.gone(VICTIMS[0])
@@ -85,7 +88,7 @@ async def test_the_room_is_kept() -> None:
 
 @pytest.mark.parametrize("failing", [pytest.param("v0", id="a-first-victim"), pytest.param("v1", id="the-last-victim")])
 async def test_a_failed_eviction_lets_the_preemptor_try_again(failing: str) -> None:
-    """It would wait for an event that never comes."""
+    """It would otherwise wait for an event that never occurs."""
     stage = Stage()
     stage.attempt()
     for name in ("v0", "v1"):
@@ -97,7 +100,7 @@ async def test_a_failed_eviction_lets_the_preemptor_try_again(failing: str) -> N
 
 
 async def test_a_preemptor_that_is_deleted_meanwhile() -> None:
-    """Its evictions go on, and nothing of it is left."""
+    """Its evictions continue, and nothing of it remains."""
     stage = Stage()
     stage.attempt()
     stage.scheduler.feed.pod_deleted(HIGH)

@@ -1,4 +1,4 @@
-"""Preemptions in which something else happens, or whose victims do not run yet."""
+"""Preemptions with concurrent changes, or with victims that do not run yet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from scheduler_core.config.plugins_config import Plugin as PluginEntry
-from scheduler_core.config.plugins_config import Plugins, PluginSet
+from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
+from scheduler_core.config.enabled_plugins import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.scheduling import schedule
@@ -49,7 +49,7 @@ class Stage:
         self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
 
     async def attempt(self) -> asyncio.Task[bool] | None:
-        """Try the next pod; its binding cycle, at its first wait, None if there was no node."""
+        """Try the next pod; return its binding cycle at its first wait, None without a node."""
         queued = self.context.queue.pop()
         assert queued is not None
         attempt = schedule(self.context, queued)
@@ -69,11 +69,11 @@ class Stage:
         return [deletion.name for deletion in self.writer.deletions]
 
     @property
-    def told(self) -> list[str]:
+    def messages(self) -> list[str]:
         return [event.note for event in self.writer.events if event.reason == "Preempted"]
 
     def end(self) -> None:
-        assert len(self.context.preemptions) == 0
+        assert len(self.context.services.preemptions) == 0
         self.context.queue.close()
 
 
@@ -93,7 +93,7 @@ NOTE = f"Preempted by pod {HIGH.metadata.uid} on node n"
     ],
 )
 async def test_a_victim_that_does_not_run_yet(at: str, message: str) -> None:
-    """It is not deleted: its attempt ends as an error, the preemptor gets its place, and it is tried again later."""
+    """It is not deleted: its attempt ends as an error, the preemptor gets its room, and it is retried later."""
     stage = Stage(LOW)
     Gate.shut(at)
     binding = await stage.attempt()
@@ -101,7 +101,7 @@ async def test_a_victim_that_does_not_run_yet(at: str, message: str) -> None:
     stage.scheduler.feed.pod_added(HIGH)
     assert await stage.attempt() is None
     assert not await binding
-    assert (stage.evicted, stage.told) == ([], [f"{NOTE} (in kube-scheduler memory)."])
+    assert (stage.evicted, stage.messages) == ([], [f"{NOTE} (in kube-scheduler memory)."])
     said = [patch for patch in stage.writer.patches if patch.name == "low" and patch.condition is not None]
     assert [(patch.condition.reason, patch.condition.message) for patch in said if patch.condition] == [
         ("SchedulerError", message)
@@ -116,34 +116,34 @@ async def test_a_victim_that_does_not_run_yet(at: str, message: str) -> None:
 
 
 async def test_a_victim_whose_bind_is_on_its_way_is_deleted() -> None:
-    """It can no longer be kept from running."""
+    """It can no longer be prevented from running."""
     stage = Stage(LOW)
     Gate.shut("bind")
     binding = await stage.attempt()
     assert binding is not None
     stage.scheduler.feed.pod_added(HIGH)
     assert await stage.attempt() is None
-    assert (stage.evicted, stage.told, binding.done()) == (["low"], [], False)
+    assert (stage.evicted, stage.messages, binding.done()) == (["low"], [], False)
     stage.writer.unanswered["low"](None)
-    assert stage.told == [NOTE]
+    assert stage.messages == [NOTE]
     Gate.open(stage.context.waiting)
     assert await binding
     stage.end()
 
 
 async def test_a_victim_that_is_gone_already() -> None:
-    """It counts as evicted, and nothing is said of a preemption."""
+    """It counts as evicted, and no preemption is reported."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.writer.unanswered["v0"](NotFoundError("gone"))
     assert stage.evicted == ["v0", "v1"]
     stage.writer.unanswered["v1"](None)
-    assert stage.told == [NOTE]
+    assert stage.messages == [NOTE]
     stage.end()
 
 
 async def test_a_failed_eviction_frees_a_preemptor_from_its_gate() -> None:
-    """The first victim's going woke it before, so that it stands at the gate: nothing else would open that."""
+    """The first victim's deletion moved it to its gate before: no other event would open that."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.scheduler.feed.pod_deleted(VICTIMS[0])
@@ -158,7 +158,7 @@ async def test_a_failed_eviction_frees_a_preemptor_from_its_gate() -> None:
     "fault", [pytest.param(None, id="evicted"), pytest.param(ClusterWriteError("no"), id="failed")]
 )
 async def test_a_profile_that_is_replaced(fault: ClusterWriteError | None) -> None:
-    """The new revision holds the preemptor back for the evictions of the old one, and lets it go when they end."""
+    """The new revision gates the preemptor for the evictions of the old one, and releases it when they end."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.serve()
@@ -178,7 +178,7 @@ async def test_a_profile_that_is_replaced(fault: ClusterWriteError | None) -> No
     "fault", [pytest.param(None, id="evicted"), pytest.param(ClusterWriteError("no"), id="failed")]
 )
 async def test_a_preemptor_that_is_deleted(fault: ClusterWriteError | None) -> None:
-    """Nothing of it is left when the evictions end, however they do."""
+    """Nothing of it remains when the evictions end, whatever their result."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.scheduler.feed.pod_deleted(HIGH)
@@ -189,7 +189,7 @@ async def test_a_preemptor_that_is_deleted(fault: ClusterWriteError | None) -> N
 
 
 async def test_victims_that_end_gracefully_are_waited_for() -> None:
-    """While one is on its way out the preemptor preempts nobody else; when it is gone the preemptor gets the place."""
+    """While a victim terminates the preemptor evicts no other pod; when it is gone the preemptor gets the room."""
     stage = Stage(pod("v", node_name="n", requests={"cpu": "4"}, priority=1), HIGH)
     stage.scheduler.feed.node_added(node("m"))
     stage.scheduler.feed.pod_added(pod("other", node_name="m", requests={"cpu": "4"}, priority=2))
@@ -208,7 +208,7 @@ async def test_victims_that_end_gracefully_are_waited_for() -> None:
     stage.writer.unanswered["v"](None)
     stage.context.queue.activate([HIGH.metadata.uid])
     assert await stage.attempt() is None
-    message = "no new claims to deallocate, preemption: not eligible due to a terminating pod on the nominated node."
+    message = "preemption: not eligible due to a terminating pod on the nominated node."
     assert stage.writer.events[-1].note == f"0/2 nodes are available: 2 Insufficient cpu. {message}"
     assert (stage.evicted, stage.context.queue.nominator.node_of(HIGH.metadata.uid)) == (["v"], "n")
     stage.scheduler.feed.pod_deleted(leaving)
@@ -219,33 +219,33 @@ async def test_victims_that_end_gracefully_are_waited_for() -> None:
     stage.end()
 
 
-async def test_promises_to_lower_priorities_are_taken_back() -> None:
-    """In memory at once, and in what the API server shows; the pod that had it looks for another place."""
-    promised = pod("promised", requests={"cpu": "4"}, priority=5, nominated_node="n")
-    stage = Stage(*VICTIMS, promised, HIGH)
+async def test_nominations_of_lower_priorities_are_withdrawn() -> None:
+    """In memory at once, and in the API server's status; the pod that had it searches again."""
+    nominated = pod("nominated", requests={"cpu": "4"}, priority=5, nominated_node="n")
+    stage = Stage(*VICTIMS, nominated, HIGH)
     assert await stage.attempt() is None
     nominator = stage.context.queue.nominator
     assert [info.key for info in nominator.nominated_pods("n")] == ["default/high"]
-    taken_back = [patch.nominated_node_name for patch in stage.writer.patches if patch.name == "promised"]
+    taken_back = [patch.nominated_node_name for patch in stage.writer.patches if patch.name == "nominated"]
     assert taken_back == [""]
     stage.writer.unanswered["v0"](None)
     stage.writer.unanswered["v1"](None)
     stage.end()
 
 
-async def test_who_must_not_preempt() -> None:
+async def test_a_pod_that_must_not_preempt() -> None:
     """The policy forbids it; the message says so."""
     meek = pod("meek", requests={"cpu": "4"}, priority=10, preemption_policy="Never")
     stage = Stage(*VICTIMS, meek)
     assert await stage.attempt() is None
     assert stage.evicted == []
-    message = "no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
+    message = "preemption: not eligible due to preemptionPolicy=Never."
     assert stage.writer.events[-1].note == f"0/1 nodes are available: 1 Insufficient cpu. {message}"
     stage.end()
 
 
 async def test_what_is_counted_of_a_preemption() -> None:
-    """All of its victims, those that end already among them, and the time until the last one was told to go."""
+    """All of its victims, including terminating ones, and the time until the last eviction was issued."""
     first = msgspec.structs.replace(
         VICTIMS[0], metadata=msgspec.structs.replace(VICTIMS[0].metadata, deletion_timestamp=VirtualClock().wall())
     )
@@ -254,6 +254,6 @@ async def test_what_is_counted_of_a_preemption() -> None:
     assert stage.evicted == ["v1"]
     stage.clock.advance(3)
     stage.writer.unanswered["v1"](None)
-    measures = stage.context.measures
-    assert (measures.victims.total, measures.preemptions["success"].total) == (2, 3)
+    metrics = stage.context.metrics
+    assert (metrics.victims.total, metrics.preemptions["success"].total) == (2, 3)
     stage.end()

@@ -1,4 +1,4 @@
-"""The scheduling cycle: the order of the points, what each status means at each point, and what is unwound."""
+"""The scheduling cycle: the order of the points, the meaning of each status at each point, and the release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_all_points_in_order() -> None:
 
 
 async def test_plugins_of_a_point_run_in_the_order_of_the_profile() -> None:
-    """Point by point, each plugin of a point before the next point begins."""
+    """All plugins of a point run before the next point begins."""
     journal = Journal()
     made = recorded(journal, "A", "B")
     assert await made.attempt()
@@ -48,7 +48,7 @@ async def test_plugins_of_a_point_run_in_the_order_of_the_profile() -> None:
 
 
 async def test_one_feasible_node_is_not_scored() -> None:
-    """With one node left there is nothing to rank."""
+    """One node need not be ranked."""
     journal = Journal()
     made = recorded(journal, nodes=1)
     assert await made.attempt() == "n0"
@@ -61,7 +61,7 @@ BINDING_FAULTS = ["preBindPreFlight", "preBind", "bind"]
 
 @pytest.mark.parametrize("point", [*FAULTS, *BINDING_FAULTS])
 async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
-    """The message names plugin and fault, nothing stays held, and the next pod is scheduled."""
+    """The message names plugin and error, nothing stays assumed, and the next pod is scheduled."""
     journal = Journal()
     made = recorded(journal)
     other = pod("other")
@@ -106,7 +106,7 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
     ],
 )
 async def test_nonsense_fails_the_attempt(point: str, answer: object, says: str) -> None:
-    """An answer that the point does not know is an error which names the plugin and what to return."""
+    """A value that the point does not allow is an error that names the plugin and the allowed values."""
     journal = Journal(answers={f"Rec.{point}": answer})
     made = recorded(journal)
     assert not await made.attempt()
@@ -133,7 +133,7 @@ async def test_unreserve_runs_in_reverse_for_all(point: str, answer: object) -> 
 
 
 async def test_unreserve_runs_through() -> None:
-    """A plugin that fails to give back does not keep others from giving back theirs."""
+    """A plugin whose Unreserve fails does not prevent that of the others."""
     journal = Journal(answers={"A.permit": PermitResult(unschedulable("no")), "B.unreserve": ValueError("stuck")})
     made = recorded(journal, "A", "B", "C")
     assert made.decide() is None
@@ -143,7 +143,7 @@ async def test_unreserve_runs_through() -> None:
 
 
 def test_skip_from_pre_filter_leaves_out_that_plugins_filter_only() -> None:
-    """The others' filters run."""
+    """Filter of the other plugins runs."""
     journal = Journal(answers={"A.preFilter": PreFilterResult(SKIP)})
     made = recorded(journal, "A", "B")
     assert made.decide() is not None
@@ -151,7 +151,7 @@ def test_skip_from_pre_filter_leaves_out_that_plugins_filter_only() -> None:
 
 
 def test_skip_from_pre_score_leaves_out_that_plugins_score_only() -> None:
-    """The others' scores count."""
+    """Scores of the other plugins count."""
     journal = Journal(answers={"A.preScore": SKIP})
     made = recorded(journal, "A", "B")
     assert made.decide() is not None
@@ -167,7 +167,7 @@ def test_skip_from_pre_score_leaves_out_that_plugins_score_only() -> None:
     ],
 )
 def test_pre_filter_rejection(status: Status, asked: list[str]) -> None:
-    """Preemption will want the state of the others, unless it cannot help anyway."""
+    """Preemption needs the state of the other plugins, unless it cannot help."""
     journal = Journal(answers={"A.preFilter": PreFilterResult(status)})
     made = recorded(journal, "A", "B")
     assert made.decide() is None
@@ -177,7 +177,7 @@ def test_pre_filter_rejection(status: Status, asked: list[str]) -> None:
 
 
 def test_no_nodes_at_all() -> None:
-    """The pod is unschedulable by nobody's word, so that only time retries it."""
+    """The pod is unschedulable by no plugin, so only time retries it."""
     made = recorded(Journal(), nodes=0)
     assert made.decide() is None
     assert (made.condition.reason, made.condition.message) == ("Unschedulable", "no nodes available to schedule pods")

@@ -1,4 +1,4 @@
-"""Every status at every extension point: who is recorded, what is said, where the pod waits."""
+"""Every status at every extension point: the recorded plugins, the messages, and the pod's place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def nothing_held(made: Rig) -> bool:
 
 
 class Outcome(NamedTuple):
-    """What follows of an answer: the pod's place, the condition's reason, its message and the rejecting plugins."""
+    """The result of a status: the pod's place, the condition's reason, its message and the rejecting plugins."""
 
     place: str
     reason: str = ""
@@ -143,7 +143,7 @@ def answer_at(point: str, status: Status) -> object:
     ],
 )
 async def test_every_status_at_every_point(point: str, code: Code, outcome: Outcome) -> None:
-    """Who is recorded as rejecting, what the condition and the event say, where the pod waits; nothing stays held."""
+    """The rejecting plugins, the condition, the event and the place are as expected; nothing stays assumed."""
     journal = Journal()
     made = recorded(journal)
     if point == "decode":
@@ -173,7 +173,7 @@ async def test_every_status_at_every_point(point: str, code: Code, outcome: Outc
     "code", [code for code in Code if code is not Code.SUCCESS], ids=lambda code: code.name.lower()
 )
 def test_pre_enqueue_holds_back(code: Code) -> None:
-    """Any answer but Success keeps a pod out of the active queue, without an attempt, condition or event."""
+    """Any status but Success keeps a pod out of the active queue, without an attempt, condition or event."""
     journal = Journal(answers={"Rec.preEnqueue": Status(code, ("why",))})
     made = recorded(journal)
     assert made.place(POD) == "gated"

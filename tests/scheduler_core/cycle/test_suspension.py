@@ -1,4 +1,4 @@
-"""While a cycle waits for an extender: reports are kept in order, binding tasks wait, and stopping loses nothing."""
+"""While a cycle waits for an extender: changes are buffered, binding tasks wait, and stopping loses nothing."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from msgspec import Struct
 
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.declared_feed import DeclaredFeed
-from scheduler_core.cycle.settling import settle_overdue
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ConflictError
+from scheduler_core.feeds.declared_feed import DeclaredFeed
+from scheduler_core.feeds.late_confirmations import settle_overdue
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.object_reads import ObjectKind
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.pod import Pod
+from scheduler_core.ports import StorageWriter
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
@@ -39,7 +40,7 @@ async def settle() -> None:
 
 
 def test_reports_are_taken_at_once_or_in_order_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """One that fails then does not keep the others from being taken."""
+    """A change that fails then does not prevent the others."""
     suspension, taken = Suspension(), list[int]()
     suspension.report(taken.append, 0)
     with suspension.of_cycle():
@@ -48,11 +49,11 @@ def test_reports_are_taken_at_once_or_in_order_at_the_end(caplog: pytest.LogCapt
         suspension.report(taken.append, 2)
         assert (taken, suspension.is_on) == ([0], True)
     assert (taken, suspension.is_on) == ([0, 1, 2], False)
-    assert "could not be taken" in caplog.text
+    assert "could not be applied" in caplog.text
 
 
-async def test_who_waits_goes_on_before_the_next_cycle_can_be_suspended() -> None:
-    """If another one is, the wait is for that one too."""
+async def test_waiting_tasks_continue_before_the_next_suspension() -> None:
+    """If another cycle is suspended, the task waits for that one too."""
     suspension = Suspension()
     await suspension.over()
     with suspension.of_cycle():
@@ -69,17 +70,19 @@ async def test_who_waits_goes_on_before_the_next_cycle_can_be_suspended() -> Non
 # -- cycles ---------------------------------------------------------------------------------------------------------
 
 
-def suspended_rig(client: ScriptedExtender, *names: str, journal: Journal | None = None) -> Rig:
-    """Nodes, one pod, and an extender that does not answer until it is told."""
+def suspended_rig(
+    client: ScriptedExtender, *names: str, journal: Journal | None = None, storage: StorageWriter | None = None
+) -> Rig:
+    """Nodes, one pod, and an extender that does not respond until the test lets it."""
     client.hold()
     plugins = [] if journal is None else [recorder("Rec", journal)]
-    made = extended_rig((extender(prioritizeVerb=""), client), plugins=plugins)
+    made = extended_rig((extender(prioritizeVerb=""), client), plugins=plugins, storage=storage)
     made.add(*(node(name) for name in names or ("a", "b")), POD)
     return made
 
 
 async def begun(made: Rig) -> asyncio.Task[Attempt | None]:
-    """A cycle that waits for its extender."""
+    """Start a cycle that waits for its extender."""
     task = asyncio.ensure_future(decide(made))
     await settle()
     assert made.context.suspension.is_on
@@ -87,7 +90,7 @@ async def begun(made: Rig) -> asyncio.Task[Attempt | None]:
 
 
 async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() -> None:
-    """Pods, nodes, volumes and namespaces come in when it is over, in their order."""
+    """Changes of pods, nodes, volumes and namespaces are applied in order when it has ended."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     cycle = await begun(made)
@@ -122,10 +125,11 @@ class Seat(Struct, frozen=True, rename="camel"):
 
 
 def test_objects_of_declared_kinds_are_kept_too() -> None:
-    """Each of their changes in its turn: the last word counts."""
+    """Each change is applied in order: the last one counts."""
     context = rig().context
     kind = ObjectKind("/apis/example.com/v1/seats", Seat)
-    feed, store = DeclaredFeed(context, kind), context.declared.declare(kind.path)
+    store = context.services.declared.declare(kind.path)
+    feed = DeclaredFeed(kind, store, context.queue, context.suspension)
     one, two = (Seat(ObjectMeta(name=name)) for name in ("one", "two"))
     feed.added(two)
     with context.suspension.of_cycle():
@@ -137,7 +141,7 @@ def test_objects_of_declared_kinds_are_kept_too() -> None:
 
 
 async def test_a_change_that_came_meanwhile_wakes_the_pod_that_failed() -> None:
-    """It is taken after the pod was put back, so that nothing is missed."""
+    """It is applied after the pod was requeued, so no event is missed."""
     client = ScriptedExtender(on_filter=leaves())
     made = suspended_rig(client)
     cycle = await begun(made)
@@ -149,7 +153,7 @@ async def test_a_change_that_came_meanwhile_wakes_the_pod_that_failed() -> None:
 
 
 async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> None:
-    """Its deletion is taken when it is assumed; the bind finds it gone."""
+    """Its deletion is applied when it is assumed; the bind does not find it."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     made.writer.fail_binds([ConflictError("gone")])
@@ -166,7 +170,7 @@ async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> Non
 async def binding_while_suspended(
     made: Rig, client: ScriptedExtender
 ) -> tuple[asyncio.Task[bool], asyncio.Task[object]]:
-    """The first pod binds while the cycle of the second one waits."""
+    """Bind the first pod while the cycle of the second one waits."""
     client.answer()
     attempt = await decide(made)
     assert attempt is not None
@@ -181,7 +185,7 @@ async def binding_while_suspended(
 
 @pytest.mark.parametrize("fails", [False, True], ids=["bound", "refused"])
 async def test_a_bind_that_ends_meanwhile_changes_nothing_until_the_cycle_is_over(fails: bool) -> None:
-    """It is written at once; what follows waits."""
+    """It is written at once; later steps wait."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     if fails:
@@ -196,7 +200,7 @@ async def test_a_bind_that_ends_meanwhile_changes_nothing_until_the_cycle_is_ove
 
 
 async def test_a_permit_that_times_out_meanwhile_is_unwound_when_the_cycle_is_over() -> None:
-    """What is held for the pod stays held until then."""
+    """The pod stays assumed until then."""
     journal = Journal(answers={"Rec.permit": PermitResult(Status(Code.WAIT), 5)})
     client = ScriptedExtender()
     made = suspended_rig(client, journal=journal)
@@ -212,7 +216,7 @@ async def test_a_permit_that_times_out_meanwhile_is_unwound_when_the_cycle_is_ov
 
 
 async def test_pre_bind_begins_when_the_cycle_is_over() -> None:
-    """A plugin's own state may be what the cycle reads."""
+    """The cycle may read the plugin's own state."""
     journal, client = Journal(), ScriptedExtender()
     made = suspended_rig(client, journal=journal)
     binding, cycle = await binding_while_suspended(made, client)
@@ -226,8 +230,7 @@ async def test_pre_bind_begins_when_the_cycle_is_over() -> None:
 async def test_a_volume_that_is_written_meanwhile_is_known_when_the_cycle_is_over() -> None:
     """The write itself does not wait."""
     client, writer = ScriptedExtender(), RecordingStorageWriter()
-    made = suspended_rig(client)
-    made.scheduler.write_storage_with(writer)
+    made = suspended_rig(client, storage=writer)
     (instance,) = made.context.profiles
     patient = instance.bind[0].handle.storage_writer
     assert patient is not None
@@ -263,7 +266,7 @@ async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
 
 
 async def test_a_profile_withdrawn_meanwhile_ends_with_the_cycle() -> None:
-    """The attempt ends on its revision, whose client is closed after it; the pod waits for whoever serves it next."""
+    """The attempt ends on its revision, whose client is closed after it; the pod waits for the next live profile."""
     client = ScriptedExtender(on_filter=leaves())
     made = suspended_rig(client)
     cycle = await begun(made)
@@ -277,7 +280,7 @@ async def test_a_profile_withdrawn_meanwhile_ends_with_the_cycle() -> None:
 
 
 async def test_a_profile_replaced_meanwhile_tries_the_pod_again() -> None:
-    """The old revision's word does not hold."""
+    """The rejection of the old revision does not count."""
     client = ScriptedExtender(on_filter=leaves())
     made = suspended_rig(client)
     cycle = await begun(made)
@@ -295,7 +298,7 @@ def crowd(count: int) -> list[Pod]:
 
 
 async def test_the_loop_runs_one_cycle_at_a_time() -> None:
-    """While one waits no other pod is taken; all are placed in the end, each with one question."""
+    """While one waits no other pod is popped; all are scheduled in the end, each with one extender call."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     made.add(*crowd(5))
@@ -309,7 +312,7 @@ async def test_the_loop_runs_one_cycle_at_a_time() -> None:
 
 
 async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
-    """Each one's end is handled before the cycle after the next begins."""
+    """Each end is handled before the next cycle but one begins."""
     client = ScriptedExtender()
     made = extended_rig((extender(), client))
     made.add(node("a"), *crowd(20))
@@ -328,7 +331,7 @@ async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
 
 @pytest.mark.parametrize("by_stop", [False, True], ids=["run is cancelled", "stop"])
 async def test_stopping_in_a_suspended_cycle_loses_nothing(by_stop: bool) -> None:
-    """The pod is back in the queue, holds nothing, its instance has no pod in flight, and reports are taken."""
+    """The pod is requeued and not assumed, its instance has no pod in flight, and changes are applied."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     (instance,) = made.context.profiles
@@ -346,7 +349,7 @@ async def test_stopping_in_a_suspended_cycle_loses_nothing(by_stop: bool) -> Non
 
 
 async def test_a_profile_without_extenders_is_never_suspended() -> None:
-    """Beside one with extenders its pods are placed by the cycle that does not await."""
+    """Its pods are scheduled by the cycle that does not await, beside a profile with extenders."""
 
     class Refusing(Suspension):
         @contextmanager

@@ -1,4 +1,4 @@
-"""Claims that are being bound when something else happens: what is given back, what is said, and what is tried next."""
+"""Claims that are being bound while something changes: releases, reports, and retries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ClusterWriteError, ConflictError
@@ -34,15 +34,15 @@ class Stage:
         for shown in storage:
             self.feed.added(shown)
         self.made.add(node("n0"), WEB)
-        self.writer = self.made.context.storage_writer = RecordingStorageWriter()
+        self.writer = self.made.context.services.storage_writer = RecordingStorageWriter()
 
     async def begin(self) -> None:
-        """Go as far as the wait for the binding."""
+        """Run to the wait for the binding."""
         self.task = asyncio.create_task(self.made.attempt())
         await self.made.until(lambda: bool(self.writer.volumes or self.writer.claims))
 
     async def end(self, seconds: float = 1) -> str:
-        """Let time pass until the attempt ends; the node that the pod was bound to."""
+        """Let time pass until the attempt ends; return the node to which the pod was bound."""
         self.made.clock.advance(seconds)
         return await self.task
 
@@ -99,7 +99,7 @@ def _nothing(stage: Stage) -> None:
     ],
 )
 async def test_a_binding_that_fails(happens: Callable[[Stage], None], seconds: int, message: str) -> None:
-    """It is an error: the node is free, the node that was told is taken back, and the pod is retried after backoff."""
+    """It is an error: the node is released, the nomination is cleared, and the pod is retried after backoff."""
     stage = Stage(MADE, seconds=3)
     made = stage.made
     await stage.begin()
@@ -120,7 +120,7 @@ async def test_a_binding_that_fails(happens: Callable[[Stage], None], seconds: i
 
 
 async def test_a_pod_that_is_deleted() -> None:
-    """The wait ends with the next look, and nothing is said; what was written stays, for the API server shows it so."""
+    """The wait ends at the next check, and nothing is reported; written changes stay, as in the API server."""
     stage = Stage(FOUND)
     await stage.begin()
     stage.made.scheduler.feed.pod_deleted(WEB)
@@ -132,7 +132,7 @@ async def test_a_pod_that_is_deleted() -> None:
 
 
 async def test_provisioning_that_failed_is_tried_on_another_node() -> None:
-    """The provisioner took its node back, so that the claim is free to go elsewhere."""
+    """The provisioner has cleared its node, so the claim can use another one."""
     stage = Stage(MADE)
     await stage.begin()
     _provisioning_fails(stage)
@@ -157,7 +157,7 @@ async def test_provisioning_that_failed_is_tried_on_another_node() -> None:
     ],
 )
 async def test_a_volume_that_somebody_else_was_faster_to_take(fault: ClusterWriteError) -> None:
-    """What is not written is not assumed any more; the next attempt sees whose the volume is and takes another."""
+    """An unwritten binding is not assumed any more; the next attempt sees the volume's claim and uses another one."""
     stage = Stage((*FOUND, volume("pv-2", size="20Gi")))
     stage.writer.failures = [fault]
     assert await stage.made.attempt() == ""
@@ -172,7 +172,7 @@ async def test_a_volume_that_somebody_else_was_faster_to_take(fault: ClusterWrit
 
 
 async def test_two_pods_that_want_one_volume() -> None:
-    """The second is decided while the first is being bound, and gets the volume when that has failed."""
+    """The second is scheduled while the first is being bound, and gets the volume if that fails."""
     stage = Stage(FOUND)
     made = stage.made
     stage.writer.failures = [ConflictError("changed")]
@@ -197,11 +197,11 @@ async def test_two_pods_that_want_one_volume() -> None:
 
 
 async def test_a_pod_that_is_preempted_while_its_volume_is_made() -> None:
-    """It waits no longer, gives its node back and is tried again; the claim keeps the node that was selected."""
+    """It stops waiting, releases its node and is retried; the claim keeps its selected node."""
     stage = Stage(MADE)
     made = stage.made
     await stage.begin()
-    held = made.context.in_pre_bind.get(WEB.metadata.uid)
+    held = made.context.services.in_pre_bind.get(WEB.metadata.uid)
     assert held is not None
     assert held.cancel("preempted by DefaultPreemption")
     assert await stage.task == ""

@@ -9,7 +9,9 @@ from scheduler_core.framework.cluster_events import (
     EVERY_EVENT,
     NODE_ADD,
     NODE_DELETE,
+    TARGET_POD_UPDATE,
     UNSCHEDULABLE_TIMEOUT,
+    UNSCHEDULED_POD_ADD,
     Action,
     ClusterEvent,
     Resource,
@@ -28,6 +30,9 @@ TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
         pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE), NODE_ADD, False, id="an-update-is-no-coming"),
         pytest.param(ClusterEvent(Resource.NODE, Action.ALL), NODE_DELETE, True, id="all-actions"),
         pytest.param(ClusterEvent(Resource.POD, Action.ADD), NODE_ADD, False, id="another-kind"),
+        pytest.param(ClusterEvent(Resource.POD, Action.ADD), ASSIGNED_POD_ADD, True, id="any-pod"),
+        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE), TARGET_POD_UPDATE, True, id="any-pod-the-target"),
+        pytest.param(ASSIGNED_POD_ADD, UNSCHEDULED_POD_ADD, False, id="an-assigned-pod-only"),
         pytest.param(EVERY_EVENT, ASSIGNED_POD_ADD, True, id="every-event"),
         pytest.param(ClusterEvent(Resource.WILDCARD, Action.ADD), NODE_ADD, True, id="any-kind"),
         pytest.param(ClusterEvent(Resource.WILDCARD, Action.ADD), NODE_DELETE, False, id="any-kind-another-action"),
@@ -44,12 +49,19 @@ def test_covers(registered: ClusterEvent, happened: ClusterEvent, covers: bool) 
     [
         pytest.param(NODE_ADD, "NodeAdd", id="kind-and-action"),
         pytest.param(TAINT, "NodeUpdateNodeTaint", id="words"),
-        pytest.param(ASSIGNED_POD_ADD, "AssignedPodAdd", id="label"),
-        pytest.param(ClusterEvent(Resource.CSI_NODE, Action.ADD), "CSINodeAdd", id="group-left-out"),
+        pytest.param(ASSIGNED_POD_ADD, "AssignedPodAdd", id="pod"),
+        pytest.param(TARGET_POD_UPDATE, "TargetPodUpdate", id="any-update"),
+        pytest.param(UNSCHEDULABLE_TIMEOUT, "UnschedulableTimeout", id="label"),
+        pytest.param(ClusterEvent(Resource.CSI_NODE, Action.ADD), "storage.k8s.io/CSINodeAdd", id="with-group"),
+        pytest.param(
+            ClusterEvent(Resource.DECLARED_KIND, Action.ADD, kind="/apis/example.com/v1/quotas"),
+            "quotasAdd",
+            id="declared-kind",
+        ),
     ],
 )
 def test_names(event: ClusterEvent, name: str) -> None:
-    """The names are for metrics and logs."""
+    """Metrics and logs use kube-scheduler's labels."""
     assert event.name == name
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.framework.extension_points import (
     POINT_CLASSES,
     BindPlugin,

@@ -54,7 +54,7 @@ def test_a_plugin_is_found_by_its_name() -> None:
         pytest.param(SameName, 'plugin "Gate" is already registered', id="duplicate"),
         pytest.param(Nameless, "Nameless has no name", id="nameless"),
         pytest.param(Pointless, 'plugin "Pointless" implements no extension point', id="no-point"),
-        pytest.param(Unfinished, 'plugin "Unfinished" does not implement decode, filter', id="abstract"),
+        pytest.param(Unfinished, 'plugin "Unfinished" does not implement filter', id="abstract"),
         pytest.param(object, "is not a subclass of Plugin", id="another-class"),
         pytest.param("Gate", "is not a subclass of Plugin", id="no-class"),
         pytest.param(Gate(None, None), "is not a subclass of Plugin", id="an-instance"),  # type: ignore[arg-type]  # unused

@@ -25,7 +25,7 @@ ZONE = GroupTopology("zone")
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler that follows pod groups of two APIs."""
+    """A scheduler with pod groups of two APIs."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -93,8 +93,8 @@ async def test_a_member_that_comes_after_a_failed_attempt(cluster: Rig) -> None:
     cluster.clock.advance(2.0)
     await settle(cluster)
     assert len(cluster.bound) == 1
-    told = {patch.name for patch in cluster.writer.patches if patch.condition}
-    assert told == {"large", "p0", "p1"} - set(cluster.bound)
+    reported = {patch.name for patch in cluster.writer.patches if patch.condition}
+    assert reported == {"large", "p0", "p1"} - set(cluster.bound)
 
 
 @pytest.mark.parametrize(

@@ -10,33 +10,23 @@ from collections import Counter
 
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, key, member, members, settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig
 
 GPU = "example.com/gpu"
 
 
-@pytest.fixture
-def cluster() -> Rig:
-    """A scheduler for gangs, without nodes."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    return made
-
-
 def holds_nothing(made: Rig) -> bool:
-    """Whether no pod has a node that it is not bound to."""
+    """Return whether no pod is assumed without being bound."""
     return made.context.cache.assumed_count == len(made.bound)
 
 
 async def end(made: Rig, pods: list[Pod]) -> None:
-    """Pods are gone, and whoever backed off is tried."""
+    """Delete pods, and run all backoffs."""
     for each in pods:
         made.scheduler.feed.pod_deleted(each)
     made.clock.advance(20.0)
@@ -44,7 +34,7 @@ async def end(made: Rig, pods: list[Pod]) -> None:
 
 
 def gpus(name: str, count: int) -> Node:
-    """A node with so many GPUs, of which every member takes some."""
+    """Return a node with a number of GPUs, of which every member needs some."""
     return node(name, allocatable={"cpu": "64", GPU: str(count), "pods": "99"})
 
 
@@ -135,7 +125,7 @@ async def test_117_jobs_in_a_row_on_too_few_gpus() -> None:
 
 
 def bound_by_job(traffic: Traffic) -> Counter[str]:
-    """How many pods of each job were bound so far."""
+    """Return how many pods of each job have been bound."""
     return Counter(name.partition("-")[0] for name in traffic.rig.bound)
 
 
@@ -147,7 +137,7 @@ def bound_by_job(traffic: Traffic) -> Counter[str]:
     ],
 )
 async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, gone: set[str]) -> None:
-    """#581: preemption made room for one pod at a time, which is not enough for a gang, and in vain if not all fit.
+    """#581: preemption made room for one pod at a time, which is not enough for a gang, and useless if not all fit.
 
     Here all victims are evicted in one attempt, or nobody.
     """

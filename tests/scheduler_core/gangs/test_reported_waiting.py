@@ -11,23 +11,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.busy_scheduler import SECONDS, busy, step
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, key, member, members, settle
-from tests.support.scheduling import Rig, rig
-
-
-@pytest.fixture
-def cluster() -> Rig:
-    """A scheduler for gangs, without nodes."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    return made
-
+from tests.support.scheduling import Rig
 
 # -- the queue's head --------------------------------------------------------------------------------------------
 
@@ -47,7 +36,7 @@ class Churn:
     due: float = 0.0
 
     def turn(self) -> None:
-        """Replace the pod, if its second is over."""
+        """Replace the pod every second."""
         if self.made.clock.now() < self.due:
             return
         self.due = self.made.clock.now() + 1.0
@@ -61,7 +50,7 @@ class Churn:
 
 
 async def run_until(made: Rig, churn: Churn, condition: Callable[[], bool], seconds: float) -> float:
-    """Run a scheduler whose attempts take time until a condition holds; how many seconds that took."""
+    """Run a scheduler whose attempts take time until a condition holds; return the seconds that it took."""
     begun = made.clock.now()
     while not condition():
         churn.turn()
@@ -71,7 +60,7 @@ async def run_until(made: Rig, churn: Churn, condition: Callable[[], bool], seco
 
 
 def gangs_that_do_not_fit(made: Rig, count: int) -> Churn:
-    """So many gangs for which the churning node is too small by far."""
+    """Add gangs for which the churning node is much too small."""
     made.add(node("a", allocatable={"cpu": "8", "pods": "99"}))
     for number in range(count):
         name = f"old{number}"
@@ -161,11 +150,11 @@ async def test_658_small_pods_get_what_the_gang_leaves(cluster: Rig) -> None:
     assert set(cluster.bound) == {"small-0", "small-1", *(f"train-{number}" for number in range(4))}
 
 
-# -- attempts in vain --------------------------------------------------------------------------------------------
+# -- failed attempts ---------------------------------------------------------------------------------------------
 
 
 def irrelevant(made: Rig) -> None:
-    """Much that happens in a cluster and makes no room: pods come, others go without having run, nodes report."""
+    """Changes that free no room: pods are added, others deleted without having run, nodes report."""
     for number in range(10):
         held = pod(f"held-{number}", gates=["wait"])
         made.add(held, pod(f"tiny-{made.clock.now()}", node_name="full"))
@@ -178,7 +167,7 @@ def irrelevant(made: Rig) -> None:
 
 
 def attempts(made: Rig, count: int) -> set[int]:
-    """How often each of so many gangs was tried."""
+    """Return how often each gang was tried."""
     entries = [gang_of(made, f"g{number}").entry for number in range(count)]
     return {entry.attempts for entry in entries if entry is not None}
 
@@ -214,22 +203,22 @@ async def test_682_gangs_that_wait_cause_no_work(cluster: Rig) -> None:
 
 
 def last_member(made: Rig) -> None:
-    """The last member comes."""
+    """Add the last member."""
     made.add(member("train-3"))
 
 
 def last_gate(made: Rig) -> None:
-    """The last member's gate is opened."""
+    """Open the last member's gate."""
     made.scheduler.feed.pod_updated(member("train-3", gates=["wait"]), member("train-3"))
 
 
 def the_group(made: Rig) -> None:
-    """The PodGroup comes, behind its pods."""
+    """Add the PodGroup after its pods."""
     made.scheduler.group_feed.group_changed(group(min_member=4))
 
 
 def smaller_quorum(made: Rig) -> None:
-    """The PodGroup asks for fewer."""
+    """Lower the PodGroup's minMember."""
     made.scheduler.group_feed.group_changed(group(min_member=3, generation=2))
 
 

@@ -172,7 +172,8 @@ DEFERRED = PodCondition("PodResizePending", "True", reason="Deferred")
         pytest.param([status("main", "1", "4")], [], 4000, id="more-allocated"),
         pytest.param([status("main", "1", "500m")], [INFEASIBLE], 1000, id="what-cannot-be-granted-does-not-count"),
         pytest.param([status("main", "1", "500m")], [DEFERRED], 2000, id="what-is-deferred-does"),
-        pytest.param([status("main", None, "4")], [], 2000, id="nothing-said-to-be-in-force"),
+        pytest.param([status("main", None, "4")], [], 4000, id="only-allocated"),
+        pytest.param([], [INFEASIBLE], 0, id="infeasible-without-a-status"),
         pytest.param([status("other", "9")], [], 2000, id="another-container"),
     ],
 )
@@ -180,16 +181,16 @@ def test_resize(statuses: list[ContainerStatus], conditions: list[PodCondition],
     """A running pod takes what is granted; what must fit is what it asks for."""
     running = pod(requests={"cpu": "2"}, container_statuses=statuses, conditions=conditions, node_name="n")
     requests = pod_requests(running)
-    assert requests.accounted == {"cpu": accounted_cpu}
+    assert requests.accounted.get("cpu", 0) == accounted_cpu
     assert requests.fit == {"cpu": 2000}
-    assert requests.nonzero_cpu_milli == accounted_cpu
+    assert requests.nonzero_cpu_milli == (accounted_cpu or DEFAULT_CPU)
 
 
 @pytest.mark.parametrize(
-    ("restart_policy", "accounted_cpu"), [pytest.param("Always", 4000, id="sidecar"), pytest.param("", 2000, id="init")]
+    ("restart_policy", "accounted_cpu"), [pytest.param("Always", 4000, id="sidecar"), pytest.param("", 3000, id="init")]
 )
 def test_resize_of_init_containers(restart_policy: str, accounted_cpu: int) -> None:
-    """Only sidecars are resized."""
+    """The status of plain init containers counts too."""
     resized = pod(
         requests={"cpu": "1"},
         init_containers=[container(name="i", requests={"cpu": "2"}, restart_policy=restart_policy)],

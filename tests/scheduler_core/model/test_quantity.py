@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.errors import QuantityError
-from scheduler_core.model.quantity import NANO, milli_units, milli_value, nano, value, whole_units
+from scheduler_core.model.quantity import NANO, milli_units, nano, value, whole_units
 
 LARGEST = 2**63 - 1
 
@@ -103,7 +103,7 @@ def test_what_is_no_quantity(text: str) -> None:
 )
 def test_units(text: str, whole: int, milli: int) -> None:
     """Rounded away from zero."""
-    assert (value(text), milli_value(text)) == (whole, milli)
+    assert (value(text), milli_units(nano(text))) == (whole, milli)
 
 
 _SUFFIXES = {
@@ -142,7 +142,7 @@ def test_nano_equals_exact_fractions(sign: str, number: str, suffix: str) -> Non
     assert nano(sign + number + suffix) == expected
     assert value(sign + number + suffix) == away_from_zero(Fraction(expected, NANO))
     milli = away_from_zero(Fraction(expected * 1000, NANO))
-    assert milli_value(sign + number + suffix) == max(-LARGEST, min(LARGEST, milli))
+    assert milli_units(nano(sign + number + suffix)) == max(-LARGEST, min(LARGEST, milli))
 
 
 @given(st.integers(-(10**30), 10**30))

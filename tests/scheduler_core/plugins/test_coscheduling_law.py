@@ -85,7 +85,8 @@ class Play:
     def __post_init__(self) -> None:
         args = CoschedulingArgs(permit_waiting_time_seconds=WAIT_SECONDS, pod_group_reject_percentage=self.percentage)
         self.world.add(node("n"))
-        self.plugin = Coscheduling(args, PluginHandle(self.world.context, "default-scheduler"))
+        handle = PluginHandle(self.world.context, self.world.scheduler.groups, "default-scheduler")
+        self.plugin = Coscheduling(args, handle)
         self.gangs = self.world.queue.gangs
         self.gangs.serve(GroupSource.BAYPLAN)
         for name, minimum in self.needs.items():

@@ -110,7 +110,9 @@ def test_takes_the_least_harmful_node() -> None:
     """Of two nodes, the one whose victim is less important."""
     world = PreemptionWorld([node("a"), node("b")], [runs("p0", "a", 5, "4"), runs("p1", "b", 4, "4")])
     result = world.post_filter(wants("2"))
-    assert (result.status.code, result.status.reasons, result.nominated_node) == (Code.SUCCESS, (), "b")
+    assert (result.status.code, result.nominated_node) == (Code.SUCCESS, "b")
+    said = "preemption: found a potential placement for pod on node b, preempting 1 victims"
+    assert result.status.reasons == (said,)
     assert [deletion.name for deletion in world.writer.deletions] == ["p1"]
 
 
@@ -256,6 +258,6 @@ def test_a_preview_changes_nothing() -> None:
 def test_events() -> None:
     """A pod's going opens the gate; whether it helps is for others to say."""
     (registration,) = DefaultPreemption(DefaultPreemptionArgs(), FakeHandle()).events_to_register()
-    assert registration.event == ClusterEvent(Resource.POD, Action.DELETE)
+    assert registration.event == ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
     assert registration.hint is after_pod_deletion
     assert after_pod_deletion(pod(), runs("gone"), None) is Hint.SKIP

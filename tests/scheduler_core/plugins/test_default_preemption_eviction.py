@@ -207,7 +207,7 @@ def test_a_victim_whose_wait_is_over_is_deleted() -> None:
     assert stage.asked == ["v"]
 
 
-def test_promises_to_lower_priorities_are_taken_back() -> None:
+def test_nominations_of_lower_priorities_are_withdrawn() -> None:
     """They would not fit any more; pods of no lower priority keep theirs."""
     stage = Stage([victim("v")])
     lower, equal = (

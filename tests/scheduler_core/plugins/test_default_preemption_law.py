@@ -21,8 +21,8 @@ from scheduler_core.framework.handle import DryRun, Handle
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption import DefaultPreemption
+from scheduler_core.snapshot.indexes.pod_index import TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_index import TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld, budget, started
@@ -198,7 +198,10 @@ class OneByOne:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)
 
-    def dry_run(self, state: CycleState, info: PodInfo) -> AbstractContextManager[DryRun]:
+    def dry_run(
+        self, state: CycleState, info: PodInfo, *, frees_shared_ports: bool = True
+    ) -> AbstractContextManager[DryRun]:
+        assert frees_shared_ports
         return self._asked(state, info)
 
     @contextmanager
@@ -216,7 +219,7 @@ class Entangled:
         self.remove, self.restore = dry_run.remove, dry_run.restore
         self._judge = dry_run.run_filters
 
-    def in_sums(self, rows: Any) -> None:
+    def by_sums(self, rows: Any) -> None:
         """Sums are never asked."""
 
     def run_filters(self, rows: Any) -> Any:

@@ -72,11 +72,11 @@ def test_containers_raise_the_upper_bound() -> None:
     assert _scores(nodes, pod(containers=[one], init_containers=[init])) == [100 * (1500 - 23) // (2000 - 23)]
 
 
-def test_image_volumes_add_to_the_sum_alone() -> None:
-    """A volume's image counts by its size, but a volume is no container."""
+def test_image_volumes_count_as_images() -> None:
+    """The image of a volume counts by its size, and raises the upper bound as a container does."""
     nodes = columns([node("a", images={"app:1": 400 * MIB, "data:1": 300 * MIB})])
     volumes = [Volume(name="data", image=ImageVolumeSource("data:1")), Volume(name="scratch")]
-    assert _scores(nodes, pod(image="app:1", volumes=volumes)) == [100 * (700 - 23) // (1000 - 23)]
+    assert _scores(nodes, pod(image="app:1", volumes=volumes)) == [100 * (700 - 23) // (2000 - 23)]
 
 
 def test_all_names_of_an_image_find_it() -> None:
@@ -130,7 +130,7 @@ def test_equals_the_form_for_one_node(held: list[dict[str, int]], images: list[s
             first = next(row for row, other in enumerate(held) if image in other)
             holders = sum(image in other for other in held)
             total += int(float(held[first][image] * MIB + first) * (float(holders) / float(len(held))))
-        lowest, highest = 23 * MIB, 1000 * MIB * len(images)
+        lowest, highest = 23 * MIB, 1000 * MIB * len(images + volumes)
         return 100 * (min(max(total, lowest), highest) - lowest) // (highest - lowest)
 
     assert _scores(columns(nodes), incoming) == [plain(here) for here in held]

@@ -99,7 +99,7 @@ def test_events() -> None:
     of_node, of_pod = NodeDeclaredFeatures(None, FakeHandle()).events_to_register()
     assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
     assert (of_node.hint, of_pod.hint) == (after_node_change, after_pod_update)
-    assert of_pod.event == ClusterEvent(Resource.POD, Action.UPDATE)
+    assert of_pod.event == ClusterEvent(Resource.TARGET_POD, Action.UPDATE)
 
 
 @pytest.mark.parametrize(

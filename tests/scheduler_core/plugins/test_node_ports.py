@@ -98,7 +98,7 @@ def test_rejection() -> None:
 def test_events() -> None:
     """Pods that go are judged, nodes that come always help."""
     of_pod, of_node = NodePorts(None, FakeHandle()).events_to_register()
-    assert of_pod.event == ClusterEvent(Resource.POD, Action.DELETE)
+    assert of_pod.event == ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
     assert of_pod.hint is after_pod_deletion
     assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD)
     assert of_node.hint is None

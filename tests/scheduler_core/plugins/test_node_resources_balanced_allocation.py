@@ -1,13 +1,12 @@
 """NodeResourcesBalancedAllocation on columns."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_args import BalancedResourceSpec, NodeResourcesBalancedAllocationArgs
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.status import SKIP, SUCCESS
+from scheduler_core.framework.status import SKIP
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -16,6 +15,7 @@ from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import OneNode, plain_balanced
+from tests.support.plugin_calls import scores_of
 
 GPU = "nvidia.com/gpu"
 
@@ -28,15 +28,7 @@ def _plugin(nodes: NodeColumns, *resources: str) -> NodeResourcesBalancedAllocat
 
 
 def _scores(nodes: NodeColumns, incoming: Pod, *resources: str) -> list[int]:
-    plugin, state, info = _plugin(nodes, *resources), CycleState(), nodes.compile_pod(incoming)
-    assert plugin.pre_score(state, info, nodes, ALL_ROWS) == SUCCESS
-    scores = plugin.score(state, info, nodes, ALL_ROWS)
-    assert scores.dtype == np.int64
-    # Score answers the same where a profile leaves PreScore out, and for chosen rows.
-    assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == scores.tolist()
-    odd = np.arange(1, nodes.size, 2)
-    assert plugin.score(state, info, nodes, odd).tolist() == scores[odd].tolist()
-    return [int(score) for score in scores]
+    return scores_of(_plugin(nodes, *resources), incoming, nodes)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import filter_statuses
 
 MANY = [f"example.com/r{number:02}" for number in range(16)]
 
@@ -28,14 +29,10 @@ def _plugin(nodes: NodeColumns, args: NodeResourcesFitArgs | None = None) -> Nod
 def _statuses(
     nodes: NodeColumns, incoming: Pod, rows: Rows = ALL_ROWS, args: NodeResourcesFitArgs | None = None
 ) -> list[Status]:
-    """What the filter says of each row asked about."""
-    plugin, state, info = _plugin(nodes, args), CycleState(), nodes.compile_pod(incoming)
-    assert plugin.pre_filter(state, info, nodes).status == SUCCESS
-    codes = plugin.filter(state, info, nodes, rows)
-    if codes is None:
-        return [SUCCESS] * len(nodes.pod_count[rows])
-    assert codes.dtype == np.int16
-    return [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+    """Return the filter's status of each of the rows."""
+    status, found = filter_statuses(_plugin(nodes, args), incoming, nodes, rows)
+    assert status == SUCCESS
+    return found
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def _hint(resource: Resource, action: Action) -> HintFunction:
 @pytest.mark.parametrize(
     ("resource", "action"),
     [
-        pytest.param(Resource.POD, Action.ADD, id="a pod takes room"),
-        pytest.param(Resource.POD, Action.UPDATE_POD_LABEL, id="labels take no room"),
+        pytest.param(Resource.ASSIGNED_POD, Action.ADD, id="a pod takes room"),
+        pytest.param(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL, id="labels take no room"),
         pytest.param(Resource.NODE, Action.UPDATE_NODE_TAINT, id="taints are another plugin's"),
         pytest.param(Resource.NODE, Action.DELETE, id="a node's end makes no room"),
         pytest.param(Resource.PERSISTENT_VOLUME, Action.ADD, id="volumes are another plugin's"),
@@ -80,7 +80,7 @@ def _resized(name: str, spec: str, granted: str) -> Pod:
 )
 def test_after_a_pod_changed(old: object, new: object | None, hint: Hint) -> None:
     """Freed room counts if it was on a node and the waiting pod asks for such a thing."""
-    assert _hint(Resource.POD, Action.DELETE)(WAITING, old, new) is hint
+    assert _hint(Resource.ASSIGNED_POD, Action.DELETE)(WAITING, old, new) is hint
 
 
 @pytest.mark.parametrize(

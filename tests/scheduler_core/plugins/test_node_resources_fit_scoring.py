@@ -2,25 +2,22 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
-from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.status import SUCCESS
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ContainerStatus, Pod, ResourceRequirements
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
-from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import OneNode, plain_least, plain_most, plain_ratio
+from tests.support.plugin_calls import scores_of
 
 GPU = "nvidia.com/gpu"
-GIB = 2**30
 RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
 
 
@@ -35,15 +32,7 @@ def _args(strategy: str, *resources: tuple[str, int]) -> NodeResourcesFitArgs:
 
 
 def _scores(nodes: NodeColumns, incoming: Pod, args: NodeResourcesFitArgs) -> list[int]:
-    plugin, state, info = NodeResourcesFit(args, FakeHandle(nodes=nodes)), CycleState(), nodes.compile_pod(incoming)
-    assert plugin.pre_score(state, info, nodes, ALL_ROWS) == SUCCESS
-    scores = plugin.score(state, info, nodes, ALL_ROWS)
-    assert scores.dtype == np.int64
-    # Score answers the same where a profile leaves PreScore out, and for chosen rows.
-    assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == scores.tolist()
-    odd = np.arange(1, nodes.size, 2)
-    assert plugin.score(state, info, nodes, odd).tolist() == scores[odd].tolist()
-    return [int(score) for score in scores]
+    return scores_of(NodeResourcesFit(args, FakeHandle(nodes=nodes)), incoming, nodes)
 
 
 def _one(incoming: Pod, args: NodeResourcesFitArgs, *placed: Pod) -> int:

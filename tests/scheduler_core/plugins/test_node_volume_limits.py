@@ -15,10 +15,21 @@ from scheduler_core.plugins.node_volume_limits.hints import (
     after_csi_node_update,
     after_pod_deletion,
 )
-from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
-from tests.support.storage import attachment, claim, csi_node, mounts, scratch, storage_class, stored, volume
+from tests.support.plugin_calls import filter_statuses
+from tests.support.storage import (
+    attachment,
+    claim,
+    csi_driver,
+    csi_node,
+    mounts,
+    scratch,
+    storage_class,
+    stored,
+    volume,
+)
 
 DRIVER = "disk.example.com"
 EBS = "ebs.csi.aws.com"
@@ -27,12 +38,9 @@ EBS_VOLUME = Volume(name="e", aws=AwsElasticBlockStore("vol-1"))
 
 
 def asked(wanted: Pod, nodes: NodeColumns) -> list[Status]:
-    plugin, state, info = NodeVolumeLimits(None, FakeHandle(nodes=nodes)), CycleState(), nodes.compile_pod(wanted)
-    assert plugin.pre_filter(state, info, nodes).status.is_success
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    if codes is None:
-        return [SUCCESS] * nodes.size
-    return [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+    status, found = filter_statuses(NodeVolumeLimits(None, FakeHandle(nodes=nodes)), wanted, nodes)
+    assert status.is_success
+    return found
 
 
 def pairs(*names: str, driver: str = DRIVER) -> list[StorageObject]:
@@ -93,6 +101,52 @@ def test_attachments_count(attached: str, fits: bool) -> None:
     storage = [*pairs("old", "new", "stray"), csi_node("a", {DRIVER: 2}), attachment("va", DRIVER, "a", attached)]
     nodes = stored([node("a")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
     assert asked(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL]
+
+
+@pytest.mark.parametrize(
+    ("required", "storage", "wanted", "missing"),
+    [
+        pytest.param(True, pairs("new"), pod(volumes=mounts("new")), [False, True, True], id="required"),
+        pytest.param(None, pairs("new"), pod(volumes=mounts("new")), [False, False, False], id="not-required"),
+        pytest.param(
+            True,
+            [claim(), storage_class("local", DRIVER)],
+            pod(volumes=mounts("data")),
+            [False, True, True],
+            id="of-the-class",
+        ),
+        pytest.param(
+            True, pairs("new", driver="other"), pod(volumes=mounts("new")), [False, False, False], id="another-driver"
+        ),
+    ],
+)
+def test_required_driver_is_missing(
+    required: bool | None, storage: list[StorageObject], wanted: Pod, missing: list[bool]
+) -> None:
+    """A CSIDriver may keep pods from nodes where it is not installed, those without a CSINode included."""
+    driver = csi_driver(DRIVER, must_be_installed=required)
+    nodes = stored([node("a"), node("b"), node("c")], [*storage, driver, csi_node("a", {DRIVER: None}), csi_node("b")])
+    rejected = Status(Code.UNSCHEDULABLE, (f"{DRIVER} CSI driver is not installed on the node",))
+    assert asked(wanted, nodes) == [rejected if absent else SUCCESS for absent in missing]
+
+
+def test_required_driver_of_in_tree_volumes() -> None:
+    """Without a CSINode, an in-tree volume has no driver."""
+    driver = csi_driver(EBS, must_be_installed=True)
+    nodes = stored([node("a"), node("b"), node("c")], [driver, csi_node("a", {EBS: 5}), csi_node("b")])
+    rejected = Status(Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))
+    assert asked(pod(volumes=[EBS_VOLUME]), nodes) == [SUCCESS, rejected, SUCCESS]
+
+
+def test_missing_driver_goes_before_the_limit() -> None:
+    """Of several missing drivers the first is reported, and a full node is reported as such only after them."""
+    drivers = [csi_driver(name, must_be_installed=True) for name in ("x", "y")]
+    storage = [*pairs("full"), *pairs("one", driver="x"), *pairs("two", driver="y"), *drivers]
+    nodes = stored([node("a"), node("b")], [*storage, csi_node("a", {DRIVER: 0, "x": None}), csi_node("b", {"y": 1})])
+    assert [status.reasons for status in asked(pod(volumes=mounts("full", "one", "two")), nodes)] == [
+        ("y CSI driver is not installed on the node",),
+        ("x CSI driver is not installed on the node",),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +271,7 @@ def test_events() -> None:
     assert events == [
         ClusterEvent(Resource.CSI_NODE, Action.ADD),
         ClusterEvent(Resource.CSI_NODE, Action.UPDATE),
-        ClusterEvent(Resource.POD, Action.DELETE),
+        ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE),
         ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD),
         ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE),
     ]

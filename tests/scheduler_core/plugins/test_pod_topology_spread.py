@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.status import SUCCESS, Code
+from scheduler_core.framework.status import Code
 from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.taints import Toleration
@@ -16,6 +16,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import filter_codes
 
 NODES = [
     node("a1", labels={"zone": "a", "host": "a1"}),
@@ -44,15 +45,8 @@ def web(name: str, where: str, **fields: object) -> Pod:
 
 
 def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
-    """Codes per row, or how PreFilter ended it."""
-    plugin, state, info = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState(), filled.compile_pod(incoming)
-    status = plugin.pre_filter(state, info, filled).status
-    if status is not SUCCESS:
-        return status.code_name
-    codes = plugin.filter(state, info, filled, rows)
-    assert codes is not None
-    assert codes.dtype == np.int16
-    return [int(code) for code in codes]
+    """Return codes per row, or how PreFilter ended the cycle."""
+    return filter_codes(PodTopologySpread(None, FakeHandle(nodes=filled)), incoming, filled, rows)
 
 
 def incoming(*constraints: TopologySpreadConstraint) -> Pod:

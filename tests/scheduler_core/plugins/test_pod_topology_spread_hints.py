@@ -99,11 +99,13 @@ def test_node_hint_of_another_kind() -> None:
 @pytest.mark.parametrize(
     ("event", "registered"),
     [
-        pytest.param(ClusterEvent(Resource.POD, Action.ADD), True, id="pod-add"),
-        pytest.param(ClusterEvent(Resource.POD, Action.DELETE), True, id="pod-delete"),
-        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL), True, id="pod-labels"),
-        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION), True, id="pod-tolerations"),
-        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_SCALE_DOWN), False, id="pod-scale-down"),
+        pytest.param(ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), True, id="pod-add"),
+        pytest.param(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), True, id="pod-delete"),
+        pytest.param(ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL), True, id="pod-labels"),
+        pytest.param(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL), True, id="own-labels"),
+        pytest.param(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION), True, id="own-tolerations"),
+        pytest.param(ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_LABEL), False, id="unscheduled-pod"),
+        pytest.param(ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN), False, id="pod-scale-down"),
         pytest.param(ClusterEvent(Resource.NODE, Action.ADD), True, id="node-add"),
         pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), True, id="node-delete"),
         pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), True, id="node-labels"),

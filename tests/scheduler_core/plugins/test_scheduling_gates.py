@@ -36,7 +36,7 @@ def test_a_gated_pod_is_held_back(plugin: SchedulingGates, gates: list[str], rea
 def test_it_asks_for_the_removal_of_gates_only(plugin: SchedulingGates) -> None:
     """One registration, which a deleted pod does not fall under."""
     (registration,) = plugin.events_to_register()
-    gone = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+    gone = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
     assert registration.event.covers(gone)
     assert not registration.event.covers(ClusterEvent(Resource.POD, Action.DELETE))
     assert registration.hint is after_gates_eliminated

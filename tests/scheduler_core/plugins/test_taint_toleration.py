@@ -178,7 +178,7 @@ def test_events() -> None:
     of_node, of_pod = TaintToleration(None, FakeHandle()).events_to_register()
     assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
     assert of_node.hint is after_node_change
-    assert of_pod.event == ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+    assert of_pod.event == ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
     assert of_pod.hint is after_toleration_change
 
 

@@ -24,6 +24,7 @@ from scheduler_core.plugins.volume_binding import VolumeBinding
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import filter_statuses
 from tests.support.storage import (
     capacity,
     claim,
@@ -53,14 +54,8 @@ NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent
 
 
 def asked(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
-    """PreFilter's status and, unless that ends it, each row's."""
-    plugin, state, info = VolumeBinding(None, FakeHandle(nodes=nodes)), CycleState(), nodes.compile_pod(wanted)
-    status = plugin.pre_filter(state, info, nodes).status
-    if not status.is_success:
-        return status, []
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    assert codes is not None
-    return status, [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+    """Return PreFilter's status and, unless that ends the cycle, each row's."""
+    return filter_statuses(VolumeBinding(None, FakeHandle(nodes=nodes)), wanted, nodes)
 
 
 def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]:
@@ -370,9 +365,10 @@ def _ending(shown: PersistentVolume | PersistentVolumeClaim) -> StorageObject:
     return msgspec.structs.replace(shown, metadata=metadata)
 
 
-def test_scoring_is_skipped() -> None:
-    """Ranking by storage capacity is behind a gate that is off."""
-    nodes = stored([node("a"), node("b")], ())
+def test_scoring_is_skipped_without_claims() -> None:
+    """Every node would get 0."""
+    nodes, state = stored([node("a"), node("b")], ()), CycleState()
     plugin, info = VolumeBinding(None, FakeHandle(nodes=nodes)), nodes.compile_pod(pod())
-    assert plugin.pre_score(CycleState(), info, nodes, ALL_ROWS).is_skip
-    assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == [0, 0]
+    plugin.pre_filter(state, info, nodes)
+    assert plugin.pre_score(state, info, nodes, ALL_ROWS).is_skip
+    assert plugin.score(state, info, nodes, ALL_ROWS).tolist() == [0, 0]

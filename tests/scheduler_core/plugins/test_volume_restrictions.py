@@ -17,6 +17,7 @@ from scheduler_core.plugins.volume_restrictions import VolumeRestrictions, after
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import filter_statuses
 from tests.support.storage import claim, mounts, scratch, stored
 
 RWOP = "ReadWriteOncePod"
@@ -44,15 +45,8 @@ def rbd(*monitors: str, image: str = "d", pool: str = "rbd", read_only: bool = F
 
 
 def asked(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
-    """PreFilter's status and, unless that ends it, each row's."""
-    plugin, state, info = VolumeRestrictions(None, FakeHandle(nodes=nodes)), CycleState(), nodes.compile_pod(wanted)
-    status = plugin.pre_filter(state, info, nodes).status
-    if not status.is_success:
-        return status, []
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    if codes is None:
-        return status, [SUCCESS] * nodes.size
-    return status, [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+    """Return PreFilter's status and, unless that ends the cycle, each row's."""
+    return filter_statuses(VolumeRestrictions(None, FakeHandle(nodes=nodes)), wanted, nodes)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +169,7 @@ def test_events() -> None:
     """Pods that go, nodes and claims that come."""
     events = [each.event for each in VolumeRestrictions(None, FakeHandle()).events_to_register()]
     assert events == [
-        ClusterEvent(Resource.POD, Action.DELETE),
+        ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE),
         ClusterEvent(Resource.NODE, Action.ADD),
         ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD),
     ]

@@ -3,7 +3,6 @@
 import pytest
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
-from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
@@ -14,9 +13,10 @@ from scheduler_core.plugins.volume_zone import (
     after_class_creation,
     after_volume_change,
 )
-from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import filter_statuses
 from tests.support.storage import claim, mounts, scratch, storage_class, stored, volume
 
 ZONE = "topology.kubernetes.io/zone"
@@ -27,15 +27,8 @@ ELSEWHERE = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) had no availab
 
 
 def asked(wanted: Pod, nodes: NodeColumns, *, pre_filter: bool = True) -> tuple[Status, list[Status]]:
-    """PreFilter's status and, unless that ends it, each row's."""
-    plugin, state, info = VolumeZone(None, FakeHandle(nodes=nodes)), CycleState(), nodes.compile_pod(wanted)
-    status = plugin.pre_filter(state, info, nodes).status if pre_filter else SUCCESS
-    if not status.is_success:
-        return status, []
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    if codes is None:
-        return status, [SUCCESS] * nodes.size
-    return status, [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+    """Return PreFilter's status and, unless that ends the cycle, each row's."""
+    return filter_statuses(VolumeZone(None, FakeHandle(nodes=nodes)), wanted, nodes, pre_filter=pre_filter)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The heap gives pods in order, and lets them be taken out by UID."""
+"""The heap returns pods in order, and entries can be removed by UID."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_it_is_a_sorted_list(steps: list[tuple[str, int, bool]]) -> None:
 
 
 def test_dead_entries_do_not_pile_up() -> None:
-    """A pod that comes and goes forever costs no memory."""
+    """A pod that is added and removed forever needs no memory."""
     heap = PodHeap()
     for number in range(10_000):
         heap.push(number, queued("web"))

@@ -1,4 +1,4 @@
-"""Events are kept for the attempts of their time, and no longer."""
+"""Events are recorded for the attempts in flight, and no longer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.queueing.in_flight import InFlight
 
 
-def test_nothing_is_kept_for_nobody() -> None:
-    """An event without an attempt under way is dropped."""
+def test_nothing_is_recorded_without_an_attempt() -> None:
+    """An event without an attempt in flight is dropped."""
     flights = InFlight()
     flights.note(NODE_ADD, None, None)
     assert flights.event_count == 0
@@ -19,7 +19,7 @@ def test_nothing_is_kept_for_nobody() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "note", "end"]), st.sampled_from("abcd")), max_size=60))
 def test_each_sees_the_events_of_its_time(steps: list[tuple[str, str]]) -> None:
-    """Whatever the order in which attempts begin and end; memory ends with the last one that needs it."""
+    """In any order of attempts; memory is freed with the last one that needs it."""
     flights = InFlight()
     seen: dict[str, list[int]] = {}
     for number, (what, uid) in enumerate(steps):
@@ -40,7 +40,7 @@ def test_each_sees_the_events_of_its_time(steps: list[tuple[str, str]]) -> None:
 
 
 def test_a_record_that_is_too_long_loses_its_older_half() -> None:
-    """Attempts that began before what is left have no record any more; later ones keep theirs whole."""
+    """Attempts that began before the rest have no record any more; later ones keep theirs."""
     flights = InFlight(max_events=4)
     flights.begin("early")
     for _ in range(3):
@@ -67,8 +67,8 @@ def test_counts() -> None:
     assert flights.counts() == {"NodeAdd": 1, "PodPopped": 2}
 
 
-def test_a_pod_that_begins_anew() -> None:
-    """Its earlier record is forgotten, that of others is not."""
+def test_a_pod_that_begins_again() -> None:
+    """Its earlier record is dropped, those of others are not."""
     flights = InFlight()
     flights.begin("a")
     flights.note(NODE_ADD, None, None)

@@ -1,4 +1,4 @@
-"""Promised nodes."""
+"""Nominations."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
-def test_a_promise_by_another_priority() -> None:
-    """It counts by that as long as the pod is promised any node, through its updates; the pod itself keeps its own."""
-    promises = NominatedPods()
-    promises.nominate(WEB, "n0", priority=7)
-    promises.update(WEB.pod, WEB)
-    promises.nominate(WEB, "n1")
-    assert [info.priority for info in promises.nominated_pods("n1")] == [7]
-    promises.withdraw(WEB.uid)
-    promises.nominate(WEB, "n1")
-    assert [info.priority for info in promises.nominated_pods("n1")] == [WEB.priority]
+def test_a_nomination_by_another_priority() -> None:
+    """It counts by that priority while the pod is nominated to any node; the pod itself keeps its own."""
+    nominations = NominatedPods()
+    nominations.nominate(WEB, "n0", priority=7)
+    nominations.update(WEB.pod, WEB)
+    nominations.nominate(WEB, "n1")
+    assert [info.priority for info in nominations.nominated_pods("n1")] == [7]
+    nominations.withdraw(WEB.uid)
+    nominations.nominate(WEB, "n1")
+    assert [info.priority for info in nominations.nominated_pods("n1")] == [WEB.priority]
 
 
-def test_a_pod_is_promised_one_node() -> None:
-    """The later promise replaces the earlier."""
-    promises = NominatedPods()
-    promises.nominate(WEB, "n0")
-    promises.nominate(DB, "n0")
-    promises.nominate(WEB, "n1")
-    assert [info.key for info in promises.nominated_pods("n0")] == ["default/db"]
-    assert [info.key for info in promises.nominated_pods("n1")] == ["default/web"]
-    assert (promises.node_of(WEB.uid), len(promises), set(promises.nodes())) == ("n1", 2, {"n0", "n1"})
+def test_a_pod_is_nominated_to_one_node() -> None:
+    """The later nomination replaces the earlier."""
+    nominations = NominatedPods()
+    nominations.nominate(WEB, "n0")
+    nominations.nominate(DB, "n0")
+    nominations.nominate(WEB, "n1")
+    assert [info.key for info in nominations.nominated_pods("n0")] == ["default/db"]
+    assert [info.key for info in nominations.nominated_pods("n1")] == ["default/web"]
+    assert (nominations.node_of(WEB.uid), len(nominations), set(nominations.nodes())) == ("n1", 2, {"n0", "n1"})
 
 
-def test_a_promise_is_taken_back() -> None:
-    """Nothing stays of it; twice is harmless."""
-    promises = NominatedPods()
-    promises.nominate(WEB, "n0")
-    promises.withdraw(WEB.uid)
-    promises.withdraw(WEB.uid)
-    assert (promises.node_of(WEB.uid), len(promises), list(promises.nodes())) == ("", 0, [])
-    assert list(promises.nominated_pods("n0")) == []
+def test_a_nomination_is_withdrawn() -> None:
+    """Nothing of it remains; a second withdrawal has no effect."""
+    nominations = NominatedPods()
+    nominations.nominate(WEB, "n0")
+    nominations.withdraw(WEB.uid)
+    nominations.withdraw(WEB.uid)
+    assert (nominations.node_of(WEB.uid), len(nominations), list(nominations.nodes())) == ("", 0, [])
+    assert list(nominations.nominated_pods("n0")) == []
 
 
 @pytest.mark.parametrize(
-    ("promised", "old", "new", "after"),
+    ("nominated", "old", "new", "after"),
     [
         pytest.param("n0", "", "", "n0", id="never-written-is-kept"),
         pytest.param("", "", "", "", id="nothing-stays-nothing"),
@@ -57,15 +57,15 @@ def test_a_promise_is_taken_back() -> None:
         pytest.param("n0", "n0", "n2", "n2", id="changed"),
     ],
 )
-def test_an_updated_pod(promised: str, old: str, new: str, after: str) -> None:
-    """Its status is followed; a promise that was not written yet outlives an update; the pod is replaced."""
-    promises = NominatedPods()
-    if promised:
-        promises.nominate(WEB, promised)
+def test_an_updated_pod(nominated: str, old: str, new: str, after: str) -> None:
+    """Its status is followed; a nomination that is not written yet outlives an update; the pod is replaced."""
+    nominations = NominatedPods()
+    if nominated:
+        nominations.nominate(WEB, nominated)
     newer = COLUMNS.compile_pod(pod("web", nominated_node=new))
-    promises.update(pod("web", nominated_node=old), newer)
-    assert promises.node_of(WEB.uid) == after
-    assert list(promises.nominated_pods(after)) == ([newer] if after else [])
+    nominations.update(pod("web", nominated_node=old), newer)
+    assert nominations.node_of(WEB.uid) == after
+    assert list(nominations.nominated_pods(after)) == ([newer] if after else [])
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_an_updated_pod(promised: str, old: str, new: str, after: str) -> None:
         pytest.param(None, "n1", id="undecided-follows-the-status"),
     ],
 )
-def test_a_decided_promise(decided: str | None, after: str) -> None:
-    """It replaces what was promised."""
-    promises = NominatedPods()
-    promises.nominate(WEB, "n0")
-    promises.decide(COLUMNS.compile_pod(pod("web", nominated_node="n1")), decided)
-    assert promises.node_of(WEB.uid) == after
+def test_a_decided_nomination(decided: str | None, after: str) -> None:
+    """It replaces the nomination."""
+    nominations = NominatedPods()
+    nominations.nominate(WEB, "n0")
+    nominations.decide(COLUMNS.compile_pod(pod("web", nominated_node="n1")), decided)
+    assert nominations.node_of(WEB.uid) == after

@@ -1,4 +1,4 @@
-"""The queue does what a plain telling of kube-scheduler's rules does, whatever happens in whatever order."""
+"""The queue equals a plain implementation of kube-scheduler's rules after any operations in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler_core.framework.cluster_events import (
     NODE_ADD,
     NODE_DELETE,
     PROFILE_SWAPPED,
-    UNSCHEDULED_POD_UPDATE,
+    TARGET_POD_UPDATE,
     Action,
     ClusterEvent,
     EventRegistration,
@@ -35,14 +35,14 @@ from tests.support.plain_queue import PlainQueue, Wishes
 from tests.support.queue_world import by_priority
 from tests.support.virtual_clock import VirtualClock
 
-LABELLED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
+LABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 NAMES = [f"p{number}" for number in range(8)]
 PROFILES = ["one", "two"]
 REGISTERED = {"A": NODE_ADD, "B": ClusterEvent(Resource.POD, Action.ALL), "First": LABELLED, "Second": NODE_ADD}
 
 
 class First(PreEnqueuePlugin):
-    """Holds back pods with its label."""
+    """Gates pods with its label."""
 
     name = "First"
 
@@ -51,13 +51,13 @@ class First(PreEnqueuePlugin):
 
 
 class Second(First):
-    """The same, with another label."""
+    """Gates pods with another label."""
 
     name = "Second"
 
 
 class Pair:
-    """Both queues, and what happens to them alike."""
+    """Both queues, and the operations on both."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -73,7 +73,7 @@ class Pair:
         self.go_live("one")
 
     def wants(self, plugin: str) -> bool:
-        """What a plugin's hint says at present."""
+        """Return the current result of a plugin's hint."""
         return self.says.get(plugin, True)
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Pair:
             self.queue.add(info)
             self.plain.come(new)
         else:
-            events = random.choice([[LABELLED], [UNSCHEDULED_POD_UPDATE], [LABELLED, UNSCHEDULED_POD_UPDATE], []])
+            events = random.choice([[LABELLED], [TARGET_POD_UPDATE], [LABELLED, TARGET_POD_UPDATE], []])
             self.queue.update(info, events, old)
             self.plain.change(new, events)
 
@@ -142,7 +142,7 @@ class Pair:
         queued = self.queue.find(f"uid-of-default-{self.random.choice(NAMES)}")
         if queued is not None and queued.place.label != "parked":
             self.queue.nominator.nominate(queued.info, "n2")
-            self.plain.promises[queued.uid] = "n2"
+            self.plain.nominations[queued.uid] = "n2"
 
     def happen(self) -> None:
         self.says = {plugin: self.random.random() < 0.5 for plugin in REGISTERED}
@@ -197,11 +197,11 @@ class Pair:
     # -- the law ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Every pod is where the plain queue has it, and what is told of both is the same."""
+        """Every pod is where the plain queue has it, and all counts are equal."""
         shown = {queued.uid: place for place, queued in self.queue.places()}
         assert shown == self.plain.places()
         nominator = self.queue.nominator
-        assert {uid: nominator.node_of(uid) for uid in shown if nominator.node_of(uid)} == self.plain.promises
+        assert {uid: nominator.node_of(uid) for uid in shown if nominator.node_of(uid)} == self.plain.nominations
         assert dict(self.queue.incoming) == dict(self.plain.incoming)
         assert {key: count for key, count in self.queue.unschedulable_by.items() if count} == self.plain.blamed()
         assert self.queue.scheduled_after_flush == self.plain.after_flush
@@ -240,7 +240,7 @@ def test_the_queue_against_the_plain_one(seed: int) -> None:
 
 
 def test_the_plain_queue_visits_every_place() -> None:
-    """The runs above would prove little if they left places out."""
+    """The runs above would prove little without some places."""
     visited: set[str] = set()
     labels: set[str] = set()
     for seed in range(10):

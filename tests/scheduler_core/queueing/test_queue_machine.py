@@ -1,4 +1,4 @@
-"""The law of the queue: whatever happens in whatever order, every pod is in exactly one place."""
+"""The law of the queue: after any operations in any order, every pod is in exactly one place."""
 
 from __future__ import annotations
 
@@ -21,35 +21,24 @@ from scheduler_core.framework.cluster_events import (
     Hint,
     Resource,
 )
-from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
+from tests.support.queue_world import LabelGate
 from tests.support.scheduling import places_of
 from tests.support.virtual_clock import VirtualClock
 
 NAMES = st.sampled_from([f"p{number}" for number in range(6)])
 PROFILES = st.sampled_from(["one", "two"])
 HINTS = st.sampled_from([Hint.QUEUE, Hint.SKIP, None])
-LABELLED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
+LABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 EVENTS = [NODE_ADD, LABELLED, EVERY_EVENT]
 INDEXES = st.integers(0, 9)
 REJECTORS = st.sets(st.sampled_from(["A", "B", "Gone"]))
-
-
-class LabelGate(PreEnqueuePlugin):
-    """Holds back pods with the label ``gated``."""
-
-    name = "LabelGate"
-
-    def pre_enqueue(self, pod: PodInfo) -> Status:
-        return unschedulable("labelled") if "gated" in pod.pod.metadata.labels else SUCCESS
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -178,7 +167,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_true(self) -> None:
-        """They are kept as pods move; walking the queue gives the same."""
+        """They are updated on moves, and equal those of a loop over the queue."""
         waiting = list(self.queue)
         blamed = Counter((plugin, each.profile) for each in waiting for plugin in each.rejected_by)
         assert {key: count for key, count in self.queue.unschedulable_by.items() if count} == blamed

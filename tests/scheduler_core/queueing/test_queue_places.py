@@ -1,4 +1,4 @@
-"""The scheduling queue: updates, removals and changes of profiles, in every place."""
+"""The scheduling queue: updates, removals and changes of profiles in every place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = ["active", "backoff", "errorBackoff", "unschedulable", "gated", "parked
 
 
 def put(world: World, place: str) -> None:
-    """Bring the pod ``web`` to a place."""
+    """Move the pod ``web`` to a place."""
     world.add(GATED if place == "gated" else WEB)
     if place in ("active", "gated"):
         return
@@ -34,7 +34,7 @@ def put(world: World, place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_update_is_seen_in_every_place(place: str) -> None:
-    """The pod is tried as it is now; an update that changes nothing for plugins moves it nowhere."""
+    """The pod is tried in its new version; an update without a relevant change moves it nowhere."""
     world = World()
     put(world, place)
     assert world.place(WEB) == place
@@ -48,7 +48,7 @@ def test_an_update_is_seen_in_every_place(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_pod_is_removed_from_every_place(place: str) -> None:
-    """With its nomination, and nothing brings it back."""
+    """Its nomination is dropped, and nothing requeues it."""
     world = World()
     put(world, place)
     world.queue.nominator.nominate(COLUMNS.compile_pod(WEB), "n0")
@@ -64,14 +64,14 @@ def test_a_pod_is_removed_from_every_place(place: str) -> None:
 
 
 def test_an_update_of_an_unknown_pod_is_its_coming() -> None:
-    """The queue never drops what it is told of."""
+    """An unknown pod is added."""
     world = World()
     world.queue.update(COLUMNS.compile_pod(WEB))
     assert world.place(WEB) == "active"
 
 
 def test_an_updated_pod_takes_its_new_place_in_the_order() -> None:
-    """Its key is computed anew."""
+    """Its key is computed again."""
     world = World()
     world.add(WEB, OTHER)
     world.queue.update(COLUMNS.compile_pod(pod("other", priority=5)))
@@ -80,7 +80,7 @@ def test_an_updated_pod_takes_its_new_place_in_the_order() -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_withdrawn_profile_parks_its_pods(place: str) -> None:
-    """In whatever place, those in flight when they fail; they are tried when the profile comes back."""
+    """In any place, those in flight when they fail; they are retried when the profile is live again."""
     world = World()
     put(world, place)
     flying = world.queue.find(WEB.metadata.uid)
@@ -117,7 +117,7 @@ def test_a_pod_of_an_unknown_profile_is_parked() -> None:
     ],
 )
 def test_a_replaced_profile_retries_its_pods(place: str, after: str) -> None:
-    """What the old plugins said does not hold any more; other profiles' pods stay."""
+    """Rejections by the old plugins do not count any more; other profiles' pods stay."""
     world = World()
     world.serve("batch")
     put(world, place)
@@ -128,7 +128,7 @@ def test_a_replaced_profile_retries_its_pods(place: str, after: str) -> None:
 
 
 def test_a_pod_in_flight_over_a_swap_is_retried() -> None:
-    """Those who reject it then are nobody's plugins any more, so no event would wake it; other profiles' pods wait."""
+    """Plugins that reject it then are not live any more, so no event would requeue it; other profiles' pods wait."""
     world = World()
     world.serve("batch")
     job = pod("job", scheduler_name="batch")
@@ -142,7 +142,7 @@ def test_a_pod_in_flight_over_a_swap_is_retried() -> None:
 
 
 def test_resort() -> None:
-    """Keys of another QueueSort plugin need not compare with the old ones."""
+    """Keys of another QueueSort plugin may not be comparable with the old ones."""
     world = World()
     world.add(WEB, OTHER)
     world.sort_key = lambda queued: queued.info.pod.metadata.name
@@ -151,7 +151,7 @@ def test_resort() -> None:
 
 
 def test_a_sort_key_that_raises_delays_its_pod_only() -> None:
-    """It is asked again after a backoff, and others go ahead."""
+    """It is called again after a backoff, and other pods go first."""
 
     def key(queued: QueuedPod) -> Any:
         if queued.info.pod.metadata.name == "web" and world.clock.now() < 1003:
@@ -168,7 +168,7 @@ def test_a_sort_key_that_raises_delays_its_pod_only() -> None:
 
 
 async def test_wait_ends_when_something_can_be_tried() -> None:
-    """By coming, by the end of a backoff, by being woken."""
+    """By an added pod, by the end of a backoff, or by a requeued pod."""
     world = World()
     assert world.queue.pop() is None
     waiting = asyncio.get_running_loop().create_task(world.queue.wait())
@@ -186,7 +186,7 @@ async def test_wait_ends_when_something_can_be_tried() -> None:
 
 
 def test_counts() -> None:
-    """By profile and place; pods in flight and parked ones are not counted as waiting."""
+    """By profile and place; pods in flight and parked ones do not count as waiting."""
     world = World()
     world.serve("batch")
     world.add(*(pod(f"p{number}") for number in range(5)))

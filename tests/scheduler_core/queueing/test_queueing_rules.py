@@ -42,7 +42,7 @@ def rules(journal: Journal, initial: float = 1.0, longest: float = 10.0) -> Queu
     ],
 )
 def test_the_first_closed_gate_decides(answer: object, code: Code, reason: str) -> None:
-    """The others are not asked; a gate that fails stays closed and says so."""
+    """The others are not called; a gate that fails stays closed, and its reason says so."""
     journal = Journal(answers={"A.preEnqueue": answer})
     status = rules(journal).gate(queued())
     assert (status.code, status.reasons, status.plugin) == (code, (reason,), "A")
@@ -50,7 +50,7 @@ def test_the_first_closed_gate_decides(answer: object, code: Code, reason: str) 
 
 
 def test_open_gates() -> None:
-    """All are asked, in order."""
+    """All are called, in order."""
     journal = Journal()
     assert rules(journal).gate(queued()) == SUCCESS
     assert journal.plugins_at("preEnqueue") == ["A", "B"]
@@ -68,14 +68,14 @@ def test_open_gates() -> None:
     ],
 )
 def test_backoff(unschedulable_count: int, error_count: int, seconds: float) -> None:
-    """Doubles from the first to the longest."""
+    """It doubles from the first to the maximum."""
     waiting = queued()
     waiting.unschedulable_count, waiting.error_count = unschedulable_count, error_count
     assert rules(Journal(), 2.0, 30.0).backoff(waiting) == seconds
 
 
 def test_a_pod_that_nobody_rejected_is_worth_every_event() -> None:
-    """It came back by an error."""
+    """It was requeued after an error."""
     assert rules(Journal()).judge(queued(), NODE_ADD, None, None) is Requeue.AFTER_BACKOFF
 
 
@@ -89,14 +89,14 @@ def test_a_pod_that_nobody_rejected_is_worth_every_event() -> None:
     ],
 )
 def test_backoff_end(timestamp: float, initial: float, longest: float, end: float) -> None:
-    """The end of the second in which the backoff is over."""
+    """The end of the second in which the backoff has passed."""
     waiting = queued()
     waiting.timestamp, waiting.unschedulable_count = timestamp, 1
     assert rules(Journal(), initial, longest).backoff_end(waiting) == end
 
 
 def test_the_gate_that_holds_a_pod_is_asked_first() -> None:
-    """Most often it still does, and the others need not be asked."""
+    """Most often it still rejects the pod, and the others need not be called."""
     journal = Journal(answers={"B.preEnqueue": unschedulable("wait")})
     waiting = queued()
     waiting.gated_by = "B"
@@ -116,7 +116,7 @@ def test_the_gate_that_holds_a_pod_is_asked_first() -> None:
     ],
 )
 def test_a_wildcard_event(new: object, verdict: Requeue) -> None:
-    """Without an object it is for all, with a pod for that one."""
+    """Without an object it is for all pods, with a pod for that one."""
     waiting = queued()
     waiting.rejected_by = frozenset(("A",))
     assert rules(Journal()).judge(waiting, FORCE_ACTIVATE, None, new) is verdict

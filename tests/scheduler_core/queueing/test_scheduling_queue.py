@@ -1,4 +1,4 @@
-"""The scheduling queue: coming, failing and being woken, on virtual time."""
+"""The scheduling queue: added, failed and requeued pods, on virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GATED_JOB = pod("job", labels={"gated": ""})
 
 
 def test_first_come_first_served() -> None:
-    """Among equals; the more important goes first."""
+    """Pods of equal priority are in order of arrival; higher priority goes first."""
     world = World()
     world.add(WEB, OTHER, pod("vip", priority=9))
     assert [world.pop().info.pod.metadata.name for _ in range(3)] == ["vip", "web", "other"]
@@ -29,7 +29,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_a_pod_that_comes_twice_is_one_pod() -> None:
-    """The second coming is an update."""
+    """The second time is an update."""
     world = World()
     world.add(WEB, pod("web", labels={"a": "b"}))
     assert world.pop().info.pod.metadata.labels == {"a": "b"}
@@ -37,7 +37,7 @@ def test_a_pod_that_comes_twice_is_one_pod() -> None:
 
 
 def test_a_popped_pod_is_in_flight() -> None:
-    """Until its attempt ends; it is counted and its last rejection forgotten."""
+    """Until its attempt ends; the attempt is counted and the last rejection is cleared."""
     world = World()
     world.add(WEB)
     queued = world.pop()
@@ -56,7 +56,7 @@ def test_a_popped_pod_is_in_flight() -> None:
     ],
 )
 def test_where_a_failed_pod_waits(by: list[str], pending: list[str], place: str) -> None:
-    """For an event if someone rejected it, for time if not."""
+    """For an event if a plugin rejected it, otherwise for its backoff."""
     world = World()
     world.add(WEB)
     world.fails(by, pending)
@@ -64,7 +64,7 @@ def test_where_a_failed_pod_waits(by: list[str], pending: list[str], place: str)
 
 
 def test_a_rejected_pod_that_is_woken_backs_off() -> None:
-    """To the end of the second in which one second since the failure is over."""
+    """To the end of the second in which one second has passed since the failure."""
     world = World()
     world.add(WEB)
     world.fails(["A"])
@@ -78,7 +78,7 @@ def test_a_rejected_pod_that_is_woken_backs_off() -> None:
 
 
 def test_a_pod_whose_backoff_has_passed_is_woken_into_the_active_queue() -> None:
-    """It has waited long enough."""
+    """Its backoff has passed already."""
     world = World()
     world.add(WEB)
     world.fails(["A"])
@@ -88,7 +88,7 @@ def test_a_pod_whose_backoff_has_passed_is_woken_into_the_active_queue() -> None
 
 
 def test_pending_skips_backoff() -> None:
-    """The plugin that said Pending is the one that knows when to go on."""
+    """The plugin that returned Pending knows when to continue."""
     world = World()
     world.add(WEB)
     world.fails(["B"], pending=["A"])
@@ -97,7 +97,7 @@ def test_pending_skips_backoff() -> None:
 
 
 def test_another_plugins_event_does_not_skip_the_backoff_of_a_pending_pod() -> None:
-    """Only the plugin that said Pending lets it skip."""
+    """Only the plugin that returned Pending lets it skip."""
     world = World(hint=lambda _pod, _old, _new: Hint.SKIP)
     world.add(WEB)
     world.fails(["B"], pending=["A"])
@@ -123,7 +123,7 @@ def _raise(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
     ],
 )
 def test_hints(hint: Hint | None, by: list[str], event: ClusterEvent, place: str) -> None:
-    """Only the plugins that rejected a pod are asked, and only about events that they registered."""
+    """Only the plugins that rejected a pod are called, and only for events for which they registered."""
     world = World(hint=_raise if hint is None else lambda _pod, _old, _new: hint)
     world.add(WEB)
     world.fails(by)
@@ -133,7 +133,7 @@ def test_hints(hint: Hint | None, by: list[str], event: ClusterEvent, place: str
 
 
 def test_hints_see_the_objects() -> None:
-    """The pod, and what the event was about before and after."""
+    """The pod, and the object of the event before and after."""
     seen: list[tuple[object, ...]] = []
 
     def hint(*objects: object) -> Hint:
@@ -156,7 +156,7 @@ def test_hints_see_the_objects() -> None:
     ],
 )
 def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEvent | None, place: str) -> None:
-    """What would have woken a pod while its attempt was under way is not missed."""
+    """An event that occurs during the attempt is not missed."""
     world = World()
     world.add(OTHER, WEB)
     world.pop()
@@ -181,22 +181,22 @@ def test_a_pending_pod_that_was_helped_in_flight_is_active_at_once() -> None:
 
 
 def test_an_update_of_a_pod_in_flight_is_kept_for_it() -> None:
-    """And for nobody if no attempt of that pod is under way, although others are."""
+    """It is not recorded if no attempt of that pod is in flight, even if others are."""
     world = World()
     world.add(WEB, OTHER)
     queued = world.pop()
     world.queue.update(COLUMNS.compile_pod(OTHER), [LABELLED], OTHER)
     assert world.queue.in_flight_events() == {"PodPopped": 1}
     world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
-    assert world.queue.in_flight_events() == {"UnschedulablePodUpdatePodLabel": 1, "PodPopped": 1}
+    assert world.queue.in_flight_events() == {"TargetPodUpdatePodLabel": 1, "PodPopped": 1}
     world.fail(queued, ["LabelGate"])
     assert world.place(WEB) == "backoff"
     assert world.queue.in_flight_events() == {}
     world.queue.close()
 
 
-def test_an_event_that_nobody_registered_is_not_kept() -> None:
-    """It could wake no one."""
+def test_an_event_without_a_registration_is_not_recorded() -> None:
+    """It could requeue no pod."""
     world = World()
     del world.rules[NAME]
     world.rules[NAME] = QueueingRules((), {"A": (EventRegistration(NODE_ADD),)}, by_priority)
@@ -209,7 +209,7 @@ def test_an_event_that_nobody_registered_is_not_kept() -> None:
 
 
 def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
-    """Nobody knows what it missed; meanwhile nothing is kept for it, and it is still in flight."""
+    """Its missed events are unknown; meanwhile nothing is recorded for it, and it is still in flight."""
     world = World()
     world.add(WEB, OTHER)
     queued = world.pop()
@@ -224,7 +224,7 @@ def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
 
 
 def test_incoming_pods_are_counted() -> None:
-    """By the event that moved them and the queue to which they came."""
+    """By the event that moved them and the queue that they entered."""
     world = World()
     world.add(WEB, pod("gated", labels={"gated": ""}))
     world.queue.update(COLUMNS.compile_pod(OTHER))
@@ -234,20 +234,19 @@ def test_incoming_pods_are_counted() -> None:
     world.queue.update(COLUMNS.compile_pod(pod("gated")), [LABELLED], pod("gated", labels={"gated": ""}))
     world.queue.activate([WEB.metadata.uid])
     assert world.queue.incoming == {
-        ("UnschedulablePodAdd", "active"): 1,
-        ("UnschedulablePodAdd", "unschedulable"): 1,
-        ("UnschedulablePodUpdate", "active"): 1,
+        ("UnscheduledPodAdd", "active"): 2,
+        ("UnscheduledPodAdd", "unschedulable"): 1,
         ("ScheduleAttemptFailure", "unschedulable"): 1,
         ("ScheduleAttemptFailure", "backoff"): 1,
         ("NodeAdd", "backoff"): 1,
-        ("UnschedulablePodUpdatePodLabel", "active"): 1,
+        ("TargetPodUpdatePodLabel", "active"): 1,
         ("ForceActivate", "active"): 1,
     }
     world.queue.close()
 
 
 def test_unschedulable_pods_are_counted_by_plugin() -> None:
-    """Only while they wait; nothing is left of a profile that is gone."""
+    """Only while they wait; nothing remains of a withdrawn profile."""
     world = World()
     world.add(WEB, OTHER, pod("third"), GATED_JOB)
     world.fails(["A", "B"])
@@ -265,7 +264,7 @@ def test_unschedulable_pods_are_counted_by_plugin() -> None:
 
 
 def test_places() -> None:
-    """Every pod is shown with its place."""
+    """Every pod is listed with its place."""
     world = World()
     world.add(WEB, OTHER, GATED_JOB, pod("parked", scheduler_name="none"))
     world.fails(["A"])

@@ -8,13 +8,13 @@ import pytest
 
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.scheduler import SchedulerPorts
 from tests.support.scheduling import Rig, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extended_profile, extender
 
 
 def made_with(clients: list[ScriptedExtender]) -> Rig:
     """Create a scheduler whose factory records every client, and rejects the URL ``bad``."""
-    made = rig(serve=False)
 
     def make(name: str, config: Extender) -> ScriptedExtender:
         if config.url_prefix == "bad":
@@ -22,8 +22,7 @@ def made_with(clients: list[ScriptedExtender]) -> Rig:
         clients.append(ScriptedExtender(f"{name} {config.url_prefix}"))
         return clients[-1]
 
-    made.scheduler.call_extenders_with(make)
-    return made
+    return rig(serve=False, ports=SchedulerPorts(make_extender=make))
 
 
 async def settle() -> None:
@@ -79,8 +78,7 @@ async def test_a_client_that_fails_to_close_is_dropped(caplog: pytest.LogCapture
             raise OSError("stuck")
 
     clients = {"stuck": Stuck(), "fine": ScriptedExtender()}
-    made = rig(serve=False)
-    made.scheduler.call_extenders_with(lambda _, config: clients[config.url_prefix])
+    made = rig(serve=False, ports=SchedulerPorts(make_extender=lambda _, config: clients[config.url_prefix]))
     made.serve(extended_profile(extender("stuck"), extender("fine")))
     await made.scheduler.stop(0)
     assert clients["fine"].closed == 1
@@ -103,8 +101,7 @@ def test_problems_of_an_extender_have_their_fields() -> None:
     def refuse(_: str, __: Extender) -> ScriptedExtender:
         raise ConfigError([Problem("tlsConfig.caFile", "cannot be read; correct the path")])
 
-    made = rig(serve=False)
-    made.scheduler.call_extenders_with(refuse)
+    made = rig(serve=False, ports=SchedulerPorts(make_extender=refuse))
     with pytest.raises(ConfigError) as refused:
         made.scheduler.build(extended_profile(extender()))
     assert [str(problem) for problem in refused.value.problems] == [

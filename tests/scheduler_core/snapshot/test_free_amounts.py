@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.free_amounts import free_amount
+from scheduler_core.snapshot.overlay import ColumnsOverlay
 from tests.support.builders import node, pod
 
 NODES = st.lists(
@@ -29,8 +30,10 @@ def test_the_sum_over_nodes(drawn: list[tuple[int, list[tuple[int, bool]]]]) -> 
         stay = [asked for asked, leaves in pods if not leaves]
         cpu += max(0, room - sum(stay))
         slots += max(0, 2 - len(stay))
-    assert free_amount(cache.columns, "cpu", leaving) == 1000 * cpu
-    assert free_amount(cache.columns, PODS, leaving) == slots
+    with ColumnsOverlay(cache.columns) as overlay:
+        overlay.remove(leaving)
+        assert free_amount(cache.columns, "cpu") == 1000 * cpu
+        assert free_amount(cache.columns, PODS) == slots
 
 
 def test_what_no_node_has() -> None:

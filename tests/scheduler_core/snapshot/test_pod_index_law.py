@@ -12,8 +12,8 @@ from scheduler_core.model.affinity import WeightedPodAffinityTerm as Weighted
 from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
 from scheduler_core.model.selectors import compile_label_selector
 from scheduler_core.snapshot.bounds import SnapshotBounds
+from scheduler_core.snapshot.indexes.pod_index import TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_index import TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 

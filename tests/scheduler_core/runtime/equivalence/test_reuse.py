@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.framework.extension_points import (
     Plugin,
 )
@@ -18,10 +18,6 @@ from scheduler_core.runtime.equivalence.reuse import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, profile, rig
-
-
-def _of_one_class(number: int) -> Pod:
-    return pod(f"p{number}", requests={"cpu": "100m"}, labels={"app": "x"})
 
 
 def _pre_filters(made: Rig) -> int:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
@@ -150,7 +150,7 @@ def test_an_error_in_reuse_falls_back(
     for number in range(9):
         world.add(pod(f"p{number}"))
         assert world.decide() is not None
-    errors = world.context.measures.profile("default-scheduler").reuse_errors
+    errors = world.context.metrics.profiles["default-scheduler"].reuse_errors
     assert list(errors) == [plugin]
     assert errors[plugin] > 1
     logged = [record for record in caplog.records if "reuse of results failed" in record.message]

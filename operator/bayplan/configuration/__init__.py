@@ -1,0 +1,1 @@
+"""KubeSchedulerConfiguration files: load, complete with defaults, import as manifests."""

@@ -1,0 +1,252 @@
+"""A KubeSchedulerConfiguration that is run directly: its file, its profiles, and the settings that it implies.
+
+A flag that contradicts the file is an error; kube-scheduler silently lets the file win, but a user who gives a flag
+expects it to take effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from bayplan.settings.operator_settings import LeaderElectionSettings, Settings
+from bayplan.texts import yaml_documents
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.scheduler_configuration import (
+    DEFAULT_SCHEDULER_NAME,
+    KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
+    parse_configuration,
+)
+from scheduler_core.config.validation import validate
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.runtime.framework_instance import FrameworkInstance, plan_profile
+from scheduler_core.scheduler import Scheduler
+
+_ELECTION = "leaderElection"
+
+
+class RunConfiguration(Struct, frozen=True):
+    """Parsed configuration and its source.
+
+    Attributes:
+        path: The file, for messages.
+        configuration: Its content with defaults.
+    """
+
+    path: str
+    configuration: KubeSchedulerConfiguration
+
+
+def read_configuration(path: Path) -> RunConfiguration:
+    """Read a file.
+
+    Args:
+        path: YAML or JSON with one KubeSchedulerConfiguration v1.
+
+    Returns:
+        The configuration with its defaults.
+
+    Raises:
+        ConfigError: The file cannot be read or is invalid; with every problem and its field path.
+    """
+    try:
+        document = yaml_documents.load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError([Problem(str(path), f"cannot be read: {error}; correct the path or the file")]) from error
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise ConfigError([Problem(str(path), "must be one KubeSchedulerConfiguration, a mapping of fields to values")])
+    try:
+        return RunConfiguration(str(path), _parsed(document))
+    except ConfigError as error:
+        raise _in_file(str(path), error) from error
+
+
+def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) -> tuple[Problem, ...]:
+    """Validate a KubeSchedulerConfiguration.
+
+    Args:
+        document: Parsed YAML or JSON.
+        scheduler: Provides the installed plugins.
+
+    Returns:
+        Every problem with its field path; none if it can be run.
+    """
+    try:
+        for instance in _built(scheduler, _parsed(document)):
+            instance.retire()
+    except ConfigError as error:
+        return tuple(error.problems)
+    return ()
+
+
+def configuration_notes(document: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """Return notes on a KubeSchedulerConfiguration, with field paths; none for one that cannot be run.
+
+    Args:
+        document: What was parsed from YAML or JSON.
+    """
+    try:
+        return _parsed(document).notes()
+    except ConfigError:
+        return ()
+
+
+def _parsed(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
+    """Parse a document, or raise all its problems together with those of its profiles' plugins."""
+    try:
+        return parse_configuration(document)
+    except ConfigError as error:
+        raise ConfigError(list(dict.fromkeys([*error.problems, *_plugin_problems(document)]))) from error
+
+
+def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of the profiles' plugins, for a file that is invalid as a whole."""
+    registry = in_tree_registry()
+    registry.load_entry_points()
+    profiles = document.get("profiles")
+    for index, profile in enumerate(profiles if isinstance(profiles, list) else ()):
+        if not isinstance(profile, dict):
+            continue
+        about_plugins = {name: profile[name] for name in ("plugins", "pluginConfig") if name in profile}
+        try:
+            read = validate(KubeSchedulerProfile, about_plugins)
+        except ConfigError:
+            continue  # reported already, with the file's other problems
+        config = ProfileConfig(
+            scheduler_name=DEFAULT_SCHEDULER_NAME, plugins=read.plugins.common(), plugin_config=read.plugin_config
+        )
+        for problem in plan_profile(config, registry, default_plugins()).problems:
+            yield Problem(f"profiles[{index}].{problem.path}", problem.message)
+
+
+def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:
+    """Build an instance of each profile; they are not live yet.
+
+    Args:
+        scheduler: Builds the instances.
+        configuration: The parsed file.
+
+    Returns:
+        The instances, in the order of the file.
+
+    Raises:
+        ConfigError: With every problem of every profile, as paths from the file's root.
+    """
+    try:
+        return _built(scheduler, configuration.configuration)
+    except ConfigError as error:
+        raise _in_file(configuration.path, error) from error
+
+
+def _built(scheduler: Scheduler, configuration: KubeSchedulerConfiguration) -> list[FrameworkInstance]:
+    problems: list[Problem] = []
+    instances = []
+    for index, config in enumerate(configuration.profile_configs()):
+        try:
+            instances.append(scheduler.build(config))
+        except ConfigError as error:
+            problems += [Problem(f"profiles[{index}].{each.path}", each.message) for each in error.problems]
+    if problems:
+        for instance in instances:
+            instance.retire()
+        raise ConfigError(problems)
+    return instances
+
+
+def _in_file(path: str, error: ConfigError) -> ConfigError:
+    return ConfigError([Problem(f"{path}: {problem.path}", problem.message) for problem in error.problems])
+
+
+def configured_settings(configuration: RunConfiguration, settings: Settings, flags: Mapping[str, Any]) -> Settings:
+    """Merge the file with the settings of the operator.
+
+    Args:
+        configuration: The parsed file.
+        settings: Flags and settings file, merged.
+        flags: The flags by field name, ``leader_elect`` among them; None means not given.
+
+    Returns:
+        The settings to run with: the file wins for each setting that it has a field for, defaults included.
+
+    Raises:
+        ConfigError: A flag or setting contradicts the file; both are named.
+    """
+    document = configuration.configuration
+    given = {name for name, value in flags.items() if value is not None}
+    problems = []
+    implied = dict(_implied(document))
+    for name, (field, value) in implied.items():
+        setting = getattr(settings, name)
+        if (name in given or name in settings.model_fields_set) and setting != value:
+            problems.append(
+                _contradiction(name, setting, name in given, f"{configuration.path}: {field} is {_shown(value)}")
+            )
+    if "leader_elect" in given and flags["leader_elect"] != document.leader_election.leader_elect:
+        other = f"{configuration.path}: {_ELECTION}.leaderElect is {_shown(document.leader_election.leader_elect)}"
+        problems.append(_contradiction("leader_elect", flags["leader_elect"], True, other))
+    if given & {"allow_default_scheduler"} and not settings.allow_default_scheduler and _default_name(document):
+        other = f'{configuration.path}: a profile is named "{DEFAULT_SCHEDULER_NAME}"'
+        problems.append(_contradiction("allow_default_scheduler", False, True, other))
+    if "namespace" in given:
+        message = f"stores revisions of SchedulerProfiles, which --config {configuration.path} does not use"
+        problems.append(Problem("--namespace", f"{message}; remove one of the two"))
+    if settings.profiles is not None:
+        message = f"selects SchedulerProfiles by labels, which --config {configuration.path} does not use"
+        where = "--profiles" if "profiles" in given else "--settings: profiles"
+        problems.append(Problem(where, f"{message}; remove one of the two"))
+    election = document.leader_election
+    if election.leader_elect:
+        times = _election(document).options("").problems(_ELECTION)
+        problems += [Problem(f"{configuration.path}: {each.path}", each.message) for each in times]
+    if problems:
+        raise ConfigError(problems)
+    update = {name: value for name, (_, value) in implied.items()}
+    return settings.model_copy(update={**update, "leader_election": _election(document)})
+
+
+def _implied(document: KubeSchedulerConfiguration) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """Yield each setting that the file has a field for, with the field's path and value."""
+    client = document.client_connection
+    if client.kubeconfig:
+        yield "kubeconfig", ("clientConnection.kubeconfig", client.kubeconfig)
+    yield "client_qps", ("clientConnection.qps", client.qps if client.qps > 0 else None)
+    yield "client_burst", ("clientConnection.burst", client.burst)
+    yield "percentage_of_nodes_to_score", ("percentageOfNodesToScore", document.percentage_of_nodes_to_score)
+    yield "pod_initial_backoff_seconds", ("podInitialBackoffSeconds", document.pod_initial_backoff_seconds)
+    yield "pod_max_backoff_seconds", ("podMaxBackoffSeconds", document.pod_max_backoff_seconds)
+    yield "enable_profiling", ("enableProfiling", document.enable_profiling)
+    yield "delay_cache_until_active", ("delayCacheUntilActive", document.delay_cache_until_active)
+
+
+def _election(document: KubeSchedulerConfiguration) -> LeaderElectionSettings:
+    election = document.leader_election
+    return LeaderElectionSettings.model_construct(
+        leader_elect=election.leader_elect,
+        lease_duration=election.lease_duration.seconds,
+        renew_deadline=election.renew_deadline.seconds,
+        retry_period=election.retry_period.seconds,
+        resource_name=election.resource_name,
+        resource_namespace=election.resource_namespace,
+    )
+
+
+def _default_name(document: KubeSchedulerConfiguration) -> bool:
+    return any(profile.scheduler_name == DEFAULT_SCHEDULER_NAME for profile in document.profiles)
+
+
+def _contradiction(name: str, setting: object, is_flag: bool, other: str) -> Problem:
+    info = Settings.model_fields.get(name)
+    where = f"--{name.replace('_', '-')}" if is_flag else f"--settings: {info.alias if info else name}"
+    return Problem(where, f"is {_shown(setting)}, but {other}; --config takes precedence, so remove one of the two")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "unlimited"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,323 @@
+"""Client of one extender: request bodies, validation of responses, and counts.
+
+An error in an extender's response does not count against its circuit: the extender is reachable and has evaluated the
+pod. Timeouts, broken connections, status codes other than 200 and unreadable responses do count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from bayplan.extenders import wire
+from bayplan.extenders.circuit_breaker import Circuit, CircuitState
+from bayplan.extenders.transport import Transport
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.errors import ExtenderError, SchedulerCoreError
+from scheduler_core.metrics.histogram import Histogram
+from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Binding, Clock, ExtenderVerdict, NodeVictims
+
+T = TypeVar("T")
+
+
+class Tally:
+    """Durations and errors of the calls to one extender.
+
+    They are stored by extender, not by client: an edited profile gets new clients, and a counter must never decrease.
+
+    Attributes:
+        durations: Seconds of calls by extension point.
+        errors: Number of failed calls by extension point.
+    """
+
+    def __init__(self) -> None:
+        self.durations: dict[str, Histogram] = {}
+        self.errors: dict[str, int] = {}
+
+    def observe(self, point: str, seconds: float) -> None:
+        """Record the duration of a call."""
+        histogram = self.durations.get(point)
+        if histogram is None:
+            histogram = self.durations[point] = Histogram(ATTEMPT_BOUNDS)
+        histogram.observe(seconds)
+        self.errors.setdefault(point, 0)
+
+    def count_error(self, point: str) -> None:
+        """Record the failure of a call."""
+        self.errors[point] = self.errors.get(point, 0) + 1
+
+
+class ExtenderObjects(Protocol):
+    """The cluster's objects as far as extenders get or name them."""
+
+    async def pod(self, pod: Pod) -> bytes | None:
+        """Return a pod's JSON; None if it is gone."""
+
+    async def pods(self, pods: Sequence[Pod]) -> Mapping[str, bytes]:
+        """Return the JSON of pods by UID, without those that are gone."""
+
+    async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the JSON of nodes by name, without those that are gone."""
+
+    def knows_node(self, name: str) -> bool:
+        """Return whether the node exists."""
+
+    def pod_on(self, node_name: str, uid: str) -> Pod | None:
+        """Return a pod on a node; None if it is not there."""
+
+
+class ExtenderState(Struct, frozen=True):
+    """State of an extender for its profile's status.
+
+    Attributes:
+        url_prefix: The extender.
+        state: State of its circuit.
+        last_error: Reason of the last failed call.
+        since: When the circuit's state last changed; None if it never did.
+    """
+
+    url_prefix: str
+    state: CircuitState
+    last_error: str
+    since: datetime | None
+
+
+class ExtenderParts(Struct, frozen=True):
+    """The parts of a client.
+
+    Attributes:
+        transport: Its connections.
+        circuit: Allows its calls.
+        objects: Objects to send.
+        tally: Counts its calls.
+        clock: Clock.
+        on_close: Called when the client is closed.
+        write_fence: Raises if this process must not bind pods because it does not lead.
+    """
+
+    transport: Transport
+    circuit: Circuit
+    objects: ExtenderObjects
+    tally: Tally
+    clock: Clock
+    on_close: Callable[[], None]
+    write_fence: Callable[[], None] = lambda: None
+
+
+class HttpExtender:
+    """Implementation of :class:`scheduler_core.ports.ExtenderClient`.
+
+    Args:
+        extender: Its configuration.
+        parts: Its parts.
+    """
+
+    def __init__(self, extender: Extender, parts: ExtenderParts) -> None:
+        self._extender = extender
+        self._parts = parts
+        self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
+
+    @property
+    def state(self) -> ExtenderState:
+        """The extender's state."""
+        circuit = self._parts.circuit
+        return ExtenderState(self._extender.url_prefix, circuit.state, circuit.last_error, circuit.since)
+
+    async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
+        """Filter nodes for a pod; see :class:`scheduler_core.ports.ExtenderClient`."""
+        verb = self._extender.filter_verb
+        if not verb:
+            return ExtenderVerdict(tuple(node_names))
+        call = _Call("filter", verb, lambda: self._nodes_body(pod, node_names))
+        answer = await self._send(call, wire.read_filter)
+        if answer.error:
+            raise self._response_error("filter", answer.error)
+        left: tuple[str, ...] = ()
+        if self._extender.node_cache_capable and answer.node_names is not None:
+            left, sent = answer.node_names, set(node_names)
+            for name in left:
+                if name not in sent:
+                    message = f'claims a filtered node "{name}" which is not found in the input node list'
+                    raise self._response_error("filter", message)
+        elif answer.nodes is not None:
+            left = answer.nodes
+        return ExtenderVerdict(left, answer.failed, answer.unresolvable)
+
+    async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
+        """Return scores; see :class:`scheduler_core.ports.ExtenderClient`."""
+        verb = self._extender.prioritize_verb
+        if not verb:
+            return dict.fromkeys(node_names, 0)
+        call = _Call("prioritize", verb, lambda: self._nodes_body(pod, node_names))
+        return await self._send(call, wire.read_scores)
+
+    async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
+        """Filter the candidates of a preemption; see :class:`scheduler_core.ports.ExtenderClient`."""
+        verb = self._extender.preempt_verb
+        if not verb:
+            return victims
+        call = _Call("preempt", verb, lambda: self._victims_body(pod, victims))
+        response = await self._send(call, wire.read_victims)
+        return {node: self._victims(node, chosen, victims.get(node)) for node, chosen in response.items()}
+
+    async def bind(self, binding: Binding) -> None:
+        """Let the extender bind a pod; see :class:`scheduler_core.ports.ExtenderClient`."""
+
+        async def body() -> bytes:
+            self._parts.write_fence()
+            return wire.binding_body(binding)
+
+        # A repeated bind may find the pod bound by the first one and return an error.
+        call = _Call("bind", self._extender.bind_verb, body, repeat=False)
+        error = await self._send(call, wire.read_binding_error)
+        if error:
+            raise self._response_error("bind", error)
+
+    async def close(self) -> None:
+        """Close connections and drop the objects stored for this extender; harmless the second time."""
+        if not self._closed:
+            self._closed = True
+            self._parts.on_close()
+            await self._parts.transport.close()
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    async def _send(self, call: _Call, read: Callable[[bytes], T]) -> T:
+        parts = self._parts
+        if not parts.circuit.admits():
+            raise self._refusal()
+        ended = False
+        try:
+            # The body is made before the timeout starts: a slow API server is not the extender's fault.
+            body = await self._body(call)
+            began = parts.clock.now()
+            try:
+                answer = await parts.transport.send(call.verb, body, repeat=call.repeat)
+                result = read(answer)
+            except ExtenderError as error:
+                ended = True
+                self._record_failure(call, error)
+                raise
+            except (msgspec.DecodeError, RecursionError) as error:
+                ended = True
+                unreadable = self._unreadable(call, error)
+                self._record_failure(call, unreadable)
+                raise unreadable from error
+            finally:
+                parts.tally.observe(call.point, parts.clock.now() - began)
+            ended = True
+            parts.circuit.succeeded()
+            return result
+        finally:
+            if not ended:
+                parts.circuit.abandoned()
+
+    async def _body(self, call: _Call) -> bytes:
+        try:
+            return await call.body()
+        except ExtenderError:
+            raise
+        except SchedulerCoreError as error:
+            reason = f"not called: its request could not be made: {error}; it is called when the API server responds"
+            raise ExtenderError(self._extender.url_prefix, reason) from error
+
+    def _record_failure(self, call: _Call, error: ExtenderError) -> None:
+        self._parts.tally.count_error(call.point)
+        self._parts.circuit.failed(error.reason)
+
+    def _unreadable(self, call: _Call, error: Exception) -> ExtenderError:
+        reason = f"sent an unreadable response to {call.verb}: {error}; correct the extender"
+        return ExtenderError(self._extender.url_prefix, reason)
+
+    def _response_error(self, point: str, error: str) -> ExtenderError:
+        self._parts.tally.count_error(point)
+        return ExtenderError(self._extender.url_prefix, error)
+
+    def _refusal(self) -> ExtenderError:
+        circuit = self._parts.circuit
+        if circuit.state is CircuitState.HALF_OPEN or circuit.until is None:
+            when = "circuit open until the current trial call has ended"
+        else:
+            when = f"circuit open until {circuit.until:%H:%M:%S.%f}"[:-3] + "Z"
+        return ExtenderError(self._extender.url_prefix, f"{when}; last error: {circuit.last_error}")
+
+    # -- request bodies -----------------------------------------------------------------------------------------
+
+    async def _nodes_body(self, pod: Pod, node_names: Sequence[str]) -> bytes:
+        pod_json = await self._pod_json(pod)
+        if self._extender.node_cache_capable:
+            return wire.names_body(pod_json, node_names)
+        nodes = await self._parts.objects.nodes(node_names)
+        return wire.nodes_body(pod_json, [nodes[name] for name in node_names if name in nodes])
+
+    async def _victims_body(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> bytes:
+        pod_json = await self._pod_json(pod)
+        if self._extender.node_cache_capable:
+            uids = {
+                node: wire.SentVictims([victim.metadata.uid for victim in chosen.pods], chosen.pdb_violations)
+                for node, chosen in victims.items()
+            }
+            return wire.uid_victims_body(pod_json, uids)
+        pods = await self._parts.objects.pods([victim for chosen in victims.values() for victim in chosen.pods])
+        whole = {
+            node: wire.SentVictims(
+                [
+                    wire.on_node(pods[victim.metadata.uid], node)
+                    for victim in chosen.pods
+                    if victim.metadata.uid in pods
+                ],
+                chosen.pdb_violations,
+            )
+            for node, chosen in victims.items()
+        }
+        return wire.victims_body(pod_json, whole)
+
+    async def _pod_json(self, pod: Pod) -> bytes:
+        pod_json = await self._parts.objects.pod(pod)
+        if pod_json is None:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            raise ExtenderError(self._extender.url_prefix, f"not called for pod {name}, which is gone")
+        return pod_json
+
+    # -- responses ----------------------------------------------------------------------------------------------
+
+    def _victims(self, node: str, chosen: wire.ChosenVictims, sent: NodeVictims | None) -> NodeVictims:
+        objects = self._parts.objects
+        if sent is None and not objects.knows_node(node):
+            raise self._response_error("preempt", f'claims to preempt on node "{node}", which does not exist')
+        known = {victim.metadata.uid: victim for victim in (sent.pods if sent else ())}
+        pods = []
+        for uid in chosen.uids:
+            pod = known.get(uid) or objects.pod_on(node, uid)
+            if pod is None:
+                message = f"claims to preempt pod (UID: {uid}) on node: {node}, but the pod is not found on that node"
+                raise self._response_error("preempt", message)
+            pods.append(pod)
+        return NodeVictims(tuple(pods), chosen.violations)
+
+
+class _Call(Struct, frozen=True):
+    """A call.
+
+    Attributes:
+        point: Extension point, for counts.
+        verb: Path after the URL prefix.
+        body: Makes the request body.
+        repeat: Whether the call may be sent twice.
+    """
+
+    point: str
+    verb: str
+    body: Callable[[], Awaitable[bytes]]
+    repeat: bool = True

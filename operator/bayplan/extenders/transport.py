@@ -1,0 +1,213 @@
+"""HTTP connections to one extender: URL, TLS, timeout, and responses as bytes or an ExtenderError.
+
+The TLS context is made at once and the session at the first call: a certificate that cannot be used must reject the
+profile, but most instances that are built only for validation never call.
+
+Follows kube-scheduler v1.36.3, pkg/scheduler/extender.go (``makeTransport``, ``send``), and client-go v0.36.3,
+transport/transport.go: ``enableHTTPS`` without a CA means an unverified server, and the URL's scheme decides whether
+TLS is used at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import ssl
+
+import aiohttp
+from yarl import URL
+
+from bayplan import __version__
+from bayplan.extenders.extender_bounds import ExtenderBounds, read_file
+from bayplan.process.file_in_memory import as_file
+from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
+from scheduler_core.errors import ConfigError, ExtenderError, Problem
+
+_MAX_RESPONSE_BYTES = 256 << 20
+_CHUNK_BYTES = 1 << 16
+# An extender may close an idle connection at any time; most wait longer than this.
+_KEEP_ALIVE_SECONDS = 15.0
+
+
+class Transport:
+    """Keep-alive connections to one extender.
+
+    Args:
+        extender: Its configuration.
+        bounds: The files that it may use and the hosts that it may be on; None for no bounds.
+
+    Raises:
+        ConfigError: Its URL cannot be used or is out of bounds, or its certificates cannot be read.
+    """
+
+    def __init__(self, extender: Extender, bounds: ExtenderBounds | None = None) -> None:
+        self._extender = extender
+        # kube-scheduler follows redirects, which may lead out of bounds.
+        self._follows_redirects = bounds is None
+        self._prefix = extender.url_prefix.rstrip("/")
+        self._loopback = _is_loopback(_host(extender.url_prefix))
+        if bounds is not None:
+            bounds.check(extender)
+        self._ssl = ssl_context(extender, bounds)
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def send(self, verb: str, body: bytes, *, repeat: bool) -> bytes:
+        """Post a body.
+
+        Args:
+            verb: Path after the URL prefix.
+            body: JSON.
+            repeat: Whether to send it again if the extender has closed the idle connection.
+
+        Returns:
+            The body of a response with status 200.
+
+        Raises:
+            ExtenderError: It is unreachable, too slow, or responded with another status.
+        """
+        try:
+            return await self._post(verb, body)
+        except aiohttp.ServerDisconnectedError as error:
+            if not repeat:
+                raise self._error(f"broke the connection before its response to {verb}") from error
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise self._failure(verb, error) from error
+        try:
+            return await self._post(verb, body)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise self._failure(verb, error) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _post(self, verb: str, body: bytes) -> bytes:
+        url = f"{self._prefix}/{verb}"
+        server_name = self._extender.tls_config.server_name if self._extender.tls_config else ""
+        async with self._opened().post(
+            URL(url),
+            data=body,
+            headers={"Content-Type": "application/json"},
+            server_hostname=server_name or None,
+            allow_redirects=self._follows_redirects,
+        ) as response:
+            if response.status != 200:
+                raise self._error(f"failed {verb} with extender at URL {url}, code {response.status}")
+            chunks, size = [], 0
+            async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                size += len(chunk)
+                if size > _MAX_RESPONSE_BYTES:
+                    raise self._error(f"sent a response to {verb} of more than {_MAX_RESPONSE_BYTES >> 20} MiB")
+                chunks.append(chunk)
+            return b"".join(chunks)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise self._error("is no longer called: its profile was replaced or the scheduler is stopping")
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=self._ssl or True, keepalive_timeout=_KEEP_ALIVE_SECONDS)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(total=self._extender.http_timeout.seconds),
+                # kube-scheduler uses a proxy from the environment too, but never for loopback.
+                trust_env=not self._loopback,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": f"bayplan/{__version__}"},
+            )
+        return self._session
+
+    def _failure(self, verb: str, error: Exception) -> ExtenderError:
+        if isinstance(error, TimeoutError):
+            return self._error(f"sent no response to {verb} within {self._extender.http_timeout.seconds:g} s")
+        return self._error(f"call to {verb} failed: {str(error) or type(error).__name__}")
+
+    def _error(self, reason: str) -> ExtenderError:
+        return ExtenderError(self._extender.url_prefix, reason)
+
+
+def ssl_context(extender: Extender, bounds: ExtenderBounds | None = None) -> ssl.SSLContext | None:
+    """Make the TLS context for connections to an extender.
+
+    Args:
+        extender: Its configuration.
+        bounds: Bounds of its files; None for no bounds.
+
+    Returns:
+        The context; None for the library's default, which trusts the system's CAs.
+
+    Raises:
+        ConfigError: A file cannot be read, or is not a certificate or key; paths from the extender's root.
+    """
+    config = extender.tls_config
+    if config is None and not extender.enable_https:
+        return None
+    tls = config or ExtenderTLSConfig()
+    authority = _pem(tls.ca_data, tls.ca_file, "ca", bounds)
+    # Not the default context: its strict mode requires extensions that cluster CAs often lack and Go does not require.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authority is not None:
+        text, field = authority
+        try:
+            context.load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError) as error:
+            raise _problem(field, f"contains no readable certificate ({error}); use PEM") from error
+    elif tls.insecure or extender.enable_https:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_default_certs()
+    _load_client_certificate(context, tls, bounds)
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig, bounds: ExtenderBounds | None) -> None:
+    certificate = _pem(tls.cert_data, tls.cert_file, "cert", bounds)
+    key = _pem(tls.key_data, tls.key_file, "key", bounds)
+    if certificate is None or key is None:
+        return
+    try:
+        with as_file(certificate[0].encode()) as certificate_path, as_file(key[0].encode()) as key_path:
+            # An empty password prevents a prompt on the terminal: keys must not be encrypted.
+            context.load_cert_chain(certificate_path, key_path, password="")
+    except (ssl.SSLError, ValueError) as error:
+        message = f"and its key ({key[1]}) cannot be used together: {error}; use an unencrypted PEM pair"
+        raise _problem(certificate[1], message) from error
+
+
+def _pem(data: str, file: str, name: str, bounds: ExtenderBounds | None) -> tuple[str, str] | None:
+    """Return a PEM text and its field; inline data win over files. None if neither is set."""
+    if data:
+        field = f"{name}Data"
+        try:
+            return base64.b64decode(data, validate=True).decode("ascii"), field
+        except ValueError as error:
+            raise _problem(field, "is not PEM in base64; correct it") from error
+    if not file:
+        return None
+    field = f"{name}File"
+    return read_file(file, field, bounds), field
+
+
+def _problem(field: str, message: str) -> ConfigError:
+    return ConfigError([Problem(f"tlsConfig.{field}", message)])
+
+
+def _host(url: str) -> str:
+    try:
+        parsed = URL(url)
+    except ValueError as error:
+        raise ConfigError([Problem("urlPrefix", f"is not a URL: {error}; correct it")]) from error
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ConfigError([Problem("urlPrefix", f'must begin with http:// or https:// and a host, not "{url}"')])
+    return parsed.host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""HTTP connections to the API server: connection pools, credentials, limits and errors."""

@@ -1,0 +1,328 @@
+"""Connection to the API server: connection pools, credentials, limits, and responses as results or errors.
+
+Each purpose (:class:`Lane`) has its own pool: a burst of events must not take the connections that binds or the Lease
+need, and watches hold theirs for minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+from yarl import URL
+
+from bayplan import __version__
+from bayplan.kube.http.api_errors import ResponseLostError, api_error
+from bayplan.kube.http.api_request import (
+    JSON,
+    MERGE_PATCH,
+    METADATA_ONLY,
+    STRATEGIC_MERGE_PATCH,
+    ApiRequest,
+    ClusterAccess,
+    Lane,
+)
+from bayplan.kube.http.fenced_body import FencedBody
+from bayplan.kube.http.keep_alive_requests import KeepAliveRequests
+from bayplan.kube.http.rate_limit import TokenBucket
+from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
+from scheduler_core.ports import Clock
+
+__all__ = [
+    "JSON",
+    "MERGE_PATCH",
+    "METADATA_ONLY",
+    "STRATEGIC_MERGE_PATCH",
+    "ApiConnection",
+    "ApiRequest",
+    "ClusterAccess",
+    "ConnectionOptions",
+    "Lane",
+]
+
+_logger = logging.getLogger(__name__)
+
+_RENEW_SECONDS = 60.0  # as the client libraries do: a rotated token file stays valid for minutes after the rotation
+_RENEW_AGAIN_SECONDS = 10.0
+_RETRY_AFTER_DEFAULT_SECONDS = 1.0
+_CLOSED = "The connection to the API server is closed: this process is stopping."
+
+
+_KEEP_ALIVE = frozenset({Lane.BINDS, Lane.WRITES})
+"""Lanes with so many requests that aiohttp's overhead would be a large share of the process's CPU time."""
+_UNLIMITED_RATE = frozenset({Lane.WATCHES, Lane.LEASES, Lane.REVIEWS})
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Limits of a connection.
+
+    Attributes:
+        bind_connections: Pool size for binds, equal to their concurrency.
+        write_connections: Pool size for all other writes.
+        read_connections: Pool size for lists and single reads.
+        qps: Requests per second, without watches and leases; None for no limit.
+        burst: Requests that may exceed ``qps`` at once.
+        connect_seconds: Timeout of a TCP and TLS connection.
+    """
+
+    bind_connections: int = 32
+    write_connections: int = 16
+    read_connections: int = 16
+    qps: float | None = None
+    burst: int = 100
+    connect_seconds: float = 10.0
+
+
+class ApiConnection:
+    """Requests to and watches of one API server.
+
+    Use as an asynchronous context manager, or call :meth:`close`.
+
+    Args:
+        access: Address and credentials.
+        options: Limits.
+        clock: Clock.
+        write_fence: Called before each request, retries too, that changes the cluster: when it is made, and again when
+            its bytes are written, after any wait. Raises if this process must not change anything. Not called for
+            Leases. None lets all requests pass.
+    """
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        options: ConnectionOptions,
+        clock: Clock,
+        write_fence: Callable[[], None] | None = None,
+    ) -> None:
+        self._access = access
+        self._options = options
+        self._clock = clock
+        self._sessions: dict[Lane, aiohttp.ClientSession] = {}
+        self._keep_alive_lanes: dict[Lane, KeepAliveRequests] = {}
+        self._bucket = TokenBucket(options.qps, options.burst, clock) if options.qps else None
+        self._base_url = access.base_url.rstrip("/")
+        self._extra: dict[str, Any] = {}
+        if access.proxy:
+            self._extra["proxy"] = access.proxy
+        if access.server_name:
+            self._extra["server_hostname"] = access.server_name
+        self._keep_alive_enabled = frozenset() if access.proxy else _KEEP_ALIVE
+        self._authorization: str | None = None
+        self._renew_at = float("-inf")
+        self._renewing = asyncio.Lock()
+        self._closed = False
+        self._write_fence = write_fence
+        self.requests = 0
+        self.throttled = 0
+
+    @property
+    def access(self) -> ClusterAccess:
+        """The credentials, for callers that open their own connection."""
+        return self._access
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; later requests raise ServerUnavailableError."""
+        self._closed = True
+        for keep_alive in self._keep_alive_lanes.values():
+            keep_alive.close()
+        self._keep_alive_lanes.clear()
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+
+    async def request(self, request: ApiRequest) -> bytes:
+        """Send a request and return the body of a 2xx response.
+
+        Raises:
+            ConflictError: HTTP 409.
+            NotFoundError: HTTP 404.
+            ForbiddenError: HTTP 401 (after a retry with new credentials), 403 and other refusals.
+            ServerUnavailableError: No connection, HTTP 429 for longer than the timeout, or 5xx.
+            WriteTimeoutError: No response; it is unknown whether the request was executed.
+            ResourceExpiredError: HTTP 410.
+            ClusterWriteError: Raised by the fence.
+        """
+        if self._bucket is not None and request.lane not in _UNLIMITED_RATE:
+            await self._bucket.take()
+        deadline = self._clock.now() + request.timeout
+        renewed = False
+        while True:
+            status, retry_after, answer = await self._send(request, deadline)
+            if status < 300:
+                return answer
+            if status == 401 and not renewed:
+                # The token may have been rotated since it was last read.
+                renewed = True
+                before = self._authorization
+                await self._renew(force=True)
+                if self._authorization != before:
+                    continue
+            if retry_after is not None and self._clock.now() + retry_after < deadline:
+                self.throttled += 1
+                await self._clock.sleep(retry_after)
+                continue
+            raise api_error(f"{request.method} {request.path}", status, answer)
+
+    async def _send(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
+        if self._clock.now() >= self._renew_at:
+            await self._renew()
+        fence = self._write_fence if request.is_fenced else None
+        if fence is not None:
+            fence()
+        self.requests += 1
+        if request.lane in self._keep_alive_enabled:
+            found = await self._keep_alive(request.lane).send(request, self._authorization, deadline, fence)
+            if found.status < 300:
+                return found.status, None, found.body
+            return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body
+        headers = {"Accept": request.accept}
+        if self._authorization is not None:
+            headers["Authorization"] = self._authorization
+        body: bytes | FencedBody | None = request.body
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if fence is not None:
+            body = FencedBody(request.body or b"", fence, request.content_type)
+        try:
+            async with self._session(request.lane).request(
+                request.method,
+                URL(self._base_url + request.path, encoded=True),
+                params=request.params or None,
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=max(deadline - self._clock.now(), 0.001), sock_connect=self._options.connect_seconds
+                ),
+                allow_redirects=False,
+                **self._extra,
+            ) as response:
+                answer = await response.read()
+                return response.status, _retry_after(response.status, response.headers.get("Retry-After")), answer
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            if isinstance(body, FencedBody) and body.refused is not None:
+                raise body.refused from error
+            raise _transport_error(f"{request.method} {request.path}", error) from error
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: tuple[tuple[str, str], ...], idle_seconds: float
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Open a watch; reading its body raises the same errors as :meth:`request`.
+
+        Args:
+            path: Path from the root.
+            params: Query parameters, ``watch=true`` among them.
+            idle_seconds: Maximum silence, to detect a frozen server.
+
+        Yields:
+            The body as it arrives.
+        """
+        if self._clock.now() >= self._renew_at:
+            await self._renew()
+        headers = {"Accept": JSON}
+        if self._authorization is not None:
+            headers["Authorization"] = self._authorization
+        self.requests += 1
+        try:
+            async with self._session(Lane.WATCHES).get(
+                URL(self._base_url + path, encoded=True),
+                params=params,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=self._options.connect_seconds, sock_read=idle_seconds
+                ),
+                allow_redirects=False,
+                **self._extra,
+            ) as response:
+                if response.status != 200:
+                    if response.status == 401:
+                        self._renew_at = float("-inf")
+                    raise api_error(f"WATCH {path}", response.status, await response.read())
+                yield response.content
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _transport_error(f"WATCH {path}", error) from error
+
+    def _keep_alive(self, lane: Lane) -> KeepAliveRequests:
+        keep_alive = self._keep_alive_lanes.get(lane)
+        if keep_alive is None:
+            if self._closed:
+                raise ServerUnavailableError(_CLOSED)
+            options = self._options
+            limit = options.bind_connections if lane is Lane.BINDS else options.write_connections
+            keep_alive = KeepAliveRequests(self._access, self._clock, limit, options.connect_seconds)
+            self._keep_alive_lanes[lane] = keep_alive
+        return keep_alive
+
+    def _session(self, lane: Lane) -> aiohttp.ClientSession:
+        session = self._sessions.get(lane)
+        if session is None:
+            if self._closed:
+                raise ServerUnavailableError(_CLOSED)
+            limits = {
+                Lane.READS: self._options.read_connections,
+                Lane.WATCHES: 0,
+                Lane.BINDS: self._options.bind_connections,
+                Lane.WRITES: self._options.write_connections,
+                Lane.LEASES: 2,
+                Lane.REVIEWS: 4,
+            }
+            # Shorter than the API server's idle limit of 90 s: this side closes first, so that no request is lost.
+            connector = aiohttp.TCPConnector(
+                limit=limits[lane], ssl=self._access.ssl_context or True, keepalive_timeout=60.0
+            )
+            session = self._sessions[lane] = aiohttp.ClientSession(
+                connector=connector,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=1 << 20,
+                # Compression costs more CPU time on both sides than a cluster's network gains.
+                headers={"User-Agent": f"bayplan/{__version__}", "Accept-Encoding": "identity"},
+            )
+            if lane is Lane.WRITES:
+                # aiohttp silently repeats a DELETE whose connection breaks. The second response would be 404, and the
+                # caller could not see that the first request had deleted the object. There is no public switch.
+                session._retry_connection = False  # noqa: SLF001
+        return session
+
+    async def _renew(self, *, force: bool = False) -> None:
+        async with self._renewing:
+            if not force and self._clock.now() < self._renew_at:
+                return
+            try:
+                self._authorization = await self._access.authorization()
+                self._renew_at = self._clock.now() + _RENEW_SECONDS
+            except Exception:
+                _logger.exception("Cannot renew the credentials; continuing with the previous ones")
+                self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
+
+
+def _retry_after(status: int, header: str | None) -> float | None:
+    """Return the seconds that the server requests to wait, None without a request. An HTTP date means the default."""
+    if status == 429:
+        header = header or ""
+    elif status < 500 or header is None:
+        return None
+    return float(header) if header.isdigit() else _RETRY_AFTER_DEFAULT_SECONDS
+
+
+def _transport_error(request: str, error: Exception) -> ClusterWriteError:
+    """Classify an error below HTTP: nothing was sent, or no response came."""
+    what = str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL):
+        return ServerUnavailableError(f"{request}: the API server cannot be reached: {what}")
+    if isinstance(error, TimeoutError):
+        return WriteTimeoutError(f"{request}: no response in time: {what}")
+    return ResponseLostError(f"{request}: the connection broke before the response: {what}")

@@ -1,0 +1,105 @@
+"""Readiness of the process, as a list of named conditions.
+
+Why a condition is not met yet is computed only when readiness is requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Check for readiness.
+
+    Attributes:
+        name: Name of the check.
+        is_passed: Whether it passes.
+        why: Why it does not pass.
+    """
+
+    name: str
+    is_passed: bool
+    why: str = ""
+
+
+class Readiness:
+    """Conditions that must be fulfilled before the process is ready.
+
+    Args:
+        conditions: Names of the conditions.
+    """
+
+    def __init__(self, conditions: Iterable[str]) -> None:
+        self._conditions = tuple(conditions)
+        self._fulfilled: dict[str, bool] = dict.fromkeys(self._conditions, False)
+        self._obstacles: dict[str, Callable[[], str]] = {}
+        self._stopping = False
+        self._standby: Callable[[], str] | None = None
+
+    def require(self, condition: str, obstacle: Callable[[], str]) -> None:
+        """Add a condition before those of the constructor.
+
+        Args:
+            condition: Name of the condition.
+            obstacle: Returns why it is not fulfilled; empty if the reason is unknown.
+        """
+        last = {each: self._fulfilled.pop(each) for each in self._conditions}
+        self._fulfilled |= {condition: False, **last}
+        self._obstacles[condition] = obstacle
+
+    def fulfil(self, condition: str) -> None:
+        """Mark a condition as fulfilled."""
+        self._fulfilled[condition] = True
+
+    def stand_by(self, role: Callable[[], str]) -> None:
+        """Mark the process as a standby that is ready to take over; ``role`` returns a text that names the leader."""
+        self._standby = role
+
+    def lead(self) -> None:
+        """Mark the process as the leader: conditions that are not fulfilled count from now on."""
+        self._standby = None
+
+    @property
+    def role(self) -> str:
+        """Role of a standby, as text; empty for a process that schedules."""
+        return self._standby() if self._standby is not None else ""
+
+    def stop(self) -> None:
+        """Mark the process as stopping: it is not ready any more."""
+        self._stopping = True
+
+    @property
+    def missing(self) -> list[str]:
+        """Conditions that are not fulfilled; empty if the process is ready."""
+        if self._stopping:
+            return ["the process is stopping"]
+        if self._standby is not None:
+            return []
+        return [self._described(condition) for condition, fulfilled in self._fulfilled.items() if not fulfilled]
+
+    @property
+    def checks(self) -> list[Check]:
+        """All checks for readiness, passed or not."""
+        if self._stopping:
+            return [Check("shutdown", is_passed=False, why="the process is stopping")]
+        if self._standby is not None:
+            return [Check(f"{self._standby()}; ready to take over", is_passed=True)]
+        return [
+            Check(_as_done(condition), fulfilled, "" if fulfilled else self._obstacle(condition) or "not yet")
+            for condition, fulfilled in self._fulfilled.items()
+        ]
+
+    def _described(self, condition: str) -> str:
+        text = self._obstacle(condition)
+        return f"{condition}: {text}" if text else condition
+
+    def _obstacle(self, condition: str) -> str:
+        obstacle = self._obstacles.get(condition)
+        return obstacle() if obstacle is not None else ""
+
+
+def _as_done(condition: str) -> str:
+    """Return the name of the check for a condition, the same whether it passes: "pods are listed"."""
+    return condition.replace(" are being ", " are ").replace(" has not ", " has ")

@@ -1,0 +1,1 @@
+"""Reads from the API server: lists, watches and informers."""

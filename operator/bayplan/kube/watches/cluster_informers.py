@@ -1,0 +1,189 @@
+"""The informers of all resources that the scheduler reads, each delivering to its feed.
+
+Every resource that an in-tree plugin reads is watched, whether or not a live profile enables the plugin, so that an
+edited profile never waits for a list. The first cycle starts when all of them are synced: a pod whose claim or
+namespace is not known yet would be decided wrongly. A resource that not every cluster serves joins when it is served,
+and the first cycle does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
+from bayplan.kube.watches.pod_arrivals import PodArrivals
+from bayplan.kube.watches.watch_stream import KubeObject
+from bayplan.kube.watches.watch_trouble import WatchOutages
+from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.model.disruption import PodDisruptionBudget
+from scheduler_core.model.namespace import Namespace
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+
+_NODES = "nodes"
+_PODS = "pods"
+# A dozen watches are a small load: they retry sooner than the half minute that suits a thousand kubelets.
+_OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
+
+WORKLOADS: Mapping[str, type[KubeObject]] = {
+    "/api/v1/namespaces": Namespace,
+    "/api/v1/services": Service,
+    "/api/v1/replicationcontrollers": ReplicationController,
+    "/apis/apps/v1/replicasets": ReplicaSet,
+    "/apis/apps/v1/statefulsets": StatefulSet,
+    "/apis/policy/v1/poddisruptionbudgets": PodDisruptionBudget,
+}
+"""Struct of each collection that the workload feed receives."""
+
+STORAGE: Mapping[str, type[KubeObject]] = {
+    "/api/v1/persistentvolumes": PersistentVolume,
+    "/api/v1/persistentvolumeclaims": PersistentVolumeClaim,
+    "/apis/storage.k8s.io/v1/storageclasses": StorageClass,
+    "/apis/storage.k8s.io/v1/csinodes": CsiNode,
+    "/apis/storage.k8s.io/v1/csidrivers": CsiDriver,
+    "/apis/storage.k8s.io/v1/csistoragecapacities": CsiStorageCapacity,
+    "/apis/storage.k8s.io/v1/volumeattachments": VolumeAttachment,
+}
+"""Struct of each collection that the storage feed receives."""
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class _Feed(Protocol):
+    """The interface that the workload feed and the storage feed share."""
+
+    @property
+    def added(self) -> Callable[[Any], None]: ...
+
+    @property
+    def updated(self) -> Callable[[Any, Any], None]: ...
+
+    @property
+    def deleted(self) -> Callable[[Any], None]: ...
+
+
+class FeedSink(Struct, Generic[T], frozen=True):
+    """Handlers of one resource's events.
+
+    Attributes:
+        on_add: Called with an added object.
+        on_update: Called with the old and the new object.
+        on_delete: Called with a deleted object.
+        on_synced: Called when the first list is complete.
+    """
+
+    on_add: Callable[[T], None]
+    on_update: Callable[[T, T], None]
+    on_delete: Callable[[T], None]
+    on_synced: Callable[[], None] = lambda: None
+
+
+class ClusterInformers:
+    """All informers, by the plural of their resource.
+
+    Args:
+        connection: Connection to the API server.
+        scheduler: Its feeds receive the objects.
+        clock: Clock.
+        readiness: Has one condition for each informer that the first cycle waits for, and shows which error blocks it.
+
+    Attributes:
+        nodes: The informer of nodes.
+        pods: The informer of pods.
+        arrivals: Delay with which new pods arrive.
+        by_resource: Every informer, nodes and pods first.
+        synced: Set when every first list is complete.
+    """
+
+    def __init__(
+        self, connection: ApiConnection, scheduler: Scheduler, clock: Clock, readiness: Readiness | None = None
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._outages = WatchOutages(clock)
+        self._readiness = readiness or Readiness(())
+        self._joined_later: set[str] = set()
+        self.synced = asyncio.Event()
+        self.by_resource: dict[str, Informer[Any]] = {}
+        feed: ClusterFeed = scheduler.feed
+        nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._synced_callback(_NODES))
+        self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
+        self.arrivals = PodArrivals(clock, lambda: self.pods.synced)
+        added = self.arrivals.counting(feed.pod_added)
+        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, self._synced_callback(_PODS))
+        self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
+        self._watch(WORKLOADS, scheduler.workload_feed)
+        self._watch(STORAGE, scheduler.storage_feed)
+        for kind in scheduler.decoded.kinds:
+            self._watch({kind.path: kind.struct}, scheduler.declared_feeds[kind.path])
+
+    def __iter__(self) -> Iterator[tuple[str, Informer[Any]]]:
+        return iter(self.by_resource.items())
+
+    # -- resources of other receivers ---------------------------------------------------------------------------
+
+    def watch(self, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+        """Watch one more resource; call this before the informers run. ``on_synced`` of the sink is called too."""
+        return self._join(self._name(path), path, kind, sink)
+
+    def begin(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+        """Make the informer of a resource that not every cluster serves; the caller runs it at any time."""
+        self._joined_later.add(resource)
+        return self._join(resource, path, kind, sink)
+
+    def _join(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+        def synced() -> None:
+            sink.on_synced()
+            self._kind_synced(resource)
+
+        joined = FeedSink(sink.on_add, sink.on_update, sink.on_delete, synced)
+        return self._informer(path, kind, joined, resource)
+
+    def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
+        for path, kind in kinds.items():
+            name = self._name(path)
+            sink: FeedSink[Any] = FeedSink(feed.added, feed.updated, feed.deleted, self._synced_callback(name))
+            self._informer(path, kind, sink)
+
+    def _name(self, path: str) -> str:
+        """Return the plural, or the whole path if another API group has the same plural."""
+        plural = path.rpartition("/")[2]
+        return path if plural in self.by_resource else plural
+
+    def _informer(self, path: str, kind: type[T], sink: FeedSink[T], resource: str = "") -> Informer[T]:
+        informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
+        name = resource or self._name(path)
+        self.by_resource[name] = informer.configure(_OPTIONS, self._outages)
+        if name not in self._joined_later:
+            self._readiness.require(_condition(name), lambda: informer.last_error)
+        return informer
+
+    def _synced_callback(self, resource: str) -> Callable[[], None]:
+        return lambda: self._kind_synced(resource)
+
+    def _kind_synced(self, resource: str) -> None:
+        self._readiness.fulfil(_condition(resource))
+        if all(informer.synced for name, informer in self if name not in self._joined_later):
+            self.synced.set()
+
+
+def _condition(resource: str) -> str:
+    return f"{resource} are being listed"

@@ -1,0 +1,391 @@
+"""Informer: lists one resource, then watches it, and delivers every change to a sink.
+
+    no version --streamed or paged list--> listing --complete--> watching --connection lost--> watching (same version)
+        ^                                                           |
+        +------------------------ 410, or an ERROR event -----------+
+
+The sink always gets a consistent sequence of adds, updates and deletes: after a relist only the differences are
+delivered. Follows client-go v0.36.3 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback), but
+delivers a streamed list while it arrives, which needs no second copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from bayplan.kube.backoff import Backoff
+from bayplan.kube.http.api_errors import InvalidRequestError, ResourceExpiredError
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.watches.list_page import ListPage
+from bayplan.kube.watches.watch_stream import (
+    DELETED,
+    Bookmark,
+    KubeObject,
+    LineSplitter,
+    MalformedStreamError,
+    ObjectDecoder,
+    StreamEndedError,
+    Undecodable,
+    WatchEvent,
+)
+from bayplan.kube.watches.watch_trouble import WatchOutages, watch_failure
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.ports import Clock
+
+_logger = logging.getLogger(__name__)
+
+_SETTLED_SECONDS = 1.0  # a stream that lived this long, or delivered an event, counts as a success
+_PAGES = DeepDecoder(ListPage[Raw])
+_STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
+
+T = TypeVar("T", bound=KubeObject)
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class Sink(Protocol[S_contra]):
+    """Receiver of an informer's events; called on the loop, one call at a time, never twice with the same version."""
+
+    def on_add(self, obj: S_contra) -> None:
+        """Handle an object that was not known."""
+
+    def on_update(self, old: S_contra, new: S_contra) -> None:
+        """Handle a new version of a known object with the same UID."""
+
+    def on_delete(self, last_known: S_contra) -> None:
+        """Handle a known object that is gone or no longer selected."""
+
+    def on_synced(self) -> None:
+        """Handle the end of the first full list; called exactly once."""
+
+
+class Tap(Protocol[S_contra]):
+    """Receiver of objects as raw JSON, beside their decoded form; must not raise."""
+
+    def on_object(self, obj: S_contra, raw: Raw) -> None:
+        """Handle an object, even if unchanged, before the sink does. ``raw`` may be a view of a larger buffer."""
+
+    def on_deleted(self, last_known: S_contra) -> None:
+        """Handle a deleted object before the sink does."""
+
+
+class Resource(Struct, frozen=True):
+    """A collection to watch.
+
+    Attributes:
+        path: Path of the collection, such as ``/api/v1/pods``.
+        field_selector: In the API's syntax; empty selects all.
+        label_selector: In the API's syntax; empty selects all.
+    """
+
+    path: str
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def params(self) -> tuple[tuple[str, str], ...]:
+        """The selectors as query parameters."""
+        pairs = (("fieldSelector", self.field_selector), ("labelSelector", self.label_selector))
+        return tuple(pair for pair in pairs if pair[1])
+
+
+class InformerOptions(Struct, frozen=True):
+    """Intervals and sizes of an informer.
+
+    Attributes:
+        page_limit: Objects per page of a paged list.
+        idle_seconds: Silence after which a watch is opened again; the server sends a bookmark about once a minute.
+        watch_seconds: Range of the random time after which the server ends a watch, so that they do not end together.
+        list_seconds: Timeout of one page.
+        backoff_initial_seconds: First delay after an error.
+        backoff_maximum_seconds: Maximum delay after an error.
+        slice_seconds: Maximum CPU time of decoding before other tasks run.
+        seed: Seed of the jitter.
+    """
+
+    page_limit: int = 500
+    idle_seconds: float = 150.0
+    watch_seconds: tuple[int, int] = (300, 600)
+    list_seconds: float = 60.0
+    backoff_initial_seconds: float = 0.2
+    backoff_maximum_seconds: float = 30.0
+    slice_seconds: float = 0.002
+    seed: int | None = None
+
+
+class Informer(Generic[T]):
+    """Keeps ``known`` up to date and calls ``sink``; :meth:`run` runs until cancelled.
+
+    Attributes:
+        known: Objects delivered and not deleted, by ``namespace/name`` (``/name`` if cluster-scoped).
+        resource_version: Version to resume the watch from; empty before and between lists.
+        synced: Whether the first full list has been delivered.
+        restarts: Number of streams that ended, for any reason.
+        relists: Number of lists after the first.
+        events: Number of events applied, those of lists included.
+        decode_errors: Number of objects that were skipped, and of lines that were not JSON.
+        sink_errors: Number of exceptions raised by the sink.
+        last_event_time: ``clock.now()`` of the last event or bookmark.
+        last_error: Reason of the last restart with its remedy, empty after a success.
+        on_trouble: Called with each :attr:`last_error`.
+        tap: Receiver of raw JSON, or None.
+    """
+
+    def __init__(
+        self, connection: ApiConnection, resource: Resource, kind: type[T], sink: Sink[T], clock: Clock
+    ) -> None:
+        self._connection = connection
+        self._resource = resource
+        self._decoder = ObjectDecoder(kind)
+        self._sink = sink
+        self._clock = clock
+        self.configure(InformerOptions())
+        self._listing: set[str] | None = None
+        self._use_streamed_list = True
+        self._streamed_list_failures = 0
+        self._opened = False
+        self.known: dict[str, T] = {}
+        self.resource_version = ""
+        self.synced = False
+        self.restarts = 0
+        self.relists = 0
+        self.events = 0
+        self.decode_errors = 0
+        self.sink_errors = 0
+        self.last_event_time = 0.0
+        self.last_error = ""
+        self.on_trouble: Callable[[str], None] = lambda _: None
+        self.tap: Tap[T] | None = None
+
+    def configure(self, options: InformerOptions, outages: WatchOutages | None = None) -> Informer[T]:
+        """Set the options and the log of outages that is shared with other informers; call this before :meth:`run`.
+
+        Returns:
+            This informer.
+        """
+        self._options = options
+        self._outages = outages or WatchOutages(self._clock)
+        self._backoff = Backoff(options.backoff_initial_seconds, options.backoff_maximum_seconds, options.seed)
+        self._random = random.Random(options.seed)
+        return self
+
+    async def run(self) -> None:
+        """List, watch and start over as needed, until cancelled."""
+        while True:
+            began, events = self._clock.now(), self.events
+            failed = True
+            try:
+                await self._attempt()
+                failed = False
+            except InvalidRequestError as error:
+                self._stream_refused(error)
+            except (ResourceExpiredError, StreamEndedError) as error:
+                self._note_error(error)
+                self.resource_version = ""
+            except SchedulerCoreError as error:
+                self._note_error(error)
+            self.restarts += 1
+            if self._listing is not None:
+                self._listing = None
+                self._streamed_list_failures += self._opened
+            self._opened = False
+            settled = self._clock.now() - began >= _SETTLED_SECONDS
+            if settled or (self.events > events and not failed):
+                self._backoff.reset()
+            if failed or not settled:
+                await self._clock.sleep(self._backoff.next_delay())
+
+    @property
+    def reads_pages(self) -> bool:
+        """Whether the API server does not stream lists, so that they are read in pages."""
+        return not self._use_streamed_list or self._streamed_list_failures >= _STREAMED_LIST_TRIES
+
+    def _note_error(self, error: SchedulerCoreError) -> None:
+        self._outages.broke(self._resource.path, error)
+        self.last_error = watch_failure(self._resource.path, error)
+        self.on_trouble(self.last_error)
+
+    def _stream_refused(self, error: InvalidRequestError) -> None:
+        if not self.resource_version and self._use_streamed_list:
+            _logger.debug("%s does not support a list by watch, reading pages instead: %s", self._resource.path, error)
+            self._use_streamed_list = False
+            return
+        self._note_error(error)
+        self.resource_version = ""
+
+    async def _attempt(self) -> None:
+        if not self.resource_version:
+            if self.synced:
+                self.relists += 1
+            if self.reads_pages:
+                await self._list_pages()
+            else:
+                self._listing = set()
+        await self._watch()
+
+    async def _watch(self) -> None:
+        params = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(self._random.randint(*self._options.watch_seconds))),
+            *self._resource.params,
+        ]
+        if self._listing is not None:
+            params += [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
+        else:
+            params.append(("resourceVersion", self.resource_version))
+        splitter = LineSplitter()
+        clock, decode = self._clock, self._decoder.line
+        async with self._connection.stream(self._resource.path, tuple(params), self._options.idle_seconds) as stream:
+            self._opened = True
+            self._outages.opened(self._resource.path)
+            while chunk := await stream.readany():
+                self.last_event_time = clock.now()
+                slice_ends = time.perf_counter() + self._options.slice_seconds
+                for line in splitter.feed(chunk):
+                    try:
+                        event = decode(line)
+                    except MalformedStreamError:
+                        self.decode_errors += 1
+                        raise
+                    if self.tap is not None and isinstance(event, WatchEvent) and event.type != DELETED:
+                        self.tap.on_object(event.object, self._decoder.raw(line))
+                    self._apply(event)
+                    if time.perf_counter() >= slice_ends:
+                        await clock.sleep(0)
+                        slice_ends = time.perf_counter() + self._options.slice_seconds
+                self.last_error = ""
+
+    async def _list_pages(self) -> None:
+        self._listing = None
+        listed: set[str] = set()
+        token = ""
+        while True:
+            params = [("limit", str(self._options.page_limit)), *self._resource.params]
+            if token:
+                params.append(("continue", token))
+            try:
+                body = await self._connection.request(
+                    ApiRequest(
+                        "GET",
+                        self._resource.path,
+                        params=tuple(params),
+                        timeout=self._options.list_seconds,
+                        lane=Lane.READS,
+                    )
+                )
+                page = _PAGES.decode(body)
+            except msgspec.DecodeError as error:
+                self.decode_errors += 1
+                raise MalformedStreamError(f"The list is not readable ({error}); it is requested again.") from error
+            self.last_event_time = self._clock.now()
+            slice_ends = time.perf_counter() + self._options.slice_seconds
+            for raw in page.items or ():
+                event = self._decoder.listed(raw)
+                if self.tap is not None and isinstance(event, WatchEvent):
+                    self.tap.on_object(event.object, raw)
+                self._apply_listed(event, listed)
+                if time.perf_counter() >= slice_ends:
+                    await self._clock.sleep(0)
+                    slice_ends = time.perf_counter() + self._options.slice_seconds
+            token = page.metadata.continue_
+            if not token:
+                self._finish_list(listed, page.metadata.resource_version)
+                return
+
+    def _apply(self, event: WatchEvent[T] | Bookmark | Undecodable) -> None:
+        listing = self._listing
+        if type(event) is Bookmark:
+            if listing is None:
+                self.resource_version = event.resource_version
+            elif event.ends_list:
+                self._listing = None
+                self._streamed_list_failures = 0
+                self._finish_list(listing, event.resource_version)
+            return
+        if listing is not None:
+            self._apply_listed(event, listing)
+            return
+        if type(event) is Undecodable:
+            self._skip(event)
+            self.resource_version = event.metadata.resource_version or self.resource_version
+            return
+        assert isinstance(event, WatchEvent)
+        obj: T = event.object
+        meta = obj.metadata
+        self.resource_version = meta.resource_version
+        self.events += 1
+        key = f"{meta.namespace}/{meta.name}"
+        if event.type == DELETED:
+            self._delete(key)
+        else:
+            self._upsert(key, obj)
+
+    def _apply_listed(self, event: WatchEvent[T] | Bookmark | Undecodable, listed: set[str]) -> None:
+        """Apply an event of a list that is not complete yet: a watch must not resume from its version."""
+        if type(event) is Undecodable:
+            listed.add(f"{event.metadata.namespace}/{event.metadata.name}")
+            self._skip(event)
+            return
+        assert isinstance(event, WatchEvent)
+        obj: T = event.object
+        meta = obj.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        self.events += 1
+        if event.type == DELETED:
+            listed.discard(key)
+            self._delete(key)
+            return
+        listed.add(key)
+        self._upsert(key, obj)
+
+    def _finish_list(self, listed: set[str], resource_version: str) -> None:
+        for key in [key for key in self.known if key not in listed]:
+            self._delete(key)
+        self.resource_version = resource_version
+        if not self.synced:
+            self.synced = True
+            self._deliver("all", self._sink.on_synced)
+
+    def _skip(self, event: Undecodable) -> None:
+        meta = event.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        self.decode_errors += 1
+        _logger.error("%s %s cannot be decoded and is skipped: %s", self._resource.path, key, event.reason)
+        if event.type == DELETED or (key in self.known and self.known[key].metadata.uid != meta.uid):
+            self._delete(key)
+
+    def _upsert(self, key: str, obj: T) -> None:
+        known = self.known
+        old = known.get(key)
+        if old is not None:
+            if old.metadata.resource_version == obj.metadata.resource_version:
+                return
+            if old.metadata.uid == obj.metadata.uid:
+                known[key] = obj
+                self._deliver(key, self._sink.on_update, old, obj)
+                return
+            self._delete(key)  # deleted and created again between two events
+        known[key] = obj
+        self._deliver(key, self._sink.on_add, obj)
+
+    def _delete(self, key: str) -> None:
+        old = self.known.pop(key, None)
+        if old is not None:
+            if self.tap is not None:
+                self.tap.on_deleted(old)
+            self._deliver(key, self._sink.on_delete, old)
+
+    def _deliver(self, key: str, call: Callable[..., None], *objects: T) -> None:
+        try:
+            call(*objects)
+        except Exception:
+            self.sink_errors += 1
+            _logger.exception("Handling %s %s failed; the watch continues", self._resource.path, key)

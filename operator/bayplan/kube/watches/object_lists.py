@@ -1,0 +1,57 @@
+"""One-time lists of all objects of a resource, for commands that read once and end."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.watches.list_page import ListPage
+from bayplan.kube.watches.watch_stream import KubeObject
+from scheduler_core.errors import ClusterWriteError
+
+_PAGE_LIMIT = 500
+_TIMEOUT_SECONDS = 60.0
+_PAGES = DeepDecoder(ListPage[Raw])
+
+T = TypeVar("T", bound=KubeObject)
+
+
+async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
+    """List a collection.
+
+    Args:
+        connection: Connection to the API server.
+        path: Path of the collection, such as ``/api/v1/pods``.
+        kind: Type that its objects are decoded to.
+
+    Returns:
+        The objects in the server's order, and the number of objects that could not be decoded.
+
+    Raises:
+        ClusterWriteError: The request failed, or the response is not a list; see :meth:`ApiConnection.request`.
+    """
+    decoder = DeepDecoder(kind)
+    objects: list[T] = []
+    unreadable, token = 0, ""
+    while True:
+        params: tuple[tuple[str, str], ...] = (("limit", str(_PAGE_LIMIT)),)
+        if token:
+            params += (("continue", token),)
+        request = ApiRequest("GET", path, params=params, timeout=_TIMEOUT_SECONDS, lane=Lane.READS)
+        answer = await connection.request(request)
+        try:
+            page = _PAGES.decode(answer)
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"GET {path}: no list in the response: {error}; is this an API server?") from error
+        for item in page.items or ():
+            try:
+                objects.append(decoder.decode(item))
+            except msgspec.DecodeError:
+                unreadable += 1
+        token = page.metadata.continue_
+        if not token:
+            return objects, unreadable

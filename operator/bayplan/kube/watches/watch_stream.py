@@ -1,0 +1,220 @@
+"""Decoding of a watch's bytes to events.
+
+The stream's ``readline`` is not used: it rejects lines above 128 KiB, and an object may have megabytes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from bayplan.kube.http.api_errors import ApiStatus, ResourceExpiredError, ServerFailedError
+from bayplan.kube.http.deep_json import DeepDecoder
+from scheduler_core.errors import SchedulerCoreError
+
+ADDED = "ADDED"
+MODIFIED = "MODIFIED"
+DELETED = "DELETED"
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_LONGEST_LINE_BYTES = 256 << 20
+
+
+class Metadata(Protocol):
+    """The fields of ``metadata`` that informers read."""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace, empty if cluster-scoped."""
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
+
+    @property
+    def resource_version(self) -> str:
+        """Its version, an opaque string."""
+
+
+class KubeObject(Protocol):
+    """A decoded object of any resource."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """The object's metadata."""
+
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class ObjectIdentity(Struct, frozen=True, gc=False, rename="camel"):
+    """Metadata of an object that could not be decoded as a whole."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+
+
+class WatchEvent(Struct, Generic[T], frozen=True, gc=False):
+    """Event of type ADDED, MODIFIED or DELETED with its object."""
+
+    type: str
+    object: T
+
+
+class Bookmark(Struct, frozen=True, gc=False):
+    """Bookmark: the stream has delivered everything up to ``resource_version``.
+
+    ``ends_list`` says that the initial events of a streamed list are complete.
+    """
+
+    resource_version: str
+    ends_list: bool
+
+
+class Undecodable(Struct, frozen=True, gc=False):
+    """An object that does not match the expected type."""
+
+    type: str
+    metadata: ObjectIdentity
+    reason: str
+
+
+class StreamEndedError(ServerFailedError):
+    """Raised when the server ends a watch with an ERROR event: list again, because resuming may repeat the error."""
+
+
+class MalformedStreamError(SchedulerCoreError):
+    """Raised for data that is not JSON or has no end: open the watch again."""
+
+
+class _BookmarkMeta(Struct, frozen=True, gc=False, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _BookmarkObject(Struct, frozen=True, gc=False):
+    metadata: _BookmarkMeta
+
+
+class _IdentifiedObject(Struct, frozen=True, gc=False):
+    metadata: ObjectIdentity = ObjectIdentity()
+
+
+class _RawEvent(Struct, frozen=True, gc=False):
+    type: str
+    object: Raw
+
+
+class LineSplitter:
+    """Splits chunks into lines."""
+
+    __slots__ = ("_bytes", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that ``chunk`` completes, without line feeds and empty lines.
+
+        Raises:
+            MalformedStreamError: A line is longer than 256 MiB.
+        """
+        lines = chunk.split(b"\n")
+        tail = lines.pop()
+        if lines and self._parts:
+            self._parts.append(lines[0])
+            lines[0] = b"".join(self._parts)
+            self._parts.clear()
+            self._bytes = 0
+        if tail:
+            self._parts.append(tail)
+            self._bytes += len(tail)
+            if self._bytes > _LONGEST_LINE_BYTES:
+                raise MalformedStreamError("A line of the watch is longer than 256 MiB; the watch is opened again.")
+        return [line for line in lines if line]
+
+
+class ObjectDecoder(Generic[T]):
+    """Decodes lines of a watch, and single objects of a list, to structs of one type."""
+
+    __slots__ = ("_bookmarks", "_events", "_identities", "_objects", "_raw_events", "_statuses")
+
+    def __init__(self, kind: type[T]) -> None:
+        self._events: DeepDecoder[WatchEvent[T]] = DeepDecoder(WatchEvent[kind])  # type: ignore[valid-type]  # the type is a value here
+        self._objects: DeepDecoder[T] = DeepDecoder(kind)
+        self._raw_events = DeepDecoder(_RawEvent)
+        self._bookmarks = DeepDecoder(_BookmarkObject)
+        self._identities = DeepDecoder(_IdentifiedObject)
+        self._statuses = msgspec.json.Decoder(ApiStatus)
+
+    def line(self, line: bytes) -> WatchEvent[T] | Bookmark | Undecodable:
+        """Decode one line of a watch.
+
+        Raises:
+            ResourceExpiredError: The server ended the watch because its version is too old.
+            StreamEndedError: The server ended the watch for another reason.
+            MalformedStreamError: The line is not JSON, or not a watch event.
+        """
+        # `{"type":"ADDED",...`: the tenth byte distinguishes objects (A, M, D) from bookmarks (B) and errors (E).
+        if line[9:10] in b"AMD" and line.startswith(b'{"type":"'):
+            try:
+                return self._events.decode(line)
+            except msgspec.ValidationError as error:
+                return self._undecodable(line, str(error))
+            except msgspec.DecodeError as error:
+                raise MalformedStreamError(f"The watch sent no JSON ({error}); it is opened again.") from error
+        return self._uncommon_line(line)
+
+    def _uncommon_line(self, line: bytes) -> WatchEvent[T] | Bookmark | Undecodable:
+        try:
+            event = self._raw_events.decode(line)
+            if event.type == "BOOKMARK":
+                meta = self._bookmarks.decode(event.object).metadata
+                return Bookmark(meta.resource_version, meta.annotations.get(_INITIAL_EVENTS_END) == "true")
+            if event.type == "ERROR":
+                raise _stream_error(self._statuses.decode(event.object))
+        except msgspec.DecodeError as error:
+            raise MalformedStreamError(f"The watch sent no event ({error}); it is opened again.") from error
+        try:
+            return self._events.decode(line)
+        except msgspec.ValidationError as error:
+            return self._undecodable(line, str(error))
+
+    def _undecodable(self, line: bytes, reason: str) -> Undecodable:
+        try:
+            event = self._raw_events.decode(line)
+            identity = self._identities.decode(event.object).metadata
+        except msgspec.DecodeError as error:
+            raise MalformedStreamError(f"The watch sent no object ({error}); it is opened again.") from error
+        return Undecodable(event.type, identity, reason)
+
+    def raw(self, line: bytes) -> Raw:
+        """Return the JSON of the object in a line that :meth:`line` has decoded; a view, which keeps the line alive."""
+        return self._raw_events.decode(line).object
+
+    def listed(self, raw: Raw) -> WatchEvent[T] | Undecodable:
+        """Decode one item of a list to an ADDED event."""
+        try:
+            return WatchEvent(ADDED, self._objects.decode(raw))
+        except msgspec.ValidationError as error:
+            try:
+                identity = self._identities.decode(raw).metadata
+            except msgspec.ValidationError:
+                identity = ObjectIdentity()
+            return Undecodable(ADDED, identity, str(error))
+
+
+def _stream_error(status: ApiStatus) -> ResourceExpiredError | StreamEndedError:
+    message = f"The server ended the watch: {status.code} {status.reason}: {status.message}"
+    return ResourceExpiredError(message) if status.code == 410 else StreamEndedError(message)

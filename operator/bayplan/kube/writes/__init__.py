@@ -1,0 +1,1 @@
+"""Writes to the API server: binds, the dispatcher of other writes, and events."""

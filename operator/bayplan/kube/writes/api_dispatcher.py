@@ -1,0 +1,390 @@
+"""Queue of all writes that no caller waits for: ordered and merged per object, retried, bounded.
+
+    queued --eligible, object idle--> in flight --success--> removed
+      ^  ^-- merged with a later one        |
+      |                                     +--server unreachable, timeout--> waiting for its retry (may be merged)
+      |                                     +--refused, object gone, too many attempts--> given up
+    held (a bind of the object is in flight) --bound--> dropped
+                                              --not bound--> queued
+
+Writes yield to binds: the API server spends as much on an event as on a bind, so in a burst every event costs a bind.
+Status patches and events therefore wait while many binds are pending, for at most ``defer_seconds``. After that patches
+go as usual, and events go through a few workers, so that the queue drains without halving the bind rate. Events that
+have waited for ``late_seconds`` may use any worker: under steady load on a slow server they would fall behind for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from bayplan.kube.backoff import delay_of_try
+from bayplan.kube.http.rate_limit import TokenBucket
+from bayplan.kube.writes.dispatcher_options import DispatcherOptions
+from bayplan.kube.writes.queued_write import ObjectKey, Rank, Write, WriteDroppedError
+from scheduler_core.errors import (
+    ConflictError,
+    NotFoundError,
+    SchedulerCoreError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
+from scheduler_core.ports import Clock, Timer
+
+__all__ = ["ApiDispatcher", "DispatcherOptions"]
+
+_logger = logging.getLogger(__name__)
+
+_SHORTEST_WAIT_SECONDS = 0.001
+
+
+class _Object:
+    """Queued and in-flight writes of one object."""
+
+    __slots__ = ("holds", "idle", "in_flight", "pending", "retry")
+
+    def __init__(self) -> None:
+        self.pending: deque[Write] = deque()
+        self.in_flight: Write | None = None
+        self.retry: Timer | None = None
+        self.holds = 0
+        self.idle: asyncio.Event | None = None
+
+
+class ApiDispatcher:
+    """Executor of queued writes on the running loop.
+
+    Args:
+        options: Bounds.
+        clock: Clock.
+        bind_pressure: Returns whether so many binds are pending that other writes should yield.
+
+    Attributes:
+        written: Successful writes.
+        merged: Writes merged into one that was queued.
+        retried: Failures that were retried.
+        given_up: Writes that failed for good.
+        dropped_events: Events dropped for newer ones.
+        dropped_patches: Status patches that a bind made obsolete.
+        in_flight: Writes in flight.
+    """
+
+    def __init__(self, options: DispatcherOptions, clock: Clock, bind_pressure: Callable[[], bool]) -> None:
+        self._options = options
+        self._clock = clock
+        self._bind_pressure = bind_pressure
+        self._objects: dict[ObjectKey, _Object] = {}
+        self._ready: tuple[deque[Write], ...] = tuple(deque() for _ in Rank)
+        self._ranks = tuple(zip(Rank, self._ready, strict=True))
+        self._bucket = TokenBucket(options.events_per_second, options.event_burst, clock)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._queued_events: OrderedDict[Write, None] = OrderedDict()
+        self._events_in_flight = 0
+        self._timer: Timer | None = None
+        self._timer_due = 0.0
+        self._drained: asyncio.Event | None = None
+        self._closed = False
+        self.written = 0
+        self.merged = 0
+        self.retried = 0
+        self.given_up = 0
+        self.dropped_events = 0
+        self.dropped_patches = 0
+        self.in_flight = 0
+
+    @property
+    def queued(self) -> int:
+        """Number of writes that are neither in flight nor done."""
+        return sum(len(entry.pending) for entry in self._objects.values())
+
+    def queued_of(self, rank: Rank) -> int:
+        """Return how many of these have a rank."""
+        return sum(write.rank is rank for entry in self._objects.values() for write in entry.pending)
+
+    def submit(self, write: Write) -> None:
+        """Queue a write, or merge it into the last one queued for its object."""
+        if self._closed:
+            write.ended(WriteDroppedError("The process is stopping; nothing more is written."))
+            return
+        entry = self._objects.get(write.key)
+        if entry is None:
+            entry = self._objects[write.key] = _Object()
+        elif entry.pending and entry.pending[-1].absorb(write):
+            self.merged += 1
+            return
+        write.queued_at = self._clock.now()
+        # The event at the head of the queue has scheduled a wake-up, which serves this one too.
+        is_behind = write.rank is Rank.EVENT and bool(self._ready[Rank.EVENT])
+        if write.rank is Rank.DELETION:
+            self._drop_patches(entry)  # the status of a pod that is being deleted is not needed
+        elif write.rank is Rank.EVENT:
+            self._drop_oldest_events()
+            self._queued_events[write] = None
+        entry.pending.append(write)
+        if entry.pending[0] is write:
+            self._offer(entry)
+        if not is_behind:
+            self.pump()
+
+    async def hold(self, key: ObjectKey) -> None:
+        """Drop an object's queued status patches, wait for one in flight, and hold new ones until :meth:`release`.
+
+        The hold is in effect from the call, even if waiting is cancelled.
+        """
+        entry = self._objects.get(key)
+        if entry is None:
+            entry = self._objects[key] = _Object()
+        entry.holds += 1
+        self._drop_patches(entry)
+        while entry.in_flight is not None and entry.in_flight.rank is Rank.PATCH:
+            if entry.idle is None:
+                entry.idle = asyncio.Event()
+            entry.idle.clear()
+            await entry.idle.wait()
+        # A patch that failed in the meantime is back in the queue.
+        self._drop_patches(entry)
+
+    def release(self, key: ObjectKey, *, bound: bool) -> None:
+        """End a :meth:`hold`: drop the patches queued in the meantime if the pod was bound, else send them."""
+        entry = self._objects.get(key)
+        if entry is None:
+            return  # closed in the meantime
+        entry.holds -= 1
+        if bound:
+            self._drop_patches(entry)
+        if not self._forget(entry, key) and entry.retry is None:
+            self._offer(entry)
+        if not bound or not self._bind_pressure():
+            self.pump()
+
+    async def drain(self, seconds: float) -> None:
+        """Stop yielding to binds and send the queue, for at most ``seconds``."""
+        self._bind_pressure = _no_bind_pressure
+        self.pump()
+        if self.in_flight or self._objects:
+            self._drained = asyncio.Event()
+            try:
+                async with asyncio.timeout(max(seconds, 0.0)):
+                    await self._drained.wait()
+            except TimeoutError:
+                _logger.warning("Stopping with %d unsent writes", self.queued + self.in_flight)
+
+    async def close(self) -> None:
+        """Cancel writes in flight, drop queued ones, and accept no more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        stopping = WriteDroppedError("The process stopped before this was written.")
+        for entry in self._objects.values():
+            if entry.in_flight is not None:
+                self._end(entry.in_flight, stopping)  # its task was cancelled before it ran
+            if entry.retry is not None:
+                entry.retry.cancel()
+            for write in entry.pending:
+                self._end(write, stopping)
+        self._objects.clear()
+
+    def pump(self) -> None:
+        """Send what may be sent now; called after every change."""
+        while self.in_flight < self._options.workers and not self._closed:
+            write = self._next()
+            if write is None:
+                break
+            self._begin(write)
+            task = asyncio.get_running_loop().create_task(self._work(write))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _begin(self, write: Write) -> None:
+        entry = self._objects[write.key]
+        entry.pending.popleft()
+        entry.in_flight = write
+        self.in_flight += 1
+        if write.rank is Rank.EVENT:
+            self._queued_events.pop(write, None)
+            self._events_in_flight += 1
+
+    async def _work(self, write: Write) -> None:
+        """Execute a write and then the next ones while they succeed: a task for each would cost more."""
+        # A failure may come without awaiting; thousands of them in a row must not block the loop.
+        while await self._carry_out(write) and self.in_flight < self._options.workers and not self._closed:
+            following = self._next()
+            if following is None:
+                return
+            write = following
+            self._begin(write)
+            self.pump()
+        self.pump()
+
+    def _next(self) -> Write | None:
+        for rank, ready in self._ranks:
+            while ready and not self._is_ready(ready[0]):
+                ready.popleft()
+            if ready and self._may_go(rank, ready[0]):
+                return ready.popleft()
+        return None
+
+    def _is_ready(self, write: Write) -> bool:
+        """Return whether an entry of a ready queue is current: its write may have been dropped, held or sent since."""
+        entry = self._objects.get(write.key)
+        if entry is None or entry.in_flight is not None or not entry.pending or entry.pending[0] is not write:
+            return False
+        return entry.retry is None and not (entry.holds and write.rank is Rank.PATCH)
+
+    def _may_go(self, rank: Rank, write: Write) -> bool:
+        if rank is Rank.DELETION:
+            return True
+        if self._bind_pressure():
+            waited = self._clock.now() - write.queued_at
+            if waited < self._options.defer_seconds:
+                self._wake_in(self._options.defer_seconds - waited)
+                return False
+            if (
+                rank is Rank.EVENT
+                and self._events_in_flight >= self._options.overdue_event_workers
+                and waited < self._options.late_seconds
+            ):
+                self._wake_in(self._options.late_seconds - waited)
+                return False
+        if rank is Rank.EVENT:
+            seconds = self._bucket.try_take()
+            if seconds > 0.0:
+                self._wake_in(seconds)
+                return False
+        return True
+
+    def _wake_in(self, seconds: float) -> None:
+        # Rounding can put the due time before the timer's resolution, which would wake in an endless loop.
+        seconds = max(seconds, _SHORTEST_WAIT_SECONDS)
+        due = self._clock.now() + seconds
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._clock.call_later(seconds, self._wake)
+        self._timer_due = due
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.pump()
+
+    def _offer(self, entry: _Object) -> None:
+        """Add the object's next write to the ready queue of its rank."""
+        if entry.pending and entry.in_flight is None and entry.retry is None:
+            head = entry.pending[0]
+            if not (entry.holds and head.rank is Rank.PATCH):
+                self._ready[head.rank].append(head)
+
+    async def _carry_out(self, write: Write) -> bool:
+        entry, is_done = self._objects[write.key], False
+        try:
+            await write.carry_out()
+        except (ServerUnavailableError, WriteTimeoutError) as error:
+            self._failed(write, entry, error)
+        except SchedulerCoreError as error:
+            self._give_up(write, error)
+        except Exception as error:
+            _logger.exception("%s of %s failed unexpectedly", write.rank.name, write.key)
+            self._give_up(write, error)
+        except asyncio.CancelledError as error:
+            self._end(write, WriteDroppedError(f"The process stopped while this was written: {error}"))
+            raise
+        else:
+            self.written += 1
+            is_done = True
+            self._end(write, None)
+        finally:
+            self.in_flight -= 1
+            self._events_in_flight -= write.rank is Rank.EVENT
+            entry.in_flight = None
+            if entry.idle is not None:
+                entry.idle.set()
+            if not self._forget(entry, write.key):
+                self._offer(entry)
+        return is_done
+
+    def _failed(self, write: Write, entry: _Object, error: Exception) -> None:
+        write.tries += 1
+        if write.max_tries is not None and write.tries >= write.max_tries:
+            self._give_up(write, error)
+            return
+        self.retried += 1
+        if entry.pending and write.absorb(entry.pending[0]):
+            entry.pending.popleft()
+            self.merged += 1
+        entry.pending.appendleft(write)
+        if write.rank is Rank.EVENT:
+            self._queued_events[write] = None
+        delay = delay_of_try(write.tries, self._options.retry_initial_seconds, self._options.retry_maximum_seconds)
+
+        def again() -> None:
+            entry.retry = None
+            self._offer(entry)
+            self.pump()
+
+        entry.retry = self._clock.call_later(delay, again)
+
+    def _give_up(self, write: Write, error: Exception) -> None:
+        self.given_up += 1
+        kind, namespace, name, _ = write.key
+        # It is normal that an object is gone or replaced by another of its name; other failures need attention.
+        level = logging.INFO if isinstance(error, NotFoundError | ConflictError) else logging.WARNING
+        extra = {"resource": kind, "pod": f"{namespace}/{name}" if kind == "Pod" else ""}
+        text = "%s of %s %s/%s failed and is not retried: %s"
+        _logger.log(level, text, write.rank.name, kind, namespace, name, error, extra=extra)
+        self._end(write, error)
+
+    def _end(self, write: Write, error: Exception | None) -> None:
+        try:
+            write.ended(error)
+        except Exception:
+            _logger.exception("The completion handler of a write to %s failed", write.key)
+
+    def _drop_patches(self, entry: _Object) -> None:
+        if not entry.pending:
+            return
+        remaining = deque(write for write in entry.pending if write.rank is not Rank.PATCH)
+        if len(remaining) == len(entry.pending):
+            return
+        for write in entry.pending:
+            if write.rank is Rank.PATCH:
+                self.dropped_patches += 1
+                self._end(write, WriteDroppedError("The pod is being bound."))
+        entry.pending = remaining
+        if entry.retry is not None:
+            entry.retry.cancel()
+            entry.retry = None
+        self._offer(entry)
+
+    def _drop_oldest_events(self) -> None:
+        """Drop the oldest queued events until one more fits."""
+        while len(self._queued_events) >= self._options.max_events:
+            oldest, _ = self._queued_events.popitem(last=False)
+            entry = self._objects[oldest.key]
+            entry.pending.remove(oldest)
+            self.dropped_events += 1
+            self._end(oldest, WriteDroppedError("Too many events are queued; the oldest are dropped."))
+            if entry.retry is not None:
+                entry.retry.cancel()
+                entry.retry = None
+            if not self._forget(entry, oldest.key):
+                self._offer(entry)
+
+    def _forget(self, entry: _Object, key: ObjectKey) -> bool:
+        """Drop the entry of an object without pending work; return whether it was dropped."""
+        if entry.pending or entry.in_flight is not None or entry.holds:
+            return False
+        self._objects.pop(key, None)
+        if self._drained is not None and not self._objects:
+            self._drained.set()
+        return True
+
+
+def _no_bind_pressure() -> bool:
+    return False

@@ -1,0 +1,229 @@
+"""Writes to pods other than binds: status patches and deletions.
+
+A patch may omit ``lastTransitionTime``: the field records when the status changed, as kube-scheduler maintains it
+(``podutil.UpdatePodCondition``). A strategic merge leaves omitted fields unchanged, so the time is sent only if the
+condition is new or its status differs from what the informer, or this writer, last saw. Nothing has to be read for it,
+and a restart does not change the time.
+
+After a conflict the pod is read: the conflict means another pod of the same name or, rarely, concurrent writes to this
+one. The first ends the write, the second is retried; client-go's patches and kube-scheduler's deletions give up on
+both.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from bayplan.kube.http.api_errors import InvalidRequestError, ServerFailedError
+from bayplan.kube.http.connection import JSON, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
+from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.writes.binds import pod_path
+from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.ports import Clock, PodDeletion, PodStatusPatch
+
+_REMEMBERED = 20_000
+_POD_SCHEDULED = "PodScheduled"
+
+PodLookup = Callable[[str, str], Pod | None]
+"""Maps namespace and name to the pod in the informer; None if it has none."""
+
+
+def timestamp(moment: datetime) -> str:
+    """Format a moment as ``metav1.Time``: whole seconds, UTC."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class PodWrites:
+    """Sends status patches and deletions.
+
+    Args:
+        connection: Connection to the API server.
+        clock: Clock for ``lastTransitionTime``.
+        lookup: The informer's pods.
+        timeout: Timeout of a request in seconds.
+    """
+
+    def __init__(self, connection: ApiConnection, clock: Clock, lookup: PodLookup | None, timeout: float) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._lookup = lookup
+        self._timeout = timeout
+        self._written: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._unanswered: OrderedDict[str, None] = OrderedDict()
+
+    async def patch_status(self, patch: PodStatusPatch) -> None:
+        """Patch the status subresource; with the UID in the body the server rejects another pod of that name.
+
+        A bind whose response was lost may have succeeded although its attempt failed: if the response to a patch with
+        PodScheduled=False names a node, the condition is set back to True. After this patch the server is responsible.
+
+        Raises:
+            ConflictError: The pod has another UID.
+            ServerUnavailableError: A transient failure, such as concurrent writes to the pod.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        condition = patch.condition
+        denies = condition is not None and condition.type == _POD_SCHEDULED and condition.status == "False"
+        answer = await self._patch(patch, JSON if denies else METADATA_ONLY)
+        if denies and _BOUND.decode(answer).spec.node_name:
+            scheduled = PodCondition(_POD_SCHEDULED, "True")
+            await self._patch(PodStatusPatch(patch.namespace, patch.name, patch.uid, scheduled), METADATA_ONLY)
+
+    async def _patch(self, patch: PodStatusPatch, accept: str) -> bytes:
+        request = ApiRequest(
+            "PATCH",
+            f"{pod_path(patch.namespace, patch.name)}/status",
+            self.patch_body(patch),
+            content_type=STRATEGIC_MERGE_PATCH,
+            timeout=self._timeout,
+            accept=accept,
+        )
+        try:
+            answer = await self._connection.request(request)
+        except InvalidRequestError as error:
+            # kube-apiserver 1.36 reports another UID as a change of an immutable field, not as a conflict.
+            if "metadata.uid" in error.reason:
+                raise ConflictError(f"Pod {patch.namespace}/{patch.name} with UID {patch.uid} is gone.") from error
+            raise
+        except ConflictError as error:
+            await self._raise_if_ours(error, pod_path(patch.namespace, patch.name), patch.uid)
+            raise
+        if patch.condition is not None:
+            self._written[patch.uid, patch.condition.type] = patch.condition.status
+            if len(self._written) > _REMEMBERED:
+                self._written.popitem(last=False)
+        return answer
+
+    async def delete(self, deletion: PodDeletion) -> None:
+        """Set the condition if there is one, then delete exactly this UID.
+
+        If the pod is gone after a deletion of this writer without a response, that deletion was successful.
+
+        Raises:
+            NotFoundError: The pod, or this UID of it, was gone before.
+            ServerUnavailableError: A transient failure, such as concurrent writes to the pod.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        path = pod_path(deletion.namespace, deletion.name)
+        try:
+            if deletion.condition is not None:
+                await self.patch_status(
+                    PodStatusPatch(deletion.namespace, deletion.name, deletion.uid, deletion.condition)
+                )
+            await self._delete(path, deletion.uid)
+        except NotFoundError:
+            if deletion.uid not in self._unanswered:
+                raise
+        except ConflictError as error:
+            await self._raise_if_ours(error, path, deletion.uid)
+            if deletion.uid not in self._unanswered:
+                where = f"{deletion.namespace}/{deletion.name}"
+                message = f"Pod {where} with UID {deletion.uid} is gone; there is nothing to delete."
+                raise NotFoundError(message) from error
+        self._unanswered.pop(deletion.uid, None)
+
+    async def _delete(self, path: str, uid: str) -> None:
+        options = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+        try:
+            await self._connection.request(ApiRequest("DELETE", path, options, timeout=self._timeout))
+        except (WriteTimeoutError, ServerFailedError):
+            self._unanswered[uid] = None
+            if len(self._unanswered) > _REMEMBERED:
+                self._unanswered.popitem(last=False)
+            raise
+
+    async def _raise_if_ours(self, conflict: ConflictError, path: str, uid: str) -> None:
+        """Raise a retriable error if a conflict was on this very pod.
+
+        Raises:
+            ServerUnavailableError: The conflict was on this pod.
+            ClusterWriteError: The pod cannot be read.
+        """
+        if await self._uid_now(path) == uid:
+            raise ServerFailedError(f"Concurrent writes to the pod, retry: {conflict}") from conflict
+
+    async def _uid_now(self, path: str) -> str | None:
+        """Return the UID of the pod at ``path``; None if there is no pod."""
+        try:
+            request = ApiRequest("GET", path, timeout=self._timeout, accept=METADATA_ONLY)
+            return _UIDS.decode(await self._connection.request(request)).metadata.uid
+        except NotFoundError:
+            return None
+
+    def patch_body(self, patch: PodStatusPatch) -> bytes:
+        """Encode the strategic merge patch as JSON."""
+        status: dict[str, Any] = {}
+        if patch.condition is not None:
+            status["conditions"] = [self._condition(patch, patch.condition)]
+        if patch.nominated_node_name is not None:
+            status["nominatedNodeName"] = patch.nominated_node_name or None
+        return msgspec.json.encode({"metadata": {"uid": patch.uid}, "status": status})
+
+    def _condition(self, patch: PodStatusPatch, condition: PodCondition) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "type": condition.type,
+            "status": condition.status,
+            "lastProbeTime": None,
+            "reason": condition.reason or None,
+            "message": condition.message or None,
+        }
+        if condition.observed_generation:
+            body["observedGeneration"] = condition.observed_generation
+        if self._known_status(patch, condition.type) != condition.status:
+            body["lastTransitionTime"] = timestamp(self._clock.wall())
+        return body
+
+    def _known_status(self, patch: PodStatusPatch, kind: str) -> str | None:
+        pod = self._lookup(patch.namespace, patch.name) if self._lookup is not None else None
+        if pod is not None and pod.metadata.uid == patch.uid:
+            for condition in pod.status.conditions:
+                if condition.type == kind:
+                    return condition.status
+        return self._written.get((patch.uid, kind))
+
+
+class _Uid(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _WithUid(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Uid
+
+
+_UIDS = DeepDecoder(_WithUid)
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+
+
+class _MaybeBound(msgspec.Struct, frozen=True, gc=False):
+    spec: _PodSpec = _PodSpec()
+
+
+_BOUND = DeepDecoder(_MaybeBound)
+
+
+def merged(earlier: PodStatusPatch, later: PodStatusPatch) -> PodStatusPatch | None:
+    """Merge two patches into one with the effect of both.
+
+    Returns:
+        The condition and nomination of the later patch, each from the earlier patch if the later one has none; None
+        if both set conditions of different types, which one patch cannot hold.
+    """
+    if earlier.condition is not None and later.condition is not None and earlier.condition.type != later.condition.type:
+        return None
+    nomination = later.nominated_node_name
+    return PodStatusPatch(
+        later.namespace,
+        later.name,
+        later.uid,
+        later.condition if later.condition is not None else earlier.condition,
+        nomination if nomination is not None else earlier.nominated_node_name,
+    )

@@ -1,0 +1,1 @@
+"""SchedulerProfiles and PluginConfigs: from objects to running framework instances, and back to status."""

@@ -1,0 +1,277 @@
+"""The desired state: all SchedulerProfiles and PluginConfigs, validated together.
+
+Decides which profile holds a scheduler name, resolves references and validates args. Pure: the same objects always give
+the same result, so that a restart decides as the process before it did. Validation continues after a problem, so that
+the author of a manifest sees all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, validate_plugin_configs
+from bayplan.resources.resource_model import ObjectMeta
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.settings.profile_selection import ProfileSelection
+from scheduler_core.config import enabled_plugins as plugins_config
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.validation import did_you_mean, path_steps
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.registry import Registry
+
+DEFAULT_SCHEDULER = "default-scheduler"
+_NO_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredProfile:
+    """Validated SchedulerProfile.
+
+    Attributes:
+        meta: Its metadata.
+        scheduler_name: The scheduler name that it claims.
+        holds_name: Whether the claim is granted; only then may it run, also an earlier revision.
+        config: The profile to build: complete if there are no problems, otherwise without its invalid parts, to find
+            the problems of the rest; None if nothing is left to validate.
+        problems: The problems so far; paths prefix with ``spec``.
+        origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
+        status: The status of the object.
+        name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
+    """
+
+    meta: ObjectMeta
+    scheduler_name: str
+    holds_name: bool
+    config: ProfileConfig | None
+    problems: tuple[Problem, ...]
+    origins: tuple[str, ...]
+    status: Mapping[str, Any]
+    name_is_reserved: bool = False
+
+    def located(self, problem: Problem) -> Problem:
+        """Return a problem of ``config`` with the path at which the user wrote it."""
+        path = problem.path
+        for index, origin in enumerate(self.origins):
+            prefix = f"pluginConfig[{index}]"
+            if path.startswith(prefix) and not origin.startswith(prefix):
+                return Problem(f"spec.{origin}", f"{path[len(prefix) :].lstrip('.')}: {problem.message}".lstrip(": "))
+        return Problem(f"spec.{path}" if path else "spec", problem.message)
+
+    def build_problems(self, error: ConfigError) -> tuple[Problem, ...]:
+        """Return the problems of a failed build of ``config`` as the user wrote the paths, without known problems."""
+        located = (self.located(problem) for problem in error.problems)
+        return tuple(problem for problem in located if problem not in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredState:
+    """All objects, validated.
+
+    Attributes:
+        profiles: The profiles that this process serves, oldest claim first.
+        plugin_configs: Sorted by name.
+        elsewhere: Scheduler names granted to profiles that other processes serve.
+    """
+
+    profiles: tuple[DesiredProfile, ...]
+    plugin_configs: tuple[DesiredPluginConfig, ...]
+    elsewhere: frozenset[str] = frozenset()
+
+
+def desired_state(
+    profiles: Iterable[Mapping[str, Any]],
+    plugin_configs: Iterable[Mapping[str, Any]],
+    registry: Registry,
+    *,
+    allow_default_scheduler: bool = False,
+    selection: ProfileSelection | None = None,
+) -> DesiredState:
+    """Validate all objects together.
+
+    Profiles that other processes serve are not validated, but their claims and references count: processes with
+    different selections agree on the holder of a name, and on the status of every PluginConfig.
+
+    Args:
+        profiles: SchedulerProfile objects from the API server; one that is being deleted is ignored.
+        plugin_configs: PluginConfig objects, likewise.
+        registry: The installed plugins.
+        allow_default_scheduler: Whether a profile may use kube-scheduler's own name.
+        selection: The profiles that this process serves; None for all.
+
+    Returns:
+        The desired state.
+    """
+    claims = sorted((_Claim(body) for body in profiles if not _is_going(body)), key=lambda claim: claim.age)
+    configs = validate_plugin_configs(
+        [body for body in plugin_configs if not _is_going(body)],
+        registry,
+        {claim.meta.name: claim.references for claim in claims},
+    )
+    by_name = {config.meta.name: config for config in configs}
+    holders: dict[str, _Claim] = {}
+    for claim in claims:
+        holders.setdefault(claim.scheduler_name, claim)
+    validated, elsewhere = [], set[str]()
+    for claim in claims:
+        if selection is not None and not selection.matches(claim.labels):
+            if holders[claim.scheduler_name] is claim:
+                elsewhere.add(claim.scheduler_name)
+            continue
+        is_reserved = claim.scheduler_name == DEFAULT_SCHEDULER and not allow_default_scheduler
+        problem = _name_problem(claim, holders[claim.scheduler_name], is_reserved=is_reserved)
+        validated.append(replace(_validate(claim, problem, by_name), name_is_reserved=is_reserved))
+    return DesiredState(tuple(validated), configs, frozenset(elsewhere))
+
+
+class _Claim:
+    """A profile as written: the fields that can be read even if its spec is invalid."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.meta = ObjectMeta.model_validate(body["metadata"])
+        labels = body["metadata"].get("labels")
+        self.labels: Mapping[str, str] = labels if isinstance(labels, Mapping) else {}
+        spec = body.get("spec")
+        self.spec: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
+        status = body.get("status")
+        self.status: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
+        written = self.spec.get("schedulerName")
+        self.scheduler_name = written if isinstance(written, str) and written else self.meta.name
+        self.age = (self.meta.creation_timestamp or _NO_TIME, self.meta.name)
+        self.problems: tuple[Problem, ...] = ()
+        self.profile = self._read(self.spec)
+        references = self.spec.get("pluginConfigRefs")
+        self.references: tuple[str, ...] = tuple(
+            entry["name"]
+            for entry in (references if isinstance(references, list | tuple) else ())
+            if isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
+        )
+
+    def _read(self, spec: Mapping[str, Any]) -> SchedulerProfile | None:
+        """Parse the profile without its invalid fields, or else without the top-level fields that contain them."""
+        try:
+            return self._parse(spec)
+        except ConfigError as error:
+            self.problems = error.problems
+        rest = _without(spec, [problem.path for problem in self.problems])
+        for _ in range(2):
+            try:
+                return self._parse(rest)
+            except ConfigError as error:
+                bad = {problem.path.removeprefix("spec.").split(".")[0].split("[")[0] for problem in error.problems}
+                rest = {name: value for name, value in rest.items() if name not in bad}
+        return None
+
+    def _parse(self, spec: Mapping[str, Any]) -> SchedulerProfile:
+        metadata = self.meta.model_dump(by_alias=True)
+        return SchedulerProfile.from_object({"metadata": metadata, "spec": spec})
+
+
+def _without(spec: Mapping[str, Any], paths: Iterable[str]) -> Mapping[str, Any]:
+    """Copy without some fields. List entries stay, so that the indexes of those behind them do not change."""
+    left: dict[str, Any] = {"spec": spec}
+    for path in paths:
+        node: Any = left
+        steps = path_steps(path)
+        for index, name in steps[:-1]:
+            step = int(index) if index.isdigit() and isinstance(node, list) else index or name
+            inner = node.get(step) if isinstance(node, dict) else node[step] if step in range(len(node)) else None
+            if not isinstance(inner, Mapping | list):
+                break
+            # Only the path to the field is copied: the rest may be deeply nested.
+            node[step] = node = dict(inner) if isinstance(inner, Mapping) else list(inner)
+        else:
+            if isinstance(node, dict) and steps:
+                node.pop(steps[-1][0] or steps[-1][1], None)
+    copied: Mapping[str, Any] = left.get("spec", {})
+    return copied
+
+
+def _is_going(body: Mapping[str, Any]) -> bool:
+    return bool(body["metadata"].get("deletionTimestamp"))
+
+
+def _name_problem(claim: _Claim, holder: _Claim, *, is_reserved: bool) -> Problem | None:
+    name = claim.scheduler_name
+    if is_reserved:
+        return Problem(
+            "spec.schedulerName",
+            f'"{name}" belongs to kube-scheduler, and two schedulers of one name compete for its pods; choose another '
+            "name, or run the operator with --allow-default-scheduler if kube-scheduler does not use it",
+        )
+    if holder is not claim:
+        return Problem(
+            "spec.schedulerName",
+            f'"{name}" is held by SchedulerProfile "{holder.meta.name}", which is older; choose another name or '
+            f'delete "{holder.meta.name}"',
+        )
+    return None
+
+
+def _validate(
+    claim: _Claim, name_problem: Problem | None, plugin_configs: Mapping[str, DesiredPluginConfig]
+) -> DesiredProfile:
+    problems = [*claim.problems, *([name_problem] if name_problem else [])]
+    config, origins = None, list[str]()
+    if claim.profile is not None:
+        inline = claim.profile.spec.plugin_config
+        entries, entry_origins, reference_problems = _resolve_references(claim.profile, plugin_configs)
+        problems += reference_problems
+        origins = [*(f"pluginConfig[{index}]" for index in range(len(inline))), *entry_origins]
+        try:
+            config = claim.profile.profile_config(entries)
+        except ConfigError as error:
+            problems += error.problems
+    return DesiredProfile(
+        meta=claim.meta,
+        scheduler_name=claim.scheduler_name,
+        holds_name=name_problem is None,
+        config=config,
+        problems=tuple(problems),
+        origins=tuple(origins),
+        status=claim.status,
+    )
+
+
+def missing_plugin_config(name: str, known: Iterable[str]) -> str:
+    """Return the message for a reference to a PluginConfig that does not exist.
+
+    Args:
+        name: The referenced name.
+        known: The existing PluginConfigs.
+    """
+    return f'there is no PluginConfig "{name}"{did_you_mean(name, known)}; create it or correct the name'
+
+
+def _resolve_references(
+    profile: SchedulerProfile, plugin_configs: Mapping[str, DesiredPluginConfig]
+) -> tuple[list[plugins_config.PluginConfig], list[str], Sequence[Problem]]:
+    """Return the entries that references resolve to, where each was written, and the problems."""
+    configured = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(profile.spec.plugin_config)}
+    entries: list[plugins_config.PluginConfig] = []
+    origins: list[str] = []
+    problems: list[Problem] = []
+    for index, reference in enumerate(profile.spec.plugin_config_refs):
+        path = f"spec.pluginConfigRefs[{index}].name"
+        found = plugin_configs.get(reference.name)
+        if found is None:
+            problems.append(Problem(path, missing_plugin_config(reference.name, plugin_configs)))
+            continue
+        earlier = configured.get(found.plugin)
+        if earlier is not None:
+            message = (
+                f'PluginConfig "{reference.name}" configures plugin "{found.plugin}", which {earlier} configures '
+                "already; merge the two or remove one"
+            )
+            problems.append(Problem(path, message))
+        elif found.plugin:
+            configured[found.plugin] = f'PluginConfig "{reference.name}"'
+        if found.problems:
+            reasons = "; ".join(str(problem) for problem in found.problems)
+            problems.append(Problem(path, f'PluginConfig "{reference.name}" is invalid, correct it: {reasons}'))
+        elif earlier is None and found.entry is not None:
+            entries.append(found.entry)
+            origins.append(f"pluginConfigRefs[{index}]")
+    return entries, origins, problems

@@ -1,1 +1,0 @@
-"""History and rollback of a profile, for commands that run with the user's own rights."""

@@ -1,0 +1,129 @@
+"""The HTTP server: ``/livez``, ``/healthz``, ``/readyz``, ``/metrics`` and additional routes.
+
+It runs in the scheduler's event loop, so a response proves that the loop runs. Health never depends on a request to the
+API server, so that an API server that hangs does not fail the probes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from bayplan.kube.leader_endpoint import LeaderEndpoint, endpoint_problem, endpoint_url
+from bayplan.kube.readiness import Check, Readiness
+from bayplan.serving.protection import Protection
+from scheduler_core.errors import ConfigError, Problem
+
+IDLE_SECONDS = 90.0
+"""Maximum time that a connection may be without a complete request: before the first, during, or after the last.
+
+kube-scheduler v1.36.3 has the same idle timeout (``apiserver/pkg/server/secure_serving.go``). aiohttp has only one
+timer for all three cases.
+"""
+
+
+class HealthServer:
+    """Server of health, metrics and additional routes.
+
+    Args:
+        address: Host and port; port 0 selects a free one.
+        readiness: Readiness for ``/readyz``.
+        metrics: Registry for ``/metrics``.
+        routes: Additional routes.
+        protection: TLS and authorization; without it plain HTTP for all callers.
+
+    Attributes:
+        port: Port of the listening socket.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        readiness: Readiness,
+        metrics: CollectorRegistry,
+        routes: Iterable[web.RouteDef] = (),
+        protection: Protection | None = None,
+    ) -> None:
+        self._protection = protection = protection or Protection()
+        self._renewal: asyncio.Task[None] | None = None
+        self._host, self.port = address
+        self._readiness = readiness
+        self._metrics = metrics
+        authorization = protection.authorization
+        app = web.Application(middlewares=() if authorization is None else [authorization.middleware])
+        app.router.add_get("/livez", self._alive)
+        app.router.add_get("/healthz", self._alive)
+        app.router.add_get("/readyz", self._ready)
+        app.router.add_get("/metrics", self._scrape)
+        app.router.add_routes(routes)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=IDLE_SECONDS)
+
+    async def start(self) -> None:
+        """Start listening.
+
+        Raises:
+            ConfigError: The server cannot listen on the address.
+        """
+        certificate, clock = self._protection.certificate, self._protection.clock
+        context = None if certificate is None else certificate.context
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self.port, ssl_context=context).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            message = f"cannot listen on {self._host}:{self.port} ({error}); set another address with --serve-address"
+            raise ConfigError([Problem("serveAddress", message)]) from error
+        self.port = self._runner.addresses[0][1]
+        if certificate is not None and clock is not None:
+            self._renewal = asyncio.create_task(certificate.run(clock), name="renewal of the certificate")
+
+    def endpoint(self, address: str) -> LeaderEndpoint | None:
+        """Return where other replicas reach this server; None if they must not connect to it.
+
+        Args:
+            address: IP address of this host.
+        """
+        certificate = self._protection.certificate
+        scheme, fingerprint = ("http", "") if certificate is None else ("https", certificate.fingerprint)
+        endpoint = LeaderEndpoint(endpoint_url(scheme, address, self.port), fingerprint)
+        return None if endpoint_problem(endpoint) else endpoint
+
+    async def stop(self) -> None:
+        """Stop listening; requests in progress may take another half second."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewal
+        await self._runner.cleanup()
+
+    async def _alive(self, request: web.Request) -> web.Response:
+        if "verbose" in request.query:
+            return _verbose(request.path.strip("/"), [Check("event loop", is_passed=True)])
+        return web.Response(text="ok\n")
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        if "verbose" in request.query:
+            return _verbose("readyz", self._readiness.checks)
+        missing = self._readiness.missing
+        if missing:
+            return web.Response(status=503, text="".join(f"not ready: {condition}\n" for condition in missing))
+        role = self._readiness.role
+        return web.Response(text=f"ok: {role}\n" if role else "ok\n")
+
+    async def _scrape(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
+
+
+def _verbose(name: str, checks: Iterable[Check]) -> web.Response:
+    """Return each check on its own line, as the API server does."""
+    checks = list(checks)
+    lines = [f"[+]{check.name} ok" if check.is_passed else f"[-]{check.name} failed: {check.why}" for check in checks]
+    is_passed = all(check.is_passed for check in checks)
+    lines.append(f"{name} check {'passed' if is_passed else 'failed'}\n")
+    return web.Response(status=200 if is_passed else 503, text="\n".join(lines))

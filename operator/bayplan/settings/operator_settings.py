@@ -1,0 +1,332 @@
+"""Settings of the operator: everything that is not part of a profile.
+
+Flags and a settings file fill the same model (the chart renders the file), so that one validation reports every problem
+with its field path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field
+
+from bayplan.kube.leader_election import ElectionOptions
+from bayplan.settings.feature_gates import gate_problems
+from bayplan.settings.profile_selection import MAX_LENGTH, ProfileSelection
+from bayplan.settings.serving_settings import ServingSettings
+from bayplan.texts import yaml_documents
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.duration import parse_duration
+from scheduler_core.config.profile_config import backoff_problems
+from scheduler_core.config.validation import validate
+from scheduler_core.errors import ConfigError, Problem
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+_LEASE = "bayplan"
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def _seconds(value: object) -> object:
+    """Convert a number of seconds, also given as a Go duration like kube-scheduler's flags."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            return parse_duration(value).seconds
+        except ConfigError as error:
+            raise ValueError(error.problems[0].message) from error
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+
+
+class LeaderElectionSettings(ConfigModel):
+    """Leader election among the replicas."""
+
+    leader_elect: bool = Field(default=False, description="Schedule only while this process holds the Lease.")
+    lease_duration: Seconds = Field(
+        default=15.0, gt=0, description="Duration a standby waits after the last renewal before it acquires the Lease."
+    )
+    renew_deadline: Seconds = Field(
+        default=10.0,
+        gt=0,
+        description="Duration after the last renewal at which the leader stops; less than leaseDuration.",
+    )
+    retry_period: Seconds = Field(default=2.0, gt=0, description="Interval between attempts to acquire or renew.")
+    resource_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description='Name of the Lease. Default: "bayplan"; with profiles, "bayplan-" and a hash of the selector.',
+    )
+    resource_namespace: str | None = Field(
+        default=None, min_length=1, description="Namespace of the Lease. Default: the namespace of the revisions."
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that the durations are consistent."""
+        if self.leader_elect:
+            for problem in self.options("").problems(""):
+                yield RuleProblem((problem.path.lstrip("."),), problem.message)
+
+    def options(self, namespace: str, selection: ProfileSelection | None = None) -> ElectionOptions:
+        """Return the Lease and its durations.
+
+        Args:
+            namespace: Namespace of the Lease if the settings name none.
+            selection: The profiles that this Lease covers, None for all; each selection has its own Lease.
+        """
+        name = _LEASE if selection is None else f"{_LEASE}-{selection.digest}"
+        return ElectionOptions(
+            self.resource_namespace or namespace,
+            self.resource_name or name,
+            self.lease_duration,
+            self.renew_deadline,
+            self.retry_period,
+        )
+
+
+class TracingSettings(ConfigModel):
+    """Export of cycles as spans; needs the extra ``otel`` of the package bayplan."""
+
+    endpoint: str = Field(
+        pattern=r"^https?://", description="URL of the OTLP/HTTP collector, such as http://host:4318/v1/traces."
+    )
+    sampling_ratio: float = Field(
+        default=0.01, ge=0, le=1, strict=False, description="Fraction of scheduling cycles to export, 0 to 1."
+    )
+
+
+class Settings(ServingSettings):
+    """Settings of ``bayplan run``, from flags and from its settings file."""
+
+    kubeconfig: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Kubeconfig file. Default: the pod's service account, else $KUBECONFIG or ~/.kube/config.",
+    )
+    context: str | None = Field(default=None, min_length=1, description="Context of the kubeconfig.")
+    namespace: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Namespace of the ControllerRevisions that store valid profile revisions. Default: the pod's own, "
+        'else that of the kubeconfig\'s context, else "default".',
+    )
+    seed: int = Field(default=0, ge=0, le=INT64_MAX, description="Seed of the random choice among equal nodes.")
+    percentage_of_nodes_to_score: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="Percentage of nodes to find feasible, for profiles that set none; 0 selects kube-scheduler's "
+        "adaptive formula. Default: all nodes.",
+    )
+    pod_initial_backoff_seconds: int = Field(
+        default=1, ge=1, le=INT32_MAX, description="Initial backoff of a failed pod, for profiles that set none."
+    )
+    pod_max_backoff_seconds: int = Field(
+        default=10, ge=1, le=INT32_MAX, description="Maximum backoff of a failed pod, for profiles that set none."
+    )
+    pod_max_in_unschedulable_pods_duration: Seconds = Field(
+        default=300.0,
+        gt=0,
+        description="Maximum time a pod stays unschedulable before it is retried; seconds, or a duration such as 5m.",
+    )
+    gang_reservation_delay: Seconds = Field(
+        default=60.0,
+        gt=0,
+        description="Time an unschedulable PodGroup with queueing Strict waits before capacity is reserved for it; "
+        "seconds, or a duration such as 5m.",
+    )
+    client_qps: float | None = Field(
+        default=None, gt=0, strict=False, description="Requests per second to the API server. Default: no limit."
+    )
+    client_burst: int = Field(default=100, ge=1, le=INT32_MAX, description="Requests that may exceed clientQps.")
+    bind_concurrency: int = Field(default=32, ge=1, le=1024, description="Maximum number of concurrent binds.")
+    allow_default_scheduler: bool = Field(
+        default=False,
+        description="Allow a profile named default-scheduler. Only for clusters where kube-scheduler does not run it.",
+    )
+    extender_files_directory: str = Field(
+        default="/etc/bayplan-extenders",
+        min_length=1,
+        max_length=1024,
+        description="Directory that must contain the files of an extender's tlsConfig in a SchedulerProfile.",
+    )
+    allowed_extender_hosts: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        max_length=256,
+        description="Hosts that extenders of SchedulerProfiles may use, such as licences.example.com or *.svc; empty "
+        "allows any.",
+    )
+    profiles: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_LENGTH,
+        description='Label selector of the SchedulerProfiles to serve, such as "tier=a,zone in (x,y)". Default: all.',
+    )
+    leader_election: LeaderElectionSettings = Field(
+        default=LeaderElectionSettings(), description="Leader election among the replicas."
+    )
+    delay_cache_until_active: bool = Field(
+        default=False,
+        description="Keep a standby's informers stopped until it leads: a cheap standby, a slow takeover.",
+    )
+    plugin_time_budget: Seconds = Field(
+        default=1.0,
+        gt=0,
+        le=3600,
+        description="Maximum duration of one call into an installed plugin before it is interrupted.",
+    )
+    liveness_limit: Seconds = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="Maximum event-loop stall before the process exits.",
+    )
+    enable_profiling: bool = Field(
+        default=False, description="Serve /debug/profile, the CPU profile of the running process."
+    )
+    slow_cycle_threshold: Seconds = Field(
+        default=0.1,
+        gt=0,
+        le=3600,
+        description="Log scheduling cycles slower than this, with the time of each plugin; seconds, or 100ms.",
+    )
+    tracing: TracingSettings | None = Field(
+        default=None, description="Export of cycles as OpenTelemetry spans. Default: none."
+    )
+    feature_gates: dict[str, bool] = Field(
+        default_factory=dict,
+        description="Feature gates by name, such as ResultCache: false. A gate left out keeps its default.",
+    )
+    log_level: LogLevel = Field(default="info", description="Minimum severity of log lines.")
+    verbosity: int = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="Log verbosity like kube-scheduler's -v: 3 logs each decision, from 5 on everything (debug).",
+    )
+    log_format: LogFormat = Field(default="text", description="Format of a log line: text or JSON.")
+    graceful_stop_seconds: Seconds = Field(
+        default=5.0, gt=0, le=300, description="Maximum time for binds in flight and last writes at shutdown."
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check backoffs, feature gates, the profile selector, and the serving fields against each other."""
+        yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
+        for problem in gate_problems(self.feature_gates):
+            yield RuleProblem(("featureGates", *problem.location), problem.message)
+        try:
+            self.selection  # noqa: B018 - evaluated for the error that it raises
+        except ConfigError as error:
+            yield RuleProblem(("profiles",), error.problems[0].message)
+        yield from self.serving_problems()
+
+    @property
+    def selection(self) -> ProfileSelection | None:
+        """Profiles to serve; None for all."""
+        return None if self.profiles is None else ProfileSelection(self.profiles)
+
+
+def load_settings(flags: Mapping[str, Any], path: Path | None = None, *, leader_elect: bool | None = None) -> Settings:
+    """Merge flags with a settings file; flags win.
+
+    Args:
+        flags: Values by field name in snake_case; None means not given.
+        path: A YAML file whose fields are those of :class:`Settings` in camelCase; None reads no file.
+        leader_elect: Value of the flag for ``leaderElection.leaderElect``; None if the flag was not given.
+
+    Returns:
+        The settings with their defaults.
+
+    Raises:
+        ConfigError: With every problem; the path of each is the field in the file, or the flag.
+    """
+    names = {name: info.alias or name for name, info in Settings.model_fields.items()}
+    given = {names[name]: value for name, value in flags.items() if value is not None}
+    document = _read_file(path) if path is not None else {}
+    if leader_elect is not None:
+        election = document.get("leaderElection")
+        document["leaderElection"] = {**(election if isinstance(election, dict) else {}), "leaderElect": leader_elect}
+    gates = document.get("featureGates")
+    if isinstance(gates, dict) and "featureGates" in given:
+        given["featureGates"] = {**gates, **given["featureGates"]}
+    by_alias = {alias: name for name, alias in names.items()}
+    try:
+        return validate(Settings, {**document, **given})
+    except ConfigError as error:
+        problems = []
+        for problem in error.problems:
+            field = problem.path.split(".", 1)[0].split("[", 1)[0]
+            if field in given:
+                problems.append(Problem(f"--{by_alias[field].replace('_', '-')}", problem.message))
+            else:
+                problems.append(Problem(f"{path}: {problem.path}" if path else problem.path, problem.message))
+        raise ConfigError(problems) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml_documents.load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(
+            [Problem(str(path), f"cannot be read: {error}; correct the file or omit --settings")]
+        ) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise ConfigError([Problem(str(path), "must be a mapping of settings to values")])
+    return document
+
+
+def runs_in_cluster(settings: Settings, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether to use the pod's service account: no kubeconfig was given and the account exists."""
+    if settings.kubeconfig is not None or settings.context is not None or environment.get("KUBECONFIG"):
+        return False
+    return "KUBERNETES_SERVICE_HOST" in environment and (_SERVICE_ACCOUNT / "token").is_file()
+
+
+def revision_namespace(settings: Settings, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the namespace in which ControllerRevisions are stored.
+
+    Args:
+        settings: Their ``namespace`` wins.
+        environment: Environment variables of the process.
+
+    Returns:
+        The setting, else the pod's namespace, else that of the kubeconfig's context, else ``default``.
+    """
+    if settings.namespace is not None:
+        return settings.namespace
+    if runs_in_cluster(settings, environment):
+        own = _SERVICE_ACCOUNT / "namespace"
+        return (own.read_text(encoding="utf-8").strip() if own.is_file() else "") or "default"
+    return _context_namespace(settings, environment) or "default"
+
+
+def _context_namespace(settings: Settings, environment: Mapping[str, str]) -> str:
+    """Return the namespace of the kubeconfig's context, "" if unreadable; the connection reports the error later."""
+    listed = settings.kubeconfig or environment.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    context = settings.context
+    for name in listed.split(os.pathsep):
+        try:
+            document = yaml_documents.load(Path(name).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            continue
+        if not isinstance(document, dict):
+            continue
+        context = context or document.get("current-context")
+        for entry in document.get("contexts") or ():
+            if isinstance(entry, dict) and entry.get("name") == context:
+                return str((entry.get("context") or {}).get("namespace") or "")
+    return ""

@@ -1,0 +1,71 @@
+"""Documents that the operator's endpoints return, and their output formats: text for people, JSON and YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from bayplan.texts.printable import printable_json, printable_record
+from scheduler_core.errors import ServerUnavailableError
+
+T = TypeVar("T")
+
+PIPED_WIDTH = 4096
+"""Line width if stdout is not a terminal: in a file or for grep, one row is one line."""
+
+
+def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
+    """Return the function that renders a document, by output format; YAML output ends with a line break.
+
+    Args:
+        as_text: Renders the document for people.
+    """
+    return {"table": lambda document: as_text(printable_document(document)), "json": _as_json, "yaml": _as_yaml}
+
+
+def printable_document(document: T) -> T:
+    """Return a copy whose strings cannot fake table rows: control characters escaped, line breaks indented.
+
+    Args:
+        document: A struct that can be encoded as JSON.
+    """
+    return msgspec.convert(_fit(msgspec.to_builtins(document)), type(document))
+
+
+def _fit(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable_record(value)
+    if isinstance(value, dict):
+        return {_fit(key): _fit(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fit(each) for each in value]
+    return value
+
+
+def _as_json(document: Any) -> str:
+    return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def _as_yaml(document: Any) -> str:
+    return yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(document)), sort_keys=False, width=PIPED_WIDTH)
+
+
+def read_answer(answer: bytes, kind: type[T], what: str) -> T:
+    """Decode a document that the operator returned.
+
+    Args:
+        answer: JSON.
+        kind: The document's type.
+        what: Name of the document with its article, for the error.
+
+    Raises:
+        ServerUnavailableError: The JSON is not such a document.
+    """
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except msgspec.DecodeError as error:
+        message = f"the response is not {what} ({error}); is --server a Bayplan of this version?"
+        raise ServerUnavailableError(message) from error

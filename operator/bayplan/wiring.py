@@ -1,0 +1,290 @@
+"""Builds all parts of one process; each is complete when it is constructed, and none runs yet.
+
+Two parts that use each other while the process runs are joined by a :class:`Late` reference; there are four such pairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from prometheus_client.registry import Collector
+
+from bayplan.configuration.configuration_file import RunConfiguration
+from bayplan.extenders.circuit_breaker import CircuitOptions
+from bayplan.extenders.clients import ClusterObjects, ExtenderClients
+from bayplan.extenders.extender_bounds import ExtenderBounds
+from bayplan.extenders.http_extender import HttpExtender
+from bayplan.gangs.group_controller import GroupController
+from bayplan.gangs.group_sources import GroupSources, UsedApis
+from bayplan.gangs.group_status_writes import GroupStatusWrites
+from bayplan.gangs.status_ownership import OtherProcesses
+from bayplan.introspection.sigusr2 import CacheDebugger
+from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.leader_election import ElectionOptions, LeaderElection
+from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.server_support import ServerWatch
+from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.watches.cluster_informers import ClusterInformers
+from bayplan.kube.write_fence import WriteFence
+from bayplan.kube.writes.storage_writes import StorageWrites
+from bayplan.kube.writes.writer import KubeWriter, WriterOptions
+from bayplan.process.loop_liveness import LoopLiveness
+from bayplan.process.plugin_watchdog import PluginWatchdog
+from bayplan.process.tracing import CycleTracer, tracer_of
+from bayplan.profiles.served_profiles import ServedProfiles
+from bayplan.profiles.sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
+from bayplan.serving.endpoints import ServedParts
+from bayplan.serving.http_server import HealthServer
+from bayplan.serving.metrics import (
+    ExtenderCollector,
+    FeatureCollector,
+    OperatorCollector,
+    OperatorSources,
+    metrics_registry,
+)
+from bayplan.serving.protection import protection_of
+from bayplan.serving.scheduler_metrics import ApiCallCollector
+from bayplan.settings.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT_CACHE, FeatureGates
+from bayplan.settings.operator_settings import Settings, revision_namespace
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+
+log = logging.getLogger(__name__)
+
+PROFILES_READ = "profiles are being read"
+SCHEDULER_STARTED = "the scheduler has not started"
+_BINDS_PER_CONNECTION = 3
+
+T = TypeVar("T")
+
+
+class Late(Generic[T]):
+    """Reference to a part that is built after a part that uses it."""
+
+    def __init__(self) -> None:
+        self._built: list[T] = []
+
+    def __call__(self) -> T:
+        """Return the part; called only while the process runs."""
+        return self._built[0]
+
+    def built(self, part: T) -> T:
+        """Complete the reference, and return the part."""
+        self._built.append(part)
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All parts of one process.
+
+    Attributes:
+        access: Credentials.
+        tracer: None without tracing.
+        profiles: Custom resources, or the file of ``--config``.
+        group_statuses: Controller of the statuses of PodGroups.
+        election: None without leader election.
+        health: None if nothing is served.
+        server: Watch of the API server's version.
+    """
+
+    access: ConfiguredAccess
+    clock: SystemClock
+    connection: ApiConnection
+    writer: KubeWriter
+    scheduler: Scheduler
+    tracer: CycleTracer | None
+    watchdog: PluginWatchdog
+    liveness: LoopLiveness
+    readiness: Readiness
+    informers: ClusterInformers
+    extenders: ExtenderClients
+    groups: GroupSources
+    group_statuses: GroupController
+    profiles: ProfileSource
+    debugger: CacheDebugger
+    election: LeaderElection | None
+    health: HealthServer | None
+    server: ServerWatch
+
+
+def build_parts(settings: Settings, access: ConfiguredAccess, configuration: RunConfiguration | None = None) -> Parts:
+    """Build all parts.
+
+    Args:
+        settings: All settings of the operator; profiles are configured elsewhere.
+        access: Credentials.
+        configuration: Run the profiles of this file instead of custom resources.
+
+    Raises:
+        ConfigError: The settings or the configuration cannot be used.
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    gates, clock = FeatureGates(settings.feature_gates), SystemClock()
+    lease = _lease_options(settings)
+    fence = WriteFence(clock, "" if lease is None else lease.lease)
+    connection = ApiConnection(access, _connection_options(settings), clock, fence.check)
+
+    # The writer looks up pods in the informers, and extenders receive what informers have stored, while informers
+    # deliver to the scheduler, which has the writer and makes the clients of extenders.
+    late_informers, late_extenders = Late[ClusterInformers](), Late[ExtenderClients]()
+
+    def known_pod(namespace: str, name: str) -> Pod | None:
+        return late_informers().pods.known.get(f"{namespace}/{name}")
+
+    def make_extender(scheduler_name: str, extender: Extender) -> HttpExtender:
+        return late_extenders().make(scheduler_name, extender)
+
+    options = WriterOptions(bind_limit=settings.bind_concurrency, pod_lookup=known_pod)
+    writer = KubeWriter(connection, options, clock)
+    tracer, watchdog = tracer_of(settings.tracing, clock), PluginWatchdog(settings.plugin_time_budget)
+    storage = StorageWrites(connection, options.request_seconds)
+    ports = SchedulerPorts(storage, tracer, watchdog, make_extender)
+    registry = in_tree_registry()
+    registry.load_entry_points()
+    scheduler = Scheduler(clock, writer, _scheduler_options(settings, gates), registry, ports=ports)
+    readiness = Readiness((PROFILES_READ, SCHEDULER_STARTED))
+    informers = late_informers.built(ClusterInformers(connection, scheduler, clock, readiness))
+    statuses_due = asyncio.Event()
+    extenders = late_extenders.built(
+        ExtenderClients(
+            ClusterObjects(connection, informers.nodes, informers.pods),
+            clock,
+            CircuitOptions(seed=settings.seed),
+            _extender_bounds(settings) if configuration is None else None,
+            on_change=statuses_due.set,
+            write_fence=fence.check,
+        )
+    )
+
+    # The controller reads the objects whose sources report to it.
+    late_groups = Late[GroupSources]()
+
+    def group_status(key: GroupKey) -> Mapping[str, Any] | None:
+        return late_groups().status(key)
+
+    served = ServedProfiles(settings.selection)
+    group_statuses = GroupController(
+        scheduler.context.queue.gangs,
+        GroupStatusWrites(connection, writer.dispatcher),
+        writer,
+        clock,
+        others=OtherProcesses(group_status, served.serves),
+    )
+    apis = UsedApis(bayplan=configuration is None, others=gates.is_on(COMPATIBLE_POD_GROUPS))
+    groups = late_groups.built(
+        GroupSources(scheduler, informers, connection, clock, apis=apis, observer=group_statuses)
+    )
+    resources = ResourcePorts(
+        connection, access, groups.bayplan, clock, served, statuses_due, group_statuses.reconcile_all
+    )
+    profiles: ProfileSource = (
+        CustomResourceProfiles(scheduler, resources, settings)
+        if configuration is None
+        else ConfiguredProfiles(scheduler, configuration)
+    )
+
+    # The Lease announces the address of the server, which shows who holds the Lease.
+    late_health = Late[HealthServer | None]()
+
+    def own_endpoint() -> LeaderEndpoint | None:
+        address, server = settings.advertise_address, late_health()
+        return None if address is None or server is None else server.endpoint(address)
+
+    election = None if lease is None else LeaderElection(connection, lease, clock, fence, endpoint=own_endpoint)
+    server = ServerWatch(connection, lambda: any(informer.reads_pages for _, informer in informers), clock)
+    shown = ServedParts(
+        scheduler,
+        informers,
+        readiness,
+        connection,
+        clock.now(),
+        lambda: LeaderState(is_standby=False) if election is None else election.state,
+        settings.enable_profiling,
+        "" if settings.selection is None else settings.selection.text,
+        served.serves,
+        lambda: server.support,
+    )
+    collectors = (
+        ApiCallCollector(writer),
+        ExtenderCollector(extenders),
+        OperatorCollector(
+            OperatorSources(election, clock, profiles.reconciles, profiles.conditions, informers.arrivals)
+        ),
+        FeatureCollector(gates),
+    )
+    health = late_health.built(_health_server(settings, shown, collectors, clock))
+    return Parts(
+        access=access,
+        clock=clock,
+        connection=connection,
+        writer=writer,
+        scheduler=scheduler,
+        tracer=tracer,
+        watchdog=watchdog,
+        liveness=LoopLiveness(settings.liveness_limit),
+        readiness=readiness,
+        informers=informers,
+        extenders=extenders,
+        groups=groups,
+        group_statuses=group_statuses,
+        profiles=profiles,
+        debugger=CacheDebugger(connection, scheduler),
+        election=election,
+        server=server,
+        health=health,
+    )
+
+
+def _health_server(
+    settings: Settings, shown: ServedParts, collectors: Iterable[Collector], clock: SystemClock
+) -> HealthServer | None:
+    address = settings.serve_host_and_port
+    if address is None:
+        return None
+    metrics = metrics_registry(shown.scheduler, shown.informers.by_resource)
+    for collector in collectors:
+        metrics.register(collector)
+    protection = protection_of(settings, shown.connection, clock)
+    return HealthServer(address, shown.readiness, metrics, shown.routes(), protection)
+
+
+def _lease_options(settings: Settings) -> ElectionOptions | None:
+    if not settings.leader_election.leader_elect:
+        return None
+    return settings.leader_election.options(revision_namespace(settings), settings.selection)
+
+
+def _extender_bounds(settings: Settings) -> ExtenderBounds:
+    return ExtenderBounds(Path(settings.extender_files_directory), settings.allowed_extender_hosts)
+
+
+def _connection_options(settings: Settings) -> ConnectionOptions:
+    return ConnectionOptions(
+        bind_connections=settings.bind_concurrency, qps=settings.client_qps, burst=settings.client_burst
+    )
+
+
+def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOptions:
+    return SchedulerOptions(
+        seed=settings.seed,
+        percentage_of_nodes_to_score=settings.percentage_of_nodes_to_score,
+        initial_backoff_seconds=float(settings.pod_initial_backoff_seconds),
+        max_backoff_seconds=float(settings.pod_max_backoff_seconds),
+        max_unschedulable_seconds=settings.pod_max_in_unschedulable_pods_duration,
+        max_binding=_BINDS_PER_CONNECTION * settings.bind_concurrency,
+        slow_cycle_seconds=settings.slow_cycle_threshold,
+        gang_reservation_seconds=settings.gang_reservation_delay,
+        reuses_results=gates.is_on(RESULT_CACHE),
+        gangs_preempt=gates.is_on(GANG_PREEMPTION),
+    )

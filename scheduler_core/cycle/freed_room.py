@@ -1,0 +1,62 @@
+"""Reports freed room on a node as an AssignedPodDelete event.
+
+Queueing hints read the node from the pod's spec. An assumed pod has none there, so the event contains a copy with the
+node. Follows kube-scheduler v1.36.3 (``handleBindingCycleError``).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler_core.cycle.gang_constraints import NodeReservations
+from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE
+from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+def report_freed_room(
+    queue: SchedulingQueue, reservations: NodeReservations, pod: Pod, node_name: str, exclude: str = ""
+) -> None:
+    """Requeue pods that may fit where ``pod`` was on ``node_name``, except the pod whose UID is ``exclude``."""
+    queue.on_event(ASSIGNED_POD_DELETE, pod if pod.spec.node_name else on_node(node_name, pod), None, exclude=exclude)
+    if reservations:
+        reservations.room_freed(node_name or pod.spec.node_name)
+
+
+def report_unused_nomination(queue: SchedulingQueue, pod: Pod, nominated: str, node_name: str) -> None:
+    """Report that a pod got another node than its nominated one, whose room is free again.
+
+    Only pods of the same or a lower priority are requeued: no others were rejected by the nomination. kube-scheduler
+    reports nothing here, so there such pods wait for another event.
+
+    Args:
+        queue: The queue.
+        pod: The pod.
+        nominated: Its nominated node, "" for none.
+        node_name: The node that it got.
+    """
+    if nominated not in ("", node_name):
+        highest = pod.spec.priority or 0
+        queue.on_event(
+            ASSIGNED_POD_DELETE, on_node(nominated, pod), None, exclude=pod.metadata.uid, max_priority=highest
+        )
+
+
+def report_nomination_ended(queue: SchedulingQueue, info: PodInfo, node_name: str) -> None:
+    """Report that the nomination of a waiting pod has ended, so that its nominated node has more room.
+
+    Only pods of the same or a lower priority are requeued: no others were rejected by the nomination.
+
+    Args:
+        queue: The queue.
+        info: The pod, with the priority by which its nomination counted.
+        node_name: The node.
+    """
+    gone = on_node(node_name, info.pod)
+    queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
+
+
+def on_node(node_name: str, pod: Pod) -> Pod:
+    """Return a copy of the pod with the node in its spec."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))

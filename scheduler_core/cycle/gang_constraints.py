@@ -1,0 +1,72 @@
+"""Constraints that gangs put on the scheduling cycle of one pod: reserved nodes, and the domain of a gang's members.
+
+The package :mod:`scheduler_core.gangs` implements them; a cycle imports nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class NodeReservations(Protocol):
+    """Nodes reserved for gangs; falsy while there are none."""
+
+    def __len__(self) -> int:
+        """Return the number of gangs with reserved nodes."""
+
+    def blocking(self, group: GroupKey | None, pod: PodInfo) -> Sequence[tuple[GroupKey, NDArray[np.intp]]]:
+        """Return the gangs whose reservations block nodes for a pod.
+
+        Args:
+            group: The gang of the pod; None for none.
+            pod: The pod.
+
+        Returns:
+            Other gangs, each with the rows where the pod does not fit beside it, intp[k] ascending, k > 0.
+        """
+
+    def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
+        """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
+
+    def room_freed(self, node_name: str) -> None:
+        """Activate the gang for which a node is reserved where room was freed, if the gang fits now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The nodes on which members may be scheduled.
+
+    Attributes:
+        among: bool per row; None for all nodes.
+        reason: Rejection reason of the other nodes.
+        name: The domain, such as ``zone=a``; "" for all nodes.
+    """
+
+    among: NDArray[np.bool_] | None = None
+    reason: str = ""
+    name: str = ""
+
+
+ANYWHERE = Where()
+
+
+class MemberDomains(Protocol):
+    """Domains of gangs that require one."""
+
+    def of_member(self, uid: str) -> Where | None:
+        """Return the domain of the scheduled members of a pod's gang.
+
+        Args:
+            uid: UID of the pod.
+
+        Returns:
+            None if the pod is in no gang, the gang requires no domain, or none of its members has a node there.
+        """

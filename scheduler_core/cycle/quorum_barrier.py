@@ -1,0 +1,101 @@
+"""The barrier before the binds of a gang: no bind is sent before every member of the quorum is ready to be bound.
+
+1. Each member passes Permit and PreBind by itself, then waits at the barrier.
+2. If a member of the quorum fails before the barrier opens, or is deleted, all members are released, also those that
+   still wait at Permit, and the gang is requeued. Nothing was bound.
+3. When the whole quorum has arrived, the barrier opens and the binds are sent. If one of them fails permanently, the
+   others keep running. The missing member is requeued at its gang's position until it is scheduled, and the PodGroup's
+   status reports it meanwhile.
+
+Bound members are not released, because killing running pods for one late member costs more than it gains. A job that
+wants it can set a timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unschedulable
+from scheduler_core.queueing.gang_state import Gang
+
+_Holds = Callable[[str], bool]
+_Refuse = Callable[[str, str], object]
+
+
+class GangBinding:
+    """Members of one gang that were scheduled in one cycle and are being bound.
+
+    Args:
+        gang: The gang.
+        quorum: UIDs of the members that are bound together or not at all.
+        holds: Returns whether a member is still assumed on its node.
+        refuse: Rejects a member that waits at Permit, with a reason.
+        over: Called when the last binding cycle has ended.
+    """
+
+    def __init__(
+        self, gang: Gang, quorum: Iterable[str], holds: _Holds, refuse: _Refuse, over: Callable[[Gang], None]
+    ) -> None:
+        self._gang = gang
+        self._quorum = set(quorum)
+        self._missing = set(self._quorum)
+        self._holds = holds
+        self._refuse = refuse
+        self._over = over
+        self._opened: asyncio.Future[Status] | None = None
+        self._status: Status | None = None
+        gang.member_left = self.member_left
+
+    def begun(self) -> None:
+        """Count a binding cycle that begins."""
+        self._gang.binding += 1
+
+    async def ready(self, uid: str) -> Status:
+        """Wait at the barrier.
+
+        Returns:
+            Success if the bind may be sent, a rejection otherwise.
+        """
+        self._missing.discard(uid)
+        if self._status is None and not self._missing:
+            self.member_left()
+            if self._status is None:
+                self._open(SUCCESS)
+        if self._status is not None:
+            return self._status
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._opened)
+
+    def failed(self, uid: str, key: str, message: str) -> None:
+        """Reject the whole quorum if a member of it failed before the barrier opened."""
+        if self._status is None and uid in self._quorum:
+            self._open(_together(f"{key} could not be bound: {message}"))
+
+    def member_left(self) -> None:
+        """Reject the whole quorum if a member of it was deleted before the barrier opened."""
+        if self._status is not None:
+            return
+        lost = sum(not self._holds(member) for member in self._quorum)
+        if lost:
+            self._open(_together(f"{lost} of the members that were placed together went before they were bound"))
+
+    def ended(self) -> None:
+        """Count a binding cycle that has ended, with or without success."""
+        self._gang.binding -= 1
+        if not self._gang.binding:
+            self._gang.member_left = None
+            self._over(self._gang)
+
+    def _open(self, status: Status) -> None:
+        self._status = status
+        if not status.is_success:
+            for uid in self._missing:
+                self._refuse(uid, status.message)
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_result(status)
+
+
+def _together(why: str) -> Status:
+    return unschedulable(f"the gang is placed together or not at all: {why}").of(GANG_SCHEDULING)

@@ -1,0 +1,1 @@
+"""Explanations: why a pod or gang is not scheduled, which nodes are nearest, and which events would help."""

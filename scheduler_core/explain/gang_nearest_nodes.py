@@ -1,0 +1,126 @@
+"""The nearest nodes for the next member of a rejected gang, as text for the PodGroup's status.
+
+They are computed while the feasible members are still assumed. Calling every plugin for every node costs more than the
+attempt, so the text is cached while the failure stays the same, for up to half a minute, and takes at most about a
+tenth of the scheduler's time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.gang_constraints import Where
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.explain.examination import Companions, examine_member
+from scheduler_core.explain.nearest_nodes import Lack, NearMiss, near_misses
+from scheduler_core.framework.extension_points import Shortage
+from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.snapshot.node_columns import NodeColumns
+
+_MAX_NODES = 3
+_OLDEST_SECONDS = 30.0
+_TIMES_APART = 10.0
+_BINARY = ("Ki", "Mi", "Gi", "Ti")
+_CPU, _MILLI, _KIBI = "cpu", 1000, 1024
+
+
+def labels_of(nodes: NodeColumns, topology: GroupTopology | None, where: Where) -> dict[str, str]:
+    """Return the labels of a domain; none for all nodes."""
+    if topology is None or where.among is None or not where.among.any():
+        return {}
+    node = nodes.nodes[int(np.flatnonzero(where.among)[0])]
+    labels = {} if node is None else node.metadata.labels
+    level = where.name.partition("=")[0]
+    return {key: labels[key] for key in dict.fromkeys((topology.key, level)) if key in labels}
+
+
+class NearestNodesOfGangs:
+    """Describes the nearest nodes of rejected gangs.
+
+    Args:
+        context: The shared parts.
+    """
+
+    def __init__(self, context: CycleContext) -> None:
+        self._context = context
+        self._not_before = 0.0
+        """Clock time, in seconds, before which nothing is computed."""
+
+    def describe(self, gang: Gang, trial: GangTrial) -> str:
+        """Describe the nearest nodes for the next member of a failed try.
+
+        Args:
+            gang: The gang.
+            trial: The try, whose feasible members are still assumed.
+
+        Returns:
+            A sentence without a full stop; "" if there is none, or if it must not be computed now.
+        """
+        attempt, failure = trial.failed[0]
+        key, now = f"{trial.where.name}/{trial.reached}/{failure.message}", self._context.clock.now()
+        if gang.nearest is not None and gang.nearest[0] == key:
+            is_fresh = now < gang.nearest[2] + _OLDEST_SECONDS
+            if is_fresh or now < self._not_before:
+                return gang.nearest[1]
+        if now < self._not_before:
+            return ""
+        text = self._compute(gang, trial, attempt)
+        took = self._context.clock.now() - now
+        self._not_before = now + took * (1 + _TIMES_APART)
+        gang.nearest = (key, text, now)
+        return text
+
+    def _compute(self, gang: Gang, trial: GangTrial, attempt: Attempt) -> str:
+        context = self._context
+        topology = None if gang.group is None else gang.group.topology
+        companions = Companions(frozenset(gang.pods), labels_of(context.cache.columns, topology, trial.where))
+        try:
+            again = examine_member(context, attempt.instance, attempt.queued, companions)
+            if again.feasible or again.error:
+                return ""
+            misses = near_misses(context.cache.columns, attempt.instance, again, _MAX_NODES)
+        except SchedulerCoreError:
+            return ""
+        return _sentence(misses)
+
+
+def _sentence(misses: tuple[NearMiss, ...]) -> str:
+    if not misses:
+        return ""
+    first, nodes = misses[0], ", ".join(f"{miss.node_name} ({_lacks(miss)})" for miss in misses)
+    shortages = [each for lack in first.lacks for each in lack.shortages]
+    if all(lack.shortages for lack in first.lacks):
+        more = " and ".join(_amount(each, each.needed - each.free) for each in shortages)
+        return f"Nearest: {nodes}; it would fit on {first.node_name} with {more} more"
+    return f"Nearest: {nodes}; it would fit on {first.node_name} but for that"
+
+
+def _lacks(miss: NearMiss) -> str:
+    return "; ".join(map(_lack, miss.lacks))
+
+
+def _lack(lack: Lack) -> str:
+    if not lack.shortages:
+        return ", ".join(lack.reasons) or lack.plugin
+    return ", ".join(
+        f"needs {_amount(each, each.needed)}, has {_quantity(each.resource, max(0, each.free))}"
+        for each in lack.shortages
+    )
+
+
+def _amount(shortage: Shortage, value: int) -> str:
+    return f"{_quantity(shortage.resource, value)} {shortage.resource}"
+
+
+def _quantity(resource: str, value: int) -> str:
+    if resource == _CPU:
+        return str(value // _MILLI) if value % _MILLI == 0 else f"{value}m"
+    suffix = ""
+    for each in _BINARY:
+        if value == 0 or value % _KIBI:
+            break
+        value, suffix = value // _KIBI, each
+    return f"{value}{suffix}"

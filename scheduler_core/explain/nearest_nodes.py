@@ -1,0 +1,158 @@
+"""The nearest nodes for an unschedulable pod, with everything that each of them lacks.
+
+A cycle stores only the rejection of the first plugin for each node. To fix a node, a user needs all of them, so every
+plugin's Filter is called for every node by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from scheduler_core.errors import PluginError
+from scheduler_core.explain.examination import Examination
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import FilterPlugin, Shortage
+from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status
+from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_MAX_RANKED = 200
+"""Nodes with the fewest rejections for which all reasons are computed before they are ranked."""
+
+
+class Lack(Struct, frozen=True):
+    """Why one plugin rejects one node.
+
+    Attributes:
+        plugin: The plugin; PreFilter plugins that excluded the node together are joined by commas.
+        reasons: Its reasons.
+        is_resolvable: Whether removing pods may help.
+        shortages: Missing amounts, if the plugin returns them.
+    """
+
+    plugin: str
+    reasons: tuple[str, ...]
+    is_resolvable: bool
+    shortages: tuple[Shortage, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of reasons, at least 1."""
+        return max(1, len(self.reasons))
+
+    @property
+    def missing_share(self) -> float:
+        """Sum of the missing shares of the needed amounts; 1.0 if there are no amounts."""
+        if not self.shortages:
+            return 1.0
+        return sum((each.needed - each.free) / max(1, each.needed) for each in self.shortages)
+
+
+class NearMiss(Struct, frozen=True):
+    """A node and everything that it lacks, in the order of the plugins."""
+
+    node_name: str
+    lacks: tuple[Lack, ...]
+
+
+class _Verdicts(Struct):
+    """Verdicts of each plugin by itself, int32 per row."""
+
+    state: CycleState
+    by_plugin: dict[str, NDArray[np.int32]] = field(default_factory=dict)
+
+
+def near_misses(
+    columns: NodeColumns, instance: FrameworkInstance, found: Examination, limit: int
+) -> tuple[NearMiss, ...]:
+    """Return the nodes with the fewest reasons against a pod.
+
+    Args:
+        columns: The columns; not changed.
+        instance: The profile of the attempt.
+        found: The attempt, which rejected nodes.
+        limit: Maximum number of nodes.
+
+    Returns:
+        The nodes by number of reasons, then by reasons that removing pods cannot resolve, then by missing share, then
+        by name. Empty if the pod was rejected before any node was evaluated.
+
+    Raises:
+        PluginError: A plugin raised, or returned what its point does not allow.
+    """
+    if not found.rejected:
+        return ()
+    state = CycleState()
+    narrowing = run_pre_filters(instance, state, found.pod, columns).narrowing
+    verdicts = _every_verdict(columns, instance, found.pod, state)
+    failures = np.zeros(columns.size, dtype=np.int64)
+    for rejected in verdicts.by_plugin.values():
+        failures += rejected != 0
+    rows = sorted(
+        (columns.row_of(name) for name in found.rejected), key=lambda row: (failures[row], columns.names[row])
+    )
+    misses = []
+    for row in rows[: max(limit, _MAX_RANKED)]:
+        name = columns.node_name(row)
+        lacks = _lacks(columns, instance, found.pod, verdicts, row)
+        first = found.rejected[name]
+        if not first.plugin:
+            lacks.insert(0, _lack(first, ", ".join(narrowing)))
+        elif first.plugin == GANG_SCHEDULING:
+            # Reserved for another gang, or outside the domain of the pod's own: no plugin rejects it.
+            lacks.append(_lack(first, first.plugin))
+        elif not lacks:
+            # Infeasible only beside the pods that are nominated to the node.
+            lacks.append(_lack(first, first.plugin))
+        misses.append(NearMiss(name, tuple(lacks)))
+    misses.sort(key=_distance)
+    return tuple(misses[:limit])
+
+
+def _every_verdict(columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, state: CycleState) -> _Verdicts:
+    verdicts = _Verdicts(state)
+    skipped = frozenset(state.skip_filter)
+    everyone = {plugin.name for plugin in instance.filters}
+    for plugin in instance.filters:
+        if plugin.name in skipped:
+            continue
+        state.skip_filter = (everyone - {plugin.name}) | skipped
+        try:
+            rejected = run_filters(instance, state, pod, columns, ALL_ROWS)
+        except PluginError:
+            # In a cycle it is called only for nodes that earlier plugins accepted; ignore its error on the others.
+            continue
+        verdicts.by_plugin[plugin.name] = rejected
+    state.skip_filter = set(skipped)
+    return verdicts
+
+
+def _lacks(
+    columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, verdicts: _Verdicts, row: int
+) -> list[Lack]:
+    lacks = []
+    for plugin in instance.filters:
+        rejected = verdicts.by_plugin.get(plugin.name)
+        verdict = 0 if rejected is None else int(rejected[row])
+        if not verdict:
+            continue
+        status = decode_verdict(instance, verdicts.state, pod, verdict)
+        shortages: tuple[Shortage, ...] = ()
+        if isinstance(plugin, FilterPlugin):
+            shortages = plugin.shortages(verdicts.state, pod, columns, row)
+        lacks.append(_lack(status, plugin.name, shortages))
+    return lacks
+
+
+def _lack(status: Status, plugin: str, shortages: tuple[Shortage, ...] = ()) -> Lack:
+    return Lack(plugin, status.reasons, status.code is not Code.UNSCHEDULABLE_AND_UNRESOLVABLE, shortages)
+
+
+def _distance(miss: NearMiss) -> tuple[int, int, float, str]:
+    count = sum(lack.count for lack in miss.lacks)
+    final = sum(not lack.is_resolvable for lack in miss.lacks)
+    return count, final, sum(lack.missing_share for lack in miss.lacks), miss.node_name

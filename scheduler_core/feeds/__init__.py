@@ -1,0 +1,1 @@
+"""Feeds: events of informers, applied to the cache and the queue."""

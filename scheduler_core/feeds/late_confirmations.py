@@ -1,0 +1,84 @@
+"""Settles assumed pods whose confirmation is late, by reading them.
+
+A timer alone never decides: guessing "not bound" overcommits the node, guessing "bound" leaks it. The members of a gang
+are read together, so that a gang of which no bind took effect is requeued as a whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.freed_room import report_freed_room
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import ClusterWriter
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+
+async def settle_overdue(context: CycleContext, feed: ClusterFeed, after_seconds: float) -> None:
+    """Read every pod that was bound more than ``after_seconds`` ago and is not confirmed.
+
+    The unconfirmed members of its gang are read too, however long ago they were bound. If one of them cannot be read,
+    none of them is settled.
+    """
+    for pods in _overdue(context.cache, context.queue.gangs, context.clock.now() - after_seconds):
+        found = await _read(context.writer, pods)
+        await context.suspension.over()
+        for info, pod in found:
+            placed = context.cache.get(info.uid)
+            if placed is not None and placed.info is info and placed.placement is Placement.BOUND:
+                _settle(context, feed, info, pod)
+
+
+def _overdue(cache: ClusterCache, gangs: Gangs, before: float) -> Iterator[list[PodInfo]]:
+    """Pods to be read, those of one gang together."""
+    seen: set[str] = set()
+    for info in cache.overdue(before):
+        if info.uid in seen:
+            continue
+        gang = gangs.of_uid(info.uid)
+        together = [info]
+        if gang is not None:
+            together = [each for each in cache.overdue(math.inf) if gangs.of_uid(each.uid) is gang]
+        seen.update(each.uid for each in together)
+        yield together
+
+
+async def _read(writer: ClusterWriter, pods: list[PodInfo]) -> list[tuple[PodInfo, Pod | None]]:
+    """Return what the API server has of some pods, None for one that is gone; nothing if one cannot be read."""
+    found: list[tuple[PodInfo, Pod | None]] = []
+    for info in pods:
+        meta = info.pod.metadata
+        try:
+            pod = await writer.read_pod(meta.namespace, meta.name)
+        except ClusterWriteError as error:
+            text = "pod %s is not confirmed on node %s and cannot be read: %s"
+            log.warning(text, info.key, info.node_name, error, extra={"pod": info.key, "node": info.node_name})
+            return []
+        found.append((info, pod if pod is not None and pod.metadata.uid == info.uid else None))
+    return found
+
+
+def _settle(context: CycleContext, feed: ClusterFeed, info: PodInfo, pod: Pod | None) -> None:
+    node_name = info.node_name
+    fields = {"pod": info.key, "node": node_name}
+    if pod is None:
+        log.warning("pod %s is gone; its place on node %s is free", info.key, node_name, extra=fields)
+        feed.pod_deleted(info.pod)
+    elif pod.spec.node_name:
+        feed.pod_updated(info.pod, pod)
+    else:
+        log.warning("pod %s was never bound to node %s; it is scheduled again", info.key, node_name, extra=fields)
+        context.cache.forget(info)
+        context.queue.gangs.released(info.uid)
+        report_freed_room(context.queue, context.reservations, info.pod, node_name)
+        feed.pod_added(pod)
+    feed.reads.record(info.uid, pod)

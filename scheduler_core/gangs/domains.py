@@ -1,0 +1,197 @@
+"""Topology domains in which a gang may be scheduled, in the order in which they are tried.
+
+The narrowest level comes first, and within a level the smallest domain with enough room, so that large domains stay
+free for large gangs. Groups of ``scheduling.k8s.io`` follow the order of kube-scheduler's placement scores. Room is the
+number of members that fit by resources alone: a domain with enough room may still be infeasible, a domain without
+enough room is always infeasible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.gang_constraints import Where
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+_MOST_POINTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Nodes with the same value of a label.
+
+    Attributes:
+        key: The label.
+        value: Its value.
+        among: bool per row.
+        room: Upper bound of the number of members that fit, by resources alone.
+    """
+
+    key: str
+    value: str
+    among: NDArray[np.bool_]
+    room: int
+
+    @property
+    def where(self) -> Where:
+        """The domain as the only place of an attempt."""
+        return Where(self.among, f"node(s) were outside the gang's domain {self}", str(self))
+
+    def __str__(self) -> str:
+        """``key=value``."""
+        return f"{self.key}={self.value}"
+
+
+def candidate_domains(
+    nodes: NodeColumns, topology: GroupTopology, members: Sequence[PodInfo], needed: int, placed: Sequence[PodInfo]
+) -> list[Domain]:
+    """Return the domains to try, in order; those without enough room come last, for explanations.
+
+    Args:
+        nodes: The columns.
+        topology: The topology of the group.
+        members: The members to schedule.
+        needed: How many of them must be scheduled.
+        placed: Members that have a node already; if one domain is required, it is theirs.
+    """
+    room = member_room(nodes, members)
+    allowed = _domain_of_placed(nodes, topology, placed) if topology.is_required else None
+    found: list[Domain] = []
+    for key in (*reversed(topology.levels), topology.key):
+        of_level = [
+            domain
+            for domain in _domains(nodes, key, topology.key, room)
+            if allowed is None or not (domain.among & ~allowed).any()
+        ]
+        if topology.prefers_allocated:
+            scores = _placement_scores(nodes, of_level, members, needed)
+            of_level.sort(key=lambda domain: (-scores[domain.value], domain.value))
+            found += of_level
+        else:
+            found += sorted(of_level, key=lambda domain: (domain.room, domain.value))
+    return [domain for domain in found if domain.room >= needed] + sorted(
+        (domain for domain in found if domain.room < needed), key=lambda domain: -domain.room
+    )
+
+
+def _placement_scores(
+    nodes: NodeColumns, domains: Sequence[Domain], members: Sequence[PodInfo], needed: int
+) -> dict[str, int]:
+    """Score domains by the number of members that have room and the resulting allocated share of CPU and memory.
+
+    Follows kube-scheduler v1.36.3, plugins PodGroupPodsCount (``plugins/podgrouppodscount``) and NodeResourcesFit
+    (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args. kube-scheduler
+    schedules the members in each domain before it scores it; here their number is the room by resources.
+
+    Returns:
+        The score by the domain's value. kube-scheduler draws lots among equal scores; here they are ordered by value.
+    """
+    counts = {domain.value: min(len(members), domain.room) for domain in domains}
+    most = max((count for domain in domains if (count := counts[domain.value]) >= needed), default=0) or 1
+    scores = {}
+    for domain in domains:
+        count = counts[domain.value]
+        placed = [info.requests for info in members[:count]]
+        added = (sum(each.scored_cpu_milli for each in placed), sum(each.scored_memory for each in placed))
+        shares = []
+        for row, name in enumerate(("cpu", "memory")):
+            column = nodes.resources.find(name)
+            # Sums over a domain may exceed int64.
+            capacity = 0 if column is None else sum(nodes.allocatable[column][domain.among].tolist())
+            used = sum(nodes.nonzero_requested[row][domain.among].tolist()) + added[row]
+            if capacity:
+                shares.append(min(used, capacity) * _MOST_POINTS // capacity)
+        allocated = sum(shares) // len(shares) if shares else 0
+        scores[domain.value] = count * _MOST_POINTS // most + allocated
+    return scores
+
+
+def domain_of_members(nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]) -> Domain | None:
+    """Return the domain of the group's key that contains the scheduled members; None for none."""
+    column = nodes.label_column(topology.key)
+    for info in placed:
+        if info.row != NO_ROW and column.ids[info.row] >= 0:
+            number = int(column.ids[info.row])
+            value = column.values.keys[number]
+            return Domain(topology.key, value or "", (column.ids == number) & nodes.alive, 0)
+    return None
+
+
+class GangDomains:
+    """Domains of gangs that require one; implements :class:`scheduler_core.cycle.gang_constraints.MemberDomains`."""
+
+    def __init__(self, cache: ClusterCache, gangs: Gangs) -> None:
+        self._cache = cache
+        self._gangs = gangs
+
+    def of_member(self, uid: str) -> Where | None:
+        """Return the domain of the scheduled members of a pod's gang; None for none, or if the gang requires none."""
+        gang = self._gangs.of_uid(uid)
+        topology = None if gang is None or gang.group is None else gang.group.topology
+        if gang is None or topology is None or not topology.is_required:
+            return None
+        # Sorted, because the domain is that of the first member and must not depend on hashes.
+        placed = [held.info for each in sorted(gang.placed) if (held := self._cache.get(each)) is not None]
+        domain = domain_of_members(self._cache.columns, topology, placed)
+        return None if domain is None else domain.where
+
+
+def _domain_of_placed(
+    nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]
+) -> NDArray[np.bool_] | None:
+    domain = domain_of_members(nodes, topology, placed)
+    return None if domain is None else domain.among
+
+
+def _domains(nodes: NodeColumns, key: str, within: str, room: NDArray[np.int64]) -> Iterator[Domain]:
+    """Yield the domains of a level; equal values in different domains of the group's key are different domains."""
+    inner, outer = nodes.label_column(key), nodes.label_column(within)
+    here = nodes.alive & (inner.ids >= 0) & (outer.ids >= 0)
+    pairs = np.unique(np.stack((outer.ids[here], inner.ids[here])), axis=1)
+    for outside, inside in pairs.T.tolist():
+        among = here & (outer.ids == outside) & (inner.ids == inside)
+        value = inner.values.keys[inside] or ""
+        if key != within:
+            value = f"{value} in {outer.values.keys[outside]}"
+        yield Domain(key, value, among, int(room[among].sum()))
+
+
+def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: bool = False) -> NDArray[np.int64]:
+    """Return the room of each node in members, int64 per row, by resources, pod count and host ports.
+
+    The smallest request of each resource counts, so the result is an upper bound.
+
+    Args:
+        nodes: The columns.
+        members: Members of the gang, at least one.
+        when_empty: Whether to compute the room without the pods that are on the nodes.
+    """
+    smallest: dict[int, int] = dict(members[0].fit) if members else {}
+    ports = set(members[0].host_ports) if members else set()
+    for info in members:
+        amounts = dict(info.fit)
+        smallest = {column: min(amount, amounts[column]) for column, amount in smallest.items() if column in amounts}
+        ports.intersection_update(info.host_ports)
+    free_slots = nodes.allowed_pods - (0 if when_empty else nodes.pod_count)
+    # Members that have a host port in common need a node each.
+    room = np.clip(free_slots, 0, 1 if ports else None).astype(np.int64)
+    for column, amount in smallest.items():
+        free = nodes.allocatable[column] - (0 if when_empty else nodes.requested[column])
+        room = np.minimum(room, np.maximum(0, free) // amount)
+    return np.where(nodes.alive, room, 0)
+
+
+def member_orders(members: Sequence[QueuedPod]) -> list[Sequence[QueuedPod]]:
+    """Return the orders in which members are tried: as given, then the largest first, which packs better."""
+    if len({pod.info.fit for pod in members}) <= 1:
+        return [members]
+    return [members, sorted(members, key=lambda pod: sorted(pod.info.fit), reverse=True)]

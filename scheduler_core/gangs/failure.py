@@ -1,0 +1,192 @@
+"""Handling of a failed group cycle: conditions, events, and the gang's way back into the queue.
+
+All members get the same condition, for autoscalers; people read the PodGroup's status. Whatever was assumed or reserved
+must be released before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.failure import Failure, patch_status, reference_to
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.framework.status import GANG_SCHEDULING
+from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.metrics.decision_log import log_gang
+from scheduler_core.metrics.profile_metrics import ERROR
+from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
+from scheduler_core.model.pod_group import PodGroup
+from scheduler_core.ports import Event
+from scheduler_core.queueing.gang_state import Gang, GangOutcome
+from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.free_amounts import free_amount
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+_MAX_CLASSES = 16
+"""Pod classes for which queueing hints are called; further classes of a gang are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangFailure:
+    """Why a gang was not scheduled.
+
+    Attributes:
+        message: Message of the members' conditions.
+        hint: Addition in the PodGroup's status: the nearest nodes and what they lack; "" for none.
+        reason: Reason of the condition.
+        rejected_by: Plugins that rejected members.
+        pending_on: Those of them that returned Pending.
+        rejected_members: Rejected members, one of each pod class.
+        fitting: Feasible members in the best try.
+        needed: Members that had to be feasible.
+        nominations: Nominated nodes by UID of the member.
+        victims: Pods that are evicted for the gang, (namespace, name).
+    """
+
+    message: str
+    reason: str = UNSCHEDULABLE
+    rejected_by: frozenset[str] = frozenset()
+    pending_on: frozenset[str] = frozenset()
+    rejected_members: tuple[PodInfo, ...] = ()
+    fitting: int = 0
+    needed: int = 0
+    hint: str = ""
+    nominations: Mapping[str, str] = field(default_factory=dict)
+    victims: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error rather than a rejection."""
+        return self.reason == SCHEDULER_ERROR
+
+
+def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, group: PodGroup) -> GangFailure | None:
+    """Return the failure of a group whose ``minResources`` are not free in the whole cluster; None if they are.
+
+    Args:
+        instance: The profile.
+        nodes: The columns.
+        group: The group.
+    """
+    lacking = []
+    for name, wanted in group.min_resources.items():
+        free = free_amount(nodes, name)
+        if free < wanted:
+            unit = "m" if name == "cpu" else ""
+            lacking.append(f"{name} {wanted}{unit} of which {free}{unit} are free")
+    if not lacking:
+        return None
+    message = f"the group's minResources are not free in the cluster: {', '.join(lacking)}"
+    return GangFailure(message, rejected_by=instance.capacity_plugins | {GANG_SCHEDULING}, needed=group.min_member)
+
+
+def of_strangers(profile: str, strangers: Sequence[str], needed: int) -> GangFailure:
+    """Return the failure of a group whose members name several schedulers, none of which has the quorum.
+
+    Args:
+        profile: The scheduler name of the attempt.
+        strangers: The other scheduler names of its members.
+        needed: Members that must be scheduled together.
+    """
+    others = ", ".join(sorted(set(strangers)))
+    message = f"members name other schedulers than {profile} ({others}); give all members of a group one schedulerName"
+    return GangFailure(message, rejected_by=frozenset((GANG_SCHEDULING,)), needed=needed)
+
+
+def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTrial]) -> GangFailure:
+    """Return the failure of tries without a quorum: the reasons of the best try, the rejecting plugins of all."""
+    if not trials:
+        message = "no node has the topology's label; label the nodes or change the PodGroup's topology"
+        return GangFailure(message, rejected_by=instance.label_plugins | {GANG_SCHEDULING}, needed=needed)
+    best = max(trials, key=lambda trial: trial.reached)
+    rejected: set[str] = set()
+    pending: set[str] = set()
+    classes: dict[object, PodInfo] = {}
+    for trial in trials:
+        for attempt, failure in trial.failed:
+            rejected |= failure.rejected_by
+            pending |= failure.pending_on
+            if len(classes) < _MAX_CLASSES:
+                classes.setdefault(filter_class(attempt.instance, attempt.info), attempt.info)
+    if best.where.name:
+        # Of the domains with too little room only the nearest is tried: freed resources in any of them may help.
+        rejected |= instance.capacity_plugins
+    broken = next((each for trial in trials for each in trial.failed if each[1].is_error), None)
+    if broken is not None:
+        message = f"{broken[0].info.key}: {broken[1].message}"
+        return GangFailure(message, SCHEDULER_ERROR, fitting=best.reached, needed=needed)
+    return GangFailure(
+        _sentence(needed, best, trials), UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
+        tuple(classes.values()), best.reached, needed, best.nearest,
+    )  # fmt: skip
+
+
+def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
+    domains = {trial.where.name for trial in trials if trial.where.name}
+    where = f" in {best.where.name}" if best.where.name else ""
+    if where and len(domains) > 1:
+        where += f", the nearest of {len(domains)} domains tried"
+    if best.reached:
+        text = f"{best.reached} of the {needed} members that must be placed together fit{where}"
+    else:
+        text = f"none of the {needed} members that must be placed together fits{where}"
+    if not best.failed:
+        return text
+    attempt, failure = best.failed[0]
+    return f"{text}; {'with them in place, ' if best.reached else ''}for {attempt.info.key}: {failure.message}"
+
+
+def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
+    """Report a failed group cycle and requeue the gang."""
+    fitting = max(failure.fitting, 0)
+    message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
+    gang.outcome = GangOutcome(failure.reason, message, fitting, failure.needed)
+    gang.victims = failure.victims
+    _count(context, entry, gang, failure)
+    members = list(gang.waiting.values())
+    entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
+    entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
+    for queued in members:
+        queued.attempts += 1
+        nominated = failure.nominations.get(queued.uid, "")
+        # A group that preempts by its own priority needs that priority to keep its nominated nodes.
+        context.queue.nominator.decide(queued.info, nominated, None if gang.group is None else gang.group.priority)
+        member_failure = Failure(failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated)
+        if patch_status(context.writer, queued.info.pod, member_failure):
+            context.writer.record(
+                Event(
+                    reference_to(queued.info.pod),
+                    "Warning",
+                    "FailedScheduling",
+                    "Scheduling",
+                    failure.message,
+                    reporting_controller=entry.profile,
+                )
+            )
+    context.queue.failed(entry)
+    context.queue.gangs.changed(gang)
+
+
+def _count(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
+    record = context.record(entry.profile)
+    result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
+    context.metrics.profiles[entry.profile].attempts[result].observe(context.clock.now() - entry.tried_at)
+    if failure.is_error:
+        record.errors += 1
+        record.last_error = f"gang {gang.key}: {failure.message}"
+        extra = {"podgroup": str(gang.key), "profile": entry.profile, "result": ERROR}
+        log.warning(
+            "gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message, extra=extra
+        )
+    else:
+        record.unschedulable += 1
+        log_gang(str(gang.key), entry.profile, result, failure.message)

@@ -1,0 +1,108 @@
+"""Reports pods that are gated because their PodGroup is not known: condition, event and log.
+
+A report waits for :data:`REPORT_AFTER_SECONDS`, because most PodGroups are created within a moment of their members,
+and a gang of a thousand pods would cause a thousand needless reports. kube-scheduler v1.36.3 reports nothing here.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+
+from scheduler_core.cycle.failure import POD_SCHEDULED, SCHEDULING_GATED, Failure, patch_status, reference_to
+from scheduler_core.framework.queued_pod import Place, QueuedPod
+from scheduler_core.framework.status import GANG_SCHEDULING
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.ports import Clock, ClusterWriter, Event, Timer
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+REPORT_AFTER_SECONDS = 1.0
+_REPORTED_AT_ONCE = 256
+_NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
+
+
+class GatedMembers:
+    """Reports gated pods; the log gets one line for each cause, not for each pod.
+
+    Args:
+        queue: The queue; the pods that it gates are reported.
+        clock: Time.
+        writer: Writer of conditions and events.
+    """
+
+    def __init__(self, queue: SchedulingQueue, clock: Clock, writer: ClusterWriter) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._writer = writer
+        self._pending: dict[str, QueuedPod] = {}
+        self._logged: dict[GroupSource, str] = {}
+        self._timer: Timer | None = None
+        queue.gangs.on_gated.append(self._note_gated)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _note_gated(self, pod: QueuedPod) -> None:
+        self._pending[pod.uid] = pod
+        if self._timer is None:
+            self._timer = self._clock.call_later(REPORT_AFTER_SECONDS, self._report_some)
+
+    def _report_some(self) -> None:
+        self._timer = None
+        for uid in list(islice(self._pending, _REPORTED_AT_ONCE)):
+            pod = self._pending.pop(uid)
+            if self._queue.find(uid) is not pod or pod.info.pod.metadata.deletion_timestamp is not None:
+                continue
+            if pod.gated_by == GANG_SCHEDULING:
+                self._report(pod)
+            elif pod.place is Place.GROUPED and _shows_a_gate(pod.info.pod):
+                # The condition is outdated, and no attempt corrects it before there is a quorum.
+                patch_status(self._writer, pod.info.pod, Failure(_NO_QUORUM, nominated_node=None, is_gated=True))
+        if self._pending:
+            self._timer = self._clock.call_later(0.0, self._report_some)
+
+    def _report(self, queued: QueuedPod) -> None:
+        pod, message = queued.info.pod, ", ".join(queued.gate_reasons)
+        self._log(queued, message)
+        if patch_status(self._writer, pod, Failure(message, nominated_node=None, is_gated=True)):
+            self._writer.record(
+                Event(
+                    reference_to(pod),
+                    "Warning",
+                    "FailedScheduling",
+                    "Scheduling",
+                    message,
+                    reporting_controller=queued.profile,
+                )
+            )
+
+    def _log(self, queued: QueuedPod, message: str) -> None:
+        gangs = self._queue.gangs
+        gang = gangs.of_uid(queued.uid)
+        if gang is None:
+            return
+        source = gang.key.source
+        unread = gangs.unread(source)
+        if unread is not None:
+            if self._logged.get(source) == unread:
+                return
+            self._logged[source] = unread
+            scope = f"pods that name a PodGroup of {source.value}"
+        elif gang.is_reported:
+            return
+        else:
+            gang.is_reported = True
+            scope = f"pods that name PodGroup {gang.key} of {source.value}"
+        extra = {"pod": queued.info.key, "podgroup": str(gang.key), "profile": queued.profile}
+        log.warning("%s are not scheduled, such as pod %s: %s", scope, queued.info.key, message, extra=extra)
+
+
+def _shows_a_gate(pod: Pod) -> bool:
+    conditions = pod.status.conditions
+    return any(each.type == POD_SCHEDULED and each.reason == SCHEDULING_GATED for each in conditions)

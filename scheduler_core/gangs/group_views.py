@@ -1,0 +1,122 @@
+"""Gangs as plugins may see them; see :mod:`scheduler_core.framework.group_view`.
+
+A view joins three parts: the gangs (which members exist), the cache (their nodes) and the queue (which wait). Members
+are identified by UID, so a pod recreated under the same name is another member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class GangView:
+    """View of one gang."""
+
+    __slots__ = ("_cache", "_gang", "_queue")
+
+    def __init__(self, gang: Gang, cache: ClusterCache, queue: SchedulingQueue) -> None:
+        self._gang = gang
+        self._cache = cache
+        self._queue = queue
+
+    @property
+    def key(self) -> GroupKey:
+        """Key of the group."""
+        return self._gang.key
+
+    @property
+    def group(self) -> PodGroup | None:
+        """The PodGroup object; None if it does not exist."""
+        return self._gang.group
+
+    @property
+    def since(self) -> float:
+        """Time at which the gang was first seen, in the clock's seconds."""
+        return self._gang.since
+
+    @property
+    def known(self) -> int:
+        """Number of existing members, ended ones included."""
+        return len(self._gang.pods)
+
+    @property
+    def succeeded(self) -> int:
+        """Number of members that have succeeded."""
+        return len(self._gang.succeeded)
+
+    def members(self) -> Sequence[Pod]:
+        """Return the members that have not ended and are not being deleted."""
+        return [pod for pod in self._gang.pods.values() if _counts(pod)]
+
+    def assigned(self) -> Sequence[PodInfo]:
+        """Return those of :meth:`members` that have a node, bound or assumed."""
+        pods, cache = self._gang.pods, self._cache
+        found = []
+        for uid in self._gang.placed:
+            pod, placed = pods.get(uid), cache.get(uid)
+            if pod is not None and placed is not None and _counts(pod):
+                found.append(placed.info)
+        return found
+
+    def waiting(self) -> Sequence[PodInfo]:
+        """Return those of :meth:`members` that are in the queue or in flight without a node."""
+        queue, placed = self._queue, self._gang.placed
+        found = []
+        for uid, pod in self._gang.pods.items():
+            queued = queue.find(uid) if uid not in placed and _counts(pod) else None
+            if queued is not None:
+                found.append(queued.info)
+        return found
+
+
+class GangViews:
+    """Views of all gangs."""
+
+    def __init__(self, cache: ClusterCache, queue: SchedulingQueue) -> None:
+        self._cache = cache
+        self._queue = queue
+
+    def group_of(self, pod: Pod) -> GangView | None:
+        """Return the group of a pod; None for none, or if its API is ignored."""
+        gangs = self._queue.gangs
+        gang = gangs.of_uid(pod.metadata.uid)
+        if gang is not None:
+            return self._view(gang)
+        key = gangs.key_of(pod)
+        return None if key is None else self.get(key)
+
+    def _view(self, gang: Gang) -> GangView:
+        return GangView(gang, self._cache, self._queue)
+
+    def get(self, key: GroupKey) -> GangView | None:
+        """Return the group of a key; None if neither it nor any member exists."""
+        gang = self._queue.gangs.get(key)
+        return None if gang is None else self._view(gang)
+
+    def disrupted_whole(self) -> Sequence[GangView]:
+        """Return the groups with scheduled members that are preempted as a whole."""
+        gangs = self._queue.gangs
+        return [
+            self._view(gang) for gang in gangs if gang.placed and gang.group is not None and gang.group.disrupts_whole
+        ]
+
+    def ranked(self) -> Sequence[GangView]:
+        """Return the groups with scheduled members that have a priority of their own."""
+        gangs = self._queue.gangs
+        return [
+            self._view(gang)
+            for gang in gangs
+            if gang.placed and gang.group is not None and gang.group.priority is not None
+        ]
+
+
+def _counts(pod: Pod) -> bool:
+    """Return whether a member has not ended and is not being deleted."""
+    return pod.metadata.deletion_timestamp is None and not pod.is_terminal

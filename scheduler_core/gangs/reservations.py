@@ -1,0 +1,288 @@
+"""Lifecycle of reservations for gangs, and the timeout ``scheduleTimeoutSeconds``.
+
+::
+
+    failing ──after_seconds──▶ planned ──▶ reserved ──▶ ended: scheduled, deleted, no quorum, not Strict, timed out
+                                  │          │ the plan became infeasible: planned again
+                                  ▼          ▼
+                 its nodes are reserved for another gang: waits for its turn
+
+The group cycle makes the plans. Timers are needed because a waiting gang is not tried while no event occurs, and its
+reservation must begin, and its timeout must end it, nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.framework.queued_pod import Place
+from scheduler_core.gangs.node_reservation import Plan, Reservation
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.ports import Clock, Timer
+from scheduler_core.queueing.gang_state import Gang, GangOutcome
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+RESERVED_AFTER_SECONDS = 60.0
+TIMED_OUT = "TimedOut"
+_RETRY_SECONDS = 1.0
+
+Report = Callable[[Callable[[GroupKey], None], GroupKey], None]
+"""Calls a function with a key, at once or when a suspended cycle has ended."""
+
+
+class GangReservations:
+    """All reservations; falsy while there are none.
+
+    Args:
+        nodes: The columns.
+        queue: The queue.
+        clock: Time.
+        report: Defers the timers' callbacks while a cycle is suspended.
+        after_seconds: Seconds for which a Strict gang must fail before capacity is reserved for it.
+    """
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        queue: SchedulingQueue,
+        clock: Clock,
+        report: Report,
+        after_seconds: float = RESERVED_AFTER_SECONDS,
+    ) -> None:
+        self.after_seconds = after_seconds
+        self._nodes = nodes
+        self._queue = queue
+        self._clock = clock
+        self._report = report
+        self._by_gang: dict[GroupKey, Reservation] = {}
+        self._by_node: dict[str, Reservation] = {}
+        self._awaiting_turn: set[GroupKey] = set()
+        self._hopeless: dict[GroupKey, tuple[int, float]] = {}
+        self._planned_after: dict[GroupKey, float] = {}
+        """First failure of the series for which a plan was requested; prevents a second request by rounding."""
+        self._timers: dict[GroupKey, Timer] = {}
+        queue.gangs.on_change.append(self._gang_changed)
+
+    def __len__(self) -> int:
+        return len(self._by_gang)
+
+    def of(self, key: GroupKey) -> Reservation | None:
+        """Return the reservation of a gang."""
+        return self._by_gang.get(key)
+
+    # -- pods that come later -----------------------------------------------------------------------------------
+
+    def blocking(self, group: GroupKey | None, pod: PodInfo) -> list[tuple[GroupKey, NDArray[np.intp]]]:
+        """Return the gangs whose reservations block nodes for a pod.
+
+        Args:
+            group: The gang of the pod; None for none.
+            pod: The pod.
+
+        Returns:
+            Other gangs whose reservation has at least the priority of the pod or its group, each with the rows where
+            the pod does not fit beside the gang, intp[k] ascending, k > 0.
+        """
+        if not self._by_gang:
+            return []
+        priority = self._priority_of(group, pod)
+        blocking = (
+            (each.key, each.refused_rows(pod, self._queue.nominator))
+            for each in self._by_gang.values()
+            if each.priority >= priority and each.key != group
+        )
+        return [(key, rows) for key, rows in blocking if len(rows)]
+
+    def _priority_of(self, group: GroupKey | None, pod: PodInfo) -> int:
+        gang = None if group is None else self._queue.gangs.get(group)
+        own = None if gang is None or gang.group is None else gang.group.priority
+        return pod.priority if own is None else own
+
+    def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
+        """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
+        for reservation in (held for key in by if (held := self._by_gang.get(key)) is not None):
+            uids = reservation.rejected
+            uids.add(uid)
+            if len(uids) > reservation.max_rejected:
+                uids.intersection_update([each for each in uids if self._queue.find(each) is not None])
+                reservation.max_rejected = 2 * max(len(uids), reservation.max_rejected // 2)
+
+    # -- what happens in the cluster ----------------------------------------------------------------------------
+
+    def room_freed(self, node_name: str) -> None:
+        """Activate the gang whose reservation includes a node where room was freed, if the gang fits now."""
+        reservation = self._by_node.get(node_name)
+        if reservation is not None and reservation.fits_now():
+            self._try(reservation.key)
+
+    def node_changed(self, node_name: str) -> None:
+        """Activate the gang whose plan uses a changed or deleted node, so that its next cycle checks the plan."""
+        reservation = self._by_node.get(node_name)
+        if reservation is not None:
+            self._try(reservation.key)
+
+    def _try(self, *keys: GroupKey) -> None:
+        gangs = (self._queue.gangs.get(key) for key in keys)
+        self._queue.activate([gang.entry.uid for gang in gangs if gang is not None and gang.entry is not None])
+
+    # -- beginning and end --------------------------------------------------------------------------------------
+
+    def is_due(self, gang: Gang) -> bool:
+        """Return whether capacity must be reserved for a gang that has failed now."""
+        if gang.group is None or not gang.group.is_strict or not gang.has_quorum:
+            return False
+        now = self._clock.now()
+        since = now if gang.first_failure is None else gang.first_failure
+        if gang.key not in self._by_gang and now < since + self.after_seconds:
+            return False
+        self._planned_after[gang.key] = since
+        return True
+
+    def is_hopeless(self, gang: Gang) -> bool:
+        """Return whether planning for this gang failed recently and no node has changed since."""
+        version, again = self._hopeless.get(gang.key, (-1, 0.0))
+        return version == self._nodes.version and self._clock.now() < again
+
+    def usable_rows(self, gang: Gang, *, lower_too: bool) -> NDArray[np.bool_]:
+        """Return the rows that a gang's plan may use, bool per row: live nodes that are reserved for no other gang.
+
+        Args:
+            gang: The gang.
+            lower_too: Whether nodes reserved for gangs of lower priority may be used.
+        """
+        free = self._nodes.alive.copy()
+        for name, reservation in self._by_node.items():
+            row = self._nodes.row_of(name)
+            if row == NO_ROW or reservation.key == gang.key:
+                continue
+            if not (lower_too and reservation.priority < gang.priority):
+                free[row] = False
+        return free
+
+    def begin(self, gang: Gang, plan: Plan) -> None:
+        """Reserve the nodes of a plan; end the gang's earlier reservation and those of other gangs on these nodes."""
+        assert gang.group is not None
+        self.end(gang.key)
+        losers = {other.key: other for name in plan.node_names if (other := self._by_node.get(name)) is not None}
+        for key in losers:
+            self.end(key)
+        self._hopeless.pop(gang.key, None)
+        self._awaiting_turn.discard(gang.key)
+        made = Reservation(gang.key, gang.group.uid, gang.priority, plan, self._nodes)
+        self._by_gang[gang.key] = made
+        self._by_node.update(dict.fromkeys(plan.node_names, made))
+        gang.reservation = str(plan)
+        self._try(*losers)
+
+    def await_turn(self, gang: Gang) -> None:
+        """Register a gang that needs nodes reserved for others; it is activated when one of those reservations ends."""
+        self._awaiting_turn.add(gang.key)
+
+    def plan_failed(self, gang: Gang) -> None:
+        """Record that no plan exists for a gang; the next is made after nodes have changed or ``after_seconds``."""
+        self._hopeless[gang.key] = (self._nodes.version, self._clock.now() + self.after_seconds)
+
+    def holders(self) -> list[str]:
+        """Return the gangs with a reservation, as ``namespace/name``."""
+        return sorted(str(key) for key in self._by_gang)
+
+    def end(self, key: GroupKey) -> None:
+        """End the reservation of a gang, if any, and activate the pods and gangs that it blocked."""
+        ended = self._by_gang.pop(key, None)
+        if ended is None:
+            return
+        for name in ended.plan.node_names:
+            del self._by_node[name]
+        gang = self._queue.gangs.get(key)
+        if gang is not None:
+            gang.reservation = ""
+        waiting, self._awaiting_turn = self._awaiting_turn, set()
+        self._try(*(other for other in waiting if other != key))
+        self._queue.activate(ended.rejected)
+
+    def _gang_changed(self, gang: Gang) -> None:
+        if gang.group is None:
+            self._planned_after.pop(gang.key, None)
+            self._hopeless.pop(gang.key, None)
+            self._awaiting_turn.discard(gang.key)
+        held = self._by_gang.get(gang.key)
+        if held is None:
+            return
+        group = gang.group
+        is_same = group is not None and group.uid == held.group_uid and group.is_strict
+        if not (is_same and gang.needed and gang.has_quorum):
+            gang.reservation = ""
+            self.end(gang.key)
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def failed(self, gang: Gang) -> None:
+        """Set the timer of a gang that has failed."""
+        dues = self._dues(gang)
+        timer = self._timers.pop(gang.key, None)
+        if timer is not None:
+            timer.cancel()
+        if dues:
+            self._set(gang.key, min(dues) - self._clock.now())
+
+    def _set(self, key: GroupKey, seconds: float) -> None:
+        self._timers[key] = self._clock.call_later(max(0.0, seconds), lambda: self._report(self._due, key))
+
+    def _dues(self, gang: Gang) -> list[float]:
+        """Return the clock times at which the timer of a failing gang must fire."""
+        group, since = gang.group, gang.first_failure
+        if group is None or since is None:
+            return []
+        dues = [] if group.schedule_timeout_seconds is None else [since + group.schedule_timeout_seconds]
+        if group.is_strict and gang.key not in self._by_gang and self._planned_after.get(gang.key) != since:
+            dues.append(since + self.after_seconds)
+        _, again = self._hopeless.get(gang.key, (-1, 0.0))
+        if group.is_strict and again:
+            dues.append(max(again, self._clock.now() + _RETRY_SECONDS))
+        held = self._by_gang.get(gang.key)
+        if held is not None and not held.waited_for():
+            # No pod that ends will activate the gang: there is none to wait for.
+            dues.append(self._clock.now() + _RETRY_SECONDS)
+        return dues
+
+    def _due(self, key: GroupKey) -> None:
+        self._timers.pop(key, None)
+        gang, now = self._queue.gangs.get(key), self._clock.now()
+        if gang is None or gang.group is None or gang.first_failure is None or not gang.needed:
+            return
+        entry = gang.entry
+        if entry is None or entry.place is Place.NOWHERE:
+            # Without a quorum nothing is tried; the next failure sets the timer again.
+            return
+        if entry.place is Place.IN_FLIGHT:
+            self._set(key, _RETRY_SECONDS)
+            return
+        timeout = gang.group.schedule_timeout_seconds
+        if timeout is not None and now >= gang.first_failure + timeout:
+            self._time_out(gang, timeout)
+            return
+        if gang.group.is_strict and now >= gang.first_failure + self.after_seconds:
+            self._planned_after[key] = gang.first_failure
+            self._try(key)
+        self.failed(gang)
+
+    def _time_out(self, gang: Gang, timeout: float) -> None:
+        """Report a timed-out gang and move it behind its peers."""
+        last = gang.outcome or GangOutcome(TIMED_OUT, "")
+        text = f"the group was not placed within its scheduleTimeoutSeconds of {timeout:g}; its turn is over and it"
+        text += " waits behind its peers"
+        if last.message:
+            text += f". In its last attempt: {last.message}"
+        gang.outcome = replace(last, reason=TIMED_OUT, message=text)
+        gang.first_failure = None
+        self._hopeless.pop(gang.key, None)
+        self._awaiting_turn.discard(gang.key)
+        self._queue.move_gang_behind_peers(gang)
+        self.end(gang.key)
+        self._queue.gangs.changed(gang)

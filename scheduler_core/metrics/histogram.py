@@ -1,0 +1,139 @@
+"""Histograms that are cheap enough for the hot path.
+
+A metrics library's histogram takes a lock and looks up its labels on every observation, and the core depends on no such
+library. Observations of every cycle go to a :class:`Backlog`: each costs one append, and they are counted in batches.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+K = TypeVar("K", bound=Hashable)
+
+Bounds = tuple[float, ...]
+
+
+def exponential_bounds(first: float, factor: float, count: int) -> Bounds:
+    """Return bounds that grow by a factor, multiplied one by one so that they equal kube-scheduler's to the last bit.
+
+    Args:
+        first: The lowest upper bound.
+        factor: Ratio of each bound to the one before it.
+        count: Number of bounds.
+    """
+    bounds = [first]
+    while len(bounds) < count:
+        bounds.append(bounds[-1] * factor)
+    return tuple(bounds)
+
+
+class Histogram:
+    """Number of observations per bucket, and their sum.
+
+    Args:
+        bounds: Upper bounds of the buckets, inclusive, ascending; one more bucket counts larger values.
+
+    Attributes:
+        bounds: As given.
+        counts: Per bucket, not cumulative; one entry more than ``bounds``.
+        total: The sum of the observations.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Add one observation."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        return sum(self.counts)
+
+
+def observe_many(histograms: Sequence[Histogram], places: NDArray[np.intp], values: NDArray[np.float64]) -> None:
+    """Add many observations to histograms that have the same bounds.
+
+    Args:
+        histograms: The histograms.
+        places: int[n], the index in ``histograms`` for each observation.
+        values: float64[n], the observations.
+    """
+    bounds, count = histograms[0].bounds, len(histograms)
+    buckets = len(bounds) + 1
+    cells = np.searchsorted(bounds, values) + buckets * places
+    counts = np.bincount(cells, minlength=buckets * count).reshape(count, buckets)
+    totals = np.bincount(places, weights=values, minlength=count)
+    for place in np.flatnonzero(counts.any(axis=1)).tolist():
+        histogram = histograms[place]
+        histogram.counts = [
+            before + more for before, more in zip(histogram.counts, counts[place].tolist(), strict=True)
+        ]
+        histogram.total += float(totals[place])
+
+
+class Backlog:
+    """Observations that are not counted yet.
+
+    Attributes:
+        observe: Adds one observation.
+    """
+
+    __slots__ = ("_waiting", "observe")
+
+    def __init__(self) -> None:
+        self._waiting = array("d")
+        self.observe: Callable[[float], None] = self._waiting.append
+
+    def __bool__(self) -> bool:
+        """Return whether there are observations."""
+        return bool(self._waiting)
+
+    def settle(self, histogram: Histogram) -> None:
+        """Add the observations to a histogram and clear the backlog."""
+        if self._waiting:
+            values = np.array(self._waiting)
+            observe_many((histogram,), np.zeros(len(values), dtype=np.intp), values)
+            del self._waiting[:]
+
+
+class Backlogs(Generic[K]):
+    """Backlogs by label; a label has no histogram before its first observation.
+
+    Args:
+        histograms: Where the observations are counted.
+        bounds: Bounds of new histograms.
+    """
+
+    def __init__(self, histograms: dict[K, Histogram], bounds: Bounds) -> None:
+        self._histograms = histograms
+        self._bounds = bounds
+        self._backlogs: dict[K, Backlog] = {}
+
+    def of(self, label: K) -> Backlog:
+        """Return the backlog of a label."""
+        found = self._backlogs.get(label)
+        if found is None:
+            found = self._backlogs[label] = Backlog()
+        return found
+
+    def settle(self) -> None:
+        """Add the observations of all labels to their histograms."""
+        for label, backlog in self._backlogs.items():
+            if backlog:
+                histogram = self._histograms.get(label)
+                if histogram is None:
+                    histogram = self._histograms[label] = Histogram(self._bounds)
+                backlog.settle(histogram)

@@ -1,0 +1,189 @@
+"""Metrics of the scheduler: cycles, pods, events, queueing hints and preemptions.
+
+The operator exports them and calls :meth:`SchedulerMetrics.settle` before it reads. Bounds, and what is observed when,
+follow kube-scheduler v1.36.3 (``pkg/scheduler/metrics/metrics.go``).
+
+The durations of plugins are counted in one cycle of ten only, as in kube-scheduler (there by chance, here by counting,
+so that equal runs give equal metrics), because they would be the larger half of the cost of all metrics.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from scheduler_core.framework.preemptions import Preemption, PreemptionsUnderWay
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import Code
+from scheduler_core.metrics.cycle_recorder import CycleRecorder
+from scheduler_core.metrics.histogram import Backlog, Backlogs, Bounds, Histogram, exponential_bounds
+from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS, SLI_BOUNDS, STAGE_BOUNDS, ProfileMetrics
+from scheduler_core.ports import Clock
+
+PLUGIN_BOUNDS = exponential_bounds(0.00001, 1.5, 20)
+"""Seconds of one plugin, and of one queueing hint: 10 µs to 22 ms."""
+ATTEMPT_COUNT_BOUNDS = exponential_bounds(1, 2, 5)
+"""Attempts of a pod."""
+VICTIM_BOUNDS = exponential_bounds(1, 2, 7)
+"""Victims of a preemption."""
+SAMPLING_INTERVAL = 10
+"""Plugins are timed in one of this many cycles."""
+
+_K = TypeVar("_K")
+_MANY_ATTEMPTS = 15
+_SUCCESS, _ERROR = "success", "error"
+_SETTLING_INTERVAL = 500
+"""Backlogs are counted after this many cycles, even if nobody reads the metrics."""
+
+
+class _Profiles(dict[str, ProfileMetrics]):
+    """Metrics by profile, created on the first lookup; every cycle looks them up, so no Python function is called."""
+
+    def __missing__(self, name: str) -> ProfileMetrics:
+        found = self[name] = ProfileMetrics()
+        return found
+
+
+class SchedulerMetrics:
+    """Metrics of the scheduler.
+
+    Attributes:
+        profiles: By scheduler name; created on the first lookup.
+        algorithm: Seconds of the search for a node, including PostFilter.
+        group_algorithm: Seconds of the search for nodes for a whole gang, including Reserve and Permit.
+        attempts_to_schedule: Attempts of pods that were bound.
+        sli: Seconds from a pod's first attempt until it was bound, by its attempts.
+        plugins: Seconds of plugins in sampled cycles, by stage, plugin and status.
+        permit_waits: Seconds of waits at Permit, by status.
+        events: Seconds of the handling of events, by event.
+        hints: Seconds of queueing hints, by plugin, event and result (Queue, QueueSkip or Error).
+        preemption_attempts: Number of preemption attempts.
+        victims: Victims of preemptions.
+        preemptions: Seconds until the victims of a preemption are evicted, by result.
+        searches: Of ``algorithm``, not counted yet.
+        events_backlog: Of ``events``, not counted yet.
+        hints_backlog: Of ``hints``, not counted yet.
+    """
+
+    def __init__(self) -> None:
+        self.algorithm = Histogram(ATTEMPT_BOUNDS)
+        self.group_algorithm = Histogram(ATTEMPT_BOUNDS)
+        self.profiles: dict[str, ProfileMetrics] = _Profiles()
+        self.attempts_to_schedule = Histogram(ATTEMPT_COUNT_BOUNDS)
+        self.sli: dict[str, Histogram] = {}
+        self.plugins: dict[tuple[CycleStage, str, Code], Histogram] = {}
+        self.permit_waits: dict[Code, Histogram] = {}
+        self.events: dict[str, Histogram] = {}
+        self.hints: dict[tuple[str, str, str], Histogram] = {}
+        self.preemption_attempts = 0
+        self.victims = Histogram(VICTIM_BOUNDS)
+        self.preemptions: dict[str, Histogram] = {}
+        self.searches = Backlog()
+        self.events_backlog = Backlogs(self.events, STAGE_BOUNDS)
+        self.hints_backlog = Backlogs(self.hints, PLUGIN_BOUNDS)
+        self._attempts = Backlog()
+        self._sli = Backlogs(self.sli, SLI_BOUNDS)
+        self._sli_of = tuple(self._sli.of(str(attempts)) for attempts in range(_MANY_ATTEMPTS))
+        self._sli_of_many = self._sli.of(f"{_MANY_ATTEMPTS}+")
+        self._cycles = 0
+
+    def drop_profile(self, name: str) -> None:
+        """Remove the metrics of a profile that is no longer live."""
+        self.profiles.pop(name, None)
+
+    def settle(self) -> None:
+        """Count all backlogs; the histograms are then complete until the next cycle or event."""
+        for profile in self.profiles.values():
+            profile.settle()
+        self.searches.settle(self.algorithm)
+        self.events_backlog.settle()
+        self.hints_backlog.settle()
+        self._attempts.settle(self.attempts_to_schedule)
+        self._sli.settle()
+
+    def sample_next_cycle(self) -> bool:
+        """Count a new cycle and return whether its plugins are timed."""
+        self._cycles += 1
+        if self._cycles % SAMPLING_INTERVAL:
+            return False
+        if self._cycles % _SETTLING_INTERVAL == 0:
+            self.settle()
+        return True
+
+    # -- cycles -------------------------------------------------------------------------------------------------
+
+    def plugins_ran(self, recorder: CycleRecorder) -> None:
+        """Count the plugins of a sampled cycle."""
+        for stage, plugin, code, seconds in recorder.plugins():
+            _observe(self.plugins, (stage, plugin, code), PLUGIN_BOUNDS, seconds)
+
+    def group_attempted(self, profile: str, result: str, algorithm: float, seconds: float) -> None:
+        """Count an attempt of a gang.
+
+        Args:
+            profile: The scheduler name.
+            result: The result of the attempt.
+            algorithm: Seconds of the search.
+            seconds: Seconds of the whole attempt, until binding began or the failure was reported.
+        """
+        self.group_algorithm.observe(algorithm)
+        self.profiles[profile].groups[result].observe(seconds)
+
+    def pod_bound(self, attempts: int, seconds: float) -> None:
+        """Count a pod that was bound.
+
+        Args:
+            attempts: Number of its attempts.
+            seconds: Time since its first attempt was due.
+        """
+        self._attempts.observe(attempts)
+        backlog = self._sli_of[attempts] if attempts < _MANY_ATTEMPTS else self._sli_of_many
+        backlog.observe(seconds)
+
+    def permit_waited(self, code: Code, seconds: float) -> None:
+        """Count a wait at Permit."""
+        _observe(self.permit_waits, code, ATTEMPT_BOUNDS, seconds)
+
+    def preemption_ended(self, seconds: float, *, has_failed: bool) -> None:
+        """Count a preemption whose evictions are issued or given up."""
+        _observe(self.preemptions, _ERROR if has_failed else _SUCCESS, SLI_BOUNDS, seconds)
+
+
+class TimedPreemptions(PreemptionsUnderWay):
+    """Preemptions, counted with their victims and with the time until all evictions are issued.
+
+    Args:
+        metrics: Metrics of the scheduler.
+        clock: The clock.
+    """
+
+    __slots__ = ("_clock", "_metrics", "_started")
+
+    def __init__(self, metrics: SchedulerMetrics, clock: Clock) -> None:
+        super().__init__()
+        self._started: dict[Preemption, float] = {}
+        self._metrics = metrics
+        self._clock = clock
+
+    def attempted(self) -> None:
+        """Count an attempt to preempt."""
+        self._metrics.preemption_attempts += 1
+
+    def begin(self, preemption: Preemption) -> None:
+        """Add a preemption."""
+        super().begin(preemption)
+        self._started[preemption] = self._clock.now()
+        self._metrics.victims.observe(preemption.victim_count)
+
+    def end(self, preemption: Preemption) -> None:
+        """Remove a preemption and count its duration."""
+        super().end(preemption)
+        started = self._started.pop(preemption, None)
+        if started is not None:
+            self._metrics.preemption_ended(self._clock.now() - started, has_failed=preemption.has_failed)
+
+
+def _observe(histograms: dict[_K, Histogram], key: _K, bounds: Bounds, value: float) -> None:
+    histogram = histograms.get(key)
+    if histogram is None:
+        histogram = histograms[key] = Histogram(bounds)
+    histogram.observe(value)

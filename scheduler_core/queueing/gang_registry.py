@@ -1,0 +1,201 @@
+"""All gangs, and the gang of each pod.
+
+A gang exists here while its PodGroup or any member exists. Membership depends on the pod alone, never on which
+PodGroups are known: a pod that names a group is a member from its first event on, and :meth:`Gangs.obstacle` says why
+it must not be decided yet.
+
+    source: unread (not listed yet, not served, refused) <--> readable     ignored: its labels and fields do not count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GROUP_FIELDS, GroupKey, GroupSource, PodGroup, group_key_of
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.gang_state import Gang
+
+_TIMESTAMP_SECONDS = 1.0
+"""Resolution of a creation timestamp."""
+
+
+class Gangs:
+    """Gangs by key.
+
+    Args:
+        clock: Time.
+
+    Attributes:
+        on_change: Called with every gang whose status may have changed.
+        on_gated: Called with a pod that the queue gates because its PodGroup is not known, again when the reason
+            changes, and when the pod waits for other members of its gang instead.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._gangs: dict[GroupKey, Gang] = {}
+        self._key_of: dict[str, GroupKey] = {}
+        self._counted = set(GroupSource)
+        self._unread = {source: f"the PodGroups of {source.value} have not been listed yet" for source in GroupSource}
+        self.on_change: list[Callable[[Gang], None]] = []
+        self.on_gated: list[Callable[[QueuedPod], None]] = []
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Gang]:
+        return iter(self._gangs.values())
+
+    def __len__(self) -> int:
+        return len(self._gangs)
+
+    def get(self, key: GroupKey) -> Gang | None:
+        """Return the gang of a key; None for none."""
+        return self._gangs.get(key)
+
+    def of_uid(self, uid: str) -> Gang | None:
+        """Return the gang of a pod by the pod's UID; None for none."""
+        key = self._key_of.get(uid)
+        return None if key is None else self._gangs.get(key)
+
+    def key_of(self, pod: Pod) -> GroupKey | None:
+        """Return the group that a pod names by an API that is not ignored, None for none."""
+        return group_key_of(pod, self._counted)
+
+    def unread(self, source: GroupSource) -> str | None:
+        """Return why the PodGroups of a source are not known; None if they are."""
+        return self._unread.get(source)
+
+    def obstacle(self, key: GroupKey) -> str:
+        """Return why members of a group are gated, with the remedy; "" if the PodGroup is known.
+
+        The beginning of the text for a missing object is kube-scheduler's own.
+        """
+        unread = self._unread.get(key.source)
+        if unread is not None:
+            return f'pod group "{key.name}" cannot be read: {unread}'
+        gang = self._gangs.get(key)
+        if gang is not None and gang.group is not None:
+            return ""
+        return (
+            f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue: no valid PodGroup {key} of '
+            f"{key.source.value} exists; create or correct it, or create the pod without {GROUP_FIELDS[key.source]}"
+        )
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def serve(self, source: GroupSource) -> None:
+        """Take the PodGroups of a source as known: a group that was not reported does not exist."""
+        self._unread.pop(source, None)
+
+    def withhold(self, source: GroupSource, reason: str) -> None:
+        """Take the PodGroups of a source as unknown, so that :meth:`obstacle` holds for all of its groups.
+
+        Args:
+            source: The API.
+            reason: Why they are not known, and what to do.
+        """
+        self._unread[source] = reason
+
+    def ignore(self, source: GroupSource) -> None:
+        """Ignore the labels and fields of a source; call this before any pod is reported."""
+        self._counted.discard(source)
+
+    def group_changed(self, group: PodGroup) -> Gang:
+        """Record a created or updated PodGroup; one of another UID must be deleted first."""
+        gang = self._gang(group.key)
+        if gang.group_uid not in ("", group.uid):
+            gang.group = None
+            gang.begin(self._clock.now())
+        if gang.group is None and group.key.source is not GroupSource.NATIVE:
+            gang.since = min(gang.since, self._created_at(group.created))
+        gang.group, gang.group_uid = group, group.uid
+        self.changed(gang)
+        return gang
+
+    def group_deleted(self, key: GroupKey) -> Gang | None:
+        """Remove a deleted PodGroup; return its gang, None for none."""
+        gang = self._gangs.get(key)
+        if gang is not None:
+            gang.group = None
+            self._drop_if_empty(gang)
+            self.changed(gang)
+        return gang
+
+    def saw(self, pod: Pod) -> Gang | None:
+        """Record a created or updated pod; return its gang, None for none."""
+        uid = pod.metadata.uid
+        key = self.key_of(pod)
+        known = self._key_of.get(uid)
+        if known is not None and known != key:
+            self.lost(uid)
+        if key is None:
+            return None
+        gang = self._gang(key)
+        if key.source is GroupSource.NATIVE and uid not in gang.pods:
+            # As in kube-scheduler, pod groups of Kubernetes' own API are ordered by their first member.
+            arrived = self._created_at(pod.metadata.creation_timestamp)
+            gang.since = min(gang.since, arrived) if gang.pods else arrived
+        self._key_of[uid] = key
+        gang.saw(pod)
+        self.changed(gang)
+        return gang
+
+    def lost(self, uid: str) -> Gang | None:
+        """Remove a pod that was deleted or has left its group; return its former gang, None for none."""
+        key = self._key_of.pop(uid, None)
+        gang = None if key is None else self._gangs.get(key)
+        if gang is not None:
+            gang.lost(uid)
+            self._drop_if_empty(gang)
+            self.changed(gang)
+        return gang
+
+    def assumed(self, uid: str) -> None:
+        """Record an assumed member."""
+        gang = self.of_uid(uid)
+        if gang is not None:
+            gang.placed.add(uid)
+
+    def released(self, uid: str) -> Gang | None:
+        """Record a member that was assumed and is released; return its gang, None for none."""
+        gang = self.of_uid(uid)
+        if gang is not None:
+            pod = gang.pods.get(uid)
+            if pod is None or not pod.spec.node_name:
+                gang.placed.discard(uid)
+        return gang
+
+    def changed(self, gang: Gang) -> None:
+        """Call :attr:`on_change`."""
+        for callback in self.on_change:
+            callback(gang)
+
+    def report_gated(self, pod: QueuedPod) -> None:
+        """Call :attr:`on_gated`."""
+        for each in self.on_gated:
+            each(pod)
+
+    def _created_at(self, created: datetime | None) -> float:
+        """Return when an object was created, in the clock's seconds; now for one that was created just now.
+
+        After a restart an object is as old as it was. Its timestamp has whole seconds, so the end of that second is
+        taken: objects that are seen as they are created keep their order within the second.
+        """
+        now = self._clock.now()
+        if created is None:
+            return now
+        age = (self._clock.wall() - created).total_seconds() - _TIMESTAMP_SECONDS
+        return now - max(0.0, age)
+
+    def _gang(self, key: GroupKey) -> Gang:
+        gang = self._gangs.get(key)
+        if gang is None:
+            gang = self._gangs[key] = Gang(key, self._clock.now())
+        return gang
+
+    def _drop_if_empty(self, gang: Gang) -> None:
+        if gang.group is None and not gang.pods:
+            self._gangs.pop(gang.key, None)

@@ -1,0 +1,192 @@
+"""One gang: its PodGroup, its members in every state, and the results of its attempts.
+
+Members are counted by UID, in the state that the API server last reported. Succeeded members still count for the
+quorum; otherwise a Job whose first pods have completed could never replace a failed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, PodGroup
+
+_SUCCEEDED, _FAILED, _RUNNING = "Succeeded", "Failed", "Running"
+
+
+@dataclass(frozen=True, slots=True)
+class GangOutcome:
+    """Result of a gang's last attempt.
+
+    Attributes:
+        reason: Reason of the condition: ``Scheduled``, ``Unschedulable``, ``SchedulerError``, ``TimedOut`` or
+            ``Preempting``.
+        message: Message of the condition; does not change while the result is the same.
+        fitting: Number of feasible members.
+        tried: Number of members in the attempt.
+        domain: The topology domain of the members, such as ``zone=a``; "" without a topology constraint.
+    """
+
+    reason: str
+    message: str
+    fitting: int = 0
+    tried: int = 0
+    domain: str = ""
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the quorum was scheduled."""
+        return self.reason == "Scheduled"
+
+
+class Gang:
+    """A PodGroup with its members.
+
+    Attributes:
+        key: Key of the group.
+        group: The PodGroup object; None if it does not exist.
+        group_uid: UID of the last PodGroup object, to which the record of attempts belongs; "" before the first.
+        pods: All existing members, ended ones included, by UID, as last reported.
+        placed: UIDs of assumed or bound members that have not ended and are not being deleted.
+        succeeded: UIDs of members that have succeeded.
+        waiting: Ungated members that wait for their gang, by UID.
+        binding: Number of binding cycles of members that were scheduled together.
+        member_left: Called when a member is deleted during binding; None if no binding is active.
+        entry: The gang's entry in the queue; None without a quorum.
+        since: Time at which its first member or its PodGroup was seen, in the clock's seconds; orders equal priorities.
+        first_attempt: Time of the first attempt since the quorum was last missing, UTC; None for none.
+        last_attempt: Time of the last attempt, UTC; None for none.
+        first_failure: Time of the first failure since the last success, in the clock's seconds; None for none.
+        nearest: Failure key, text on the nearest nodes, and the time it was computed; None if it was not computed.
+        outcome: Result of the last attempt; None for none.
+        reservation: Description of the reserved nodes; "" for none.
+        was_known: Whether its PodGroup was known when the queue last reviewed the gang.
+        was_whole: Whether its quorum was scheduled when the queue last reviewed the gang.
+        is_reported: Whether its missing PodGroup was logged.
+        victims: Pods that are being evicted for it, (namespace, name).
+    """
+
+    __slots__ = (
+        "binding",
+        "entry",
+        "first_attempt",
+        "first_failure",
+        "group",
+        "group_uid",
+        "is_reported",
+        "key",
+        "last_attempt",
+        "member_left",
+        "nearest",
+        "outcome",
+        "placed",
+        "pods",
+        "reservation",
+        "since",
+        "succeeded",
+        "victims",
+        "waiting",
+        "was_known",
+        "was_whole",
+    )
+
+    def __init__(self, key: GroupKey, now: float) -> None:
+        self.key = key
+        self.group: PodGroup | None = None
+        self.group_uid = ""
+        self.pods: dict[str, Pod] = {}
+        self.placed: set[str] = set()
+        self.succeeded: set[str] = set()
+        self.waiting: dict[str, QueuedPod] = {}
+        self.binding = 0
+        self.member_left: Callable[[], None] | None = None
+        self.was_known = False
+        self.was_whole = False
+        self.is_reported = False
+        self.begin(now)
+
+    def begin(self, now: float) -> None:
+        """Reset the record of attempts; a new PodGroup object does not inherit that of an earlier one."""
+        self.entry: QueuedGang | None = None
+        self.since = now
+        self.first_attempt: datetime | None = None
+        self.last_attempt: datetime | None = None
+        self.first_failure: float | None = None
+        self.nearest: tuple[str, str, float] | None = None
+        self.outcome: GangOutcome | None = None
+        self.reservation = ""
+        self.victims: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def needed(self) -> int:
+        """Number of waiting members that must be scheduled together; 0 if further ones may be scheduled one by one."""
+        if self.group is None:
+            return 1
+        return max(0, self.group.min_member - len(self.placed) - len(self.succeeded))
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether enough members wait."""
+        return self.group is not None and len(self.waiting) >= self.needed
+
+    @property
+    def priority(self) -> int:
+        """Priority of the group, or the highest of its waiting members; 0 without any."""
+        if self.group is not None and self.group.priority is not None:
+            return self.group.priority
+        return max((pod.info.priority for pod in self.waiting.values()), default=0)
+
+    # -- what status shows --------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> int:
+        """Number of members that are not being deleted."""
+        return sum(pod.metadata.deletion_timestamp is None for pod in self.pods.values())
+
+    @property
+    def gated(self) -> int:
+        """Number of members with scheduling gates."""
+        return sum(bool(pod.spec.scheduling_gates) and not pod.spec.node_name for pod in self.pods.values())
+
+    @property
+    def bound(self) -> int:
+        """Number of bound members that have not ended."""
+        return sum(bool(pod.spec.node_name) and not pod.is_terminal for pod in self.pods.values())
+
+    @property
+    def running(self) -> int:
+        """Number of running members."""
+        return self._in_phase(_RUNNING)
+
+    @property
+    def failed(self) -> int:
+        """Number of failed members."""
+        return self._in_phase(_FAILED)
+
+    def _in_phase(self, phase: str) -> int:
+        return sum(pod.status.phase == phase for pod in self.pods.values())
+
+    # -- counting -----------------------------------------------------------------------------------------------
+
+    def saw(self, pod: Pod) -> None:
+        """Record a created or updated member."""
+        uid = pod.metadata.uid
+        self.pods[uid] = pod
+        if pod.is_terminal:
+            self.placed.discard(uid)
+            if pod.status.phase == _SUCCEEDED:
+                self.succeeded.add(uid)
+        elif pod.metadata.deletion_timestamp is not None:
+            self.placed.discard(uid)
+        elif pod.spec.node_name:
+            self.placed.add(uid)
+
+    def lost(self, uid: str) -> None:
+        """Remove a deleted member."""
+        self.pods.pop(uid, None)
+        self.placed.discard(uid)
+        self.succeeded.discard(uid)
+        self.waiting.pop(uid, None)

@@ -1,0 +1,296 @@
+"""Moves of pods between the places of the queue, and the timer that ends backoffs.
+
+A move runs the gates, computes the sort key and the backoff, updates the counts, and takes over the pod's nomination.
+:mod:`scheduler_core.queueing.scheduling_queue` decides which pods move.
+
+Follows kube-scheduler v1.36.3 (``moveToActiveQ``, ``moveToBackoffQ``, ``backoff_queue.go``), which checks once a second
+for ended backoffs. Here a timer is set to the end of the first one; both are equivalent, because backoffs end on whole
+seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD
+from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.ports import Clock, Timer
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.queueing.pod_locations import Places
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
+
+log = logging.getLogger(__name__)
+
+POD_ADDED = UNSCHEDULED_POD_ADD.name
+ATTEMPT_FAILED = "ScheduleAttemptFailure"
+BACKOFF_COMPLETE = "BackoffComplete"
+POPPED_FROM_BACKOFF = "PopFromBackoffQ"
+
+# Bound to names, because looking a member up in an enum is slow.
+_ACTIVE, _STAY, _AT_ONCE = Place.ACTIVE, Requeue.STAY, Requeue.AT_ONCE
+_NO_KEY: Any = object()
+
+RulesLookup = Callable[[str], QueueingRules | None]
+"""Returns the rules of a profile by its scheduler name; None if it is not live."""
+
+
+class GangMembership(Protocol):
+    """What moving a pod needs of the pod's gang."""
+
+    def gate(self, pod: QueuedPod) -> Status:
+        """Return Success unless the PodGroup that the pod names is not known."""
+
+    def gather(self, pod: QueuedPod, label: str) -> bool:
+        """Group the pod with its gang if the gang needs it; return whether it does."""
+
+
+class Moves:
+    """Moves pods that wait.
+
+    Args:
+        rules: Returns the rules of a profile.
+        clock: Time.
+        membership: Calls for pods of a gang.
+
+    Attributes:
+        places: The places of the pods.
+        nominator: Nominations.
+        ready: Set while a pod may be ready to pop.
+    """
+
+    def __init__(self, rules: RulesLookup, clock: Clock, membership: GangMembership) -> None:
+        self.places = Places()
+        self.nominator = NominatedPods()
+        self.ready = asyncio.Event()
+        self._rules = rules
+        self._clock = clock
+        self._timer: Timer | None = None
+        self._due = 0.0
+        self._membership = membership
+
+    def requeue(self, pod: QueuedPod, verdict: Requeue, label: str) -> None:
+        """Move a pod by a verdict; a pod without remaining backoff becomes active at once.
+
+        Args:
+            pod: The pod, in any place.
+            verdict: The verdict.
+            label: Label of the event that moves it, for metrics.
+        """
+        rules = self._rules(pod.profile)
+        if rules is None:
+            self.park(pod)
+            return
+        if label == POD_ADDED and type(pod) is not QueuedGang and self._group_status(pod).is_success:
+            # A gated pod has its nominated node too. A gang's entry has a copy of a member, not a pod of its own.
+            self.nominator.decide(pod.info, None)
+        if verdict is _STAY:
+            self._put_aside(pod, Place.UNSCHEDULABLE, label)
+        elif self._passes_gates(pod, rules, label):
+            if pod.group is not None and self._membership.gather(pod, label):
+                return
+            if verdict is _AT_ONCE or rules.backoff_end(pod) <= self._clock.now():
+                self._activate(pod, rules, label)
+            else:
+                self.places.take(pod)
+                self._rank_in_backoff(pod, rules)
+                self.places.count_incoming(label, Place.BACKOFF)
+
+    def enter(self, pod: QueuedPod, label: str) -> None:
+        """Move a pod into the active queue without backoff, if its gates are open."""
+        self.requeue(pod, Requeue.AT_ONCE, label)
+
+    def end_backoff(self, pod: QueuedPod, label: str) -> None:
+        """Move a pod from backoff into the active queue; its gates were open before the backoff."""
+        self._activate(pod, self._rules_of(pod), label)
+
+    def park(self, pod: QueuedPod) -> None:
+        """Park a pod whose profile is not live; its rejections and nomination are dropped."""
+        self.places.take(pod)
+        self.places.clear_rejection(pod)
+        pod.rejected_by = pod.pending_on = frozenset()
+        pod.gated_by, pod.gate_reasons = "", ()
+        pod.is_nomination_withheld = False
+        self.nominator.withdraw(pod.uid)
+        if type(pod) is QueuedGang:
+            # Its members are parked themselves; regrouping them creates the entry again.
+            self.places.drop(pod)
+        else:
+            self.places.put(pod, Place.PARKED)
+
+    def apply_new_gates(self, profile: str, queued: Iterable[QueuedPod], label: str) -> None:
+        """Gate pods that are active or back off, and withhold the nominations of all gated pods of a profile.
+
+        After a restart with the new revision, kube-scheduler counts no nominations of gated pods either.
+
+        Args:
+            profile: The scheduler name.
+            queued: Its pods that are active or back off.
+            label: Event that moves the pods, for the counts.
+        """
+        for pod in queued:
+            # The members of a gang have passed their gates before its entry.
+            if type(pod) is not QueuedGang:
+                self._passes_gates(pod, self._rules_of(pod), label)
+        for pod in self.places.pods(Place.GATED):
+            if pod.profile == profile:
+                self.withhold_nomination(pod)
+
+    def withhold_nomination(self, pod: QueuedPod) -> None:
+        """End the nomination of a gated pod; the nomination in the pod's status counts when the gate opens."""
+        pod.is_nomination_withheld = True
+        self.nominator.withdraw(pod.uid)
+
+    def reorder(self, pod: QueuedPod) -> None:
+        """Reorder a pod in its queue."""
+        was_active, rules = pod.place is _ACTIVE, self._rules_of(pod)
+        self.places.take(pod)
+        if was_active:
+            self._rank_active(pod, rules)
+        else:
+            self._rank_in_backoff(pod, rules)
+
+    def reorder_all(self) -> None:
+        """Reorder the queues by another QueueSort plugin."""
+        active, backing_off = (list(self.places.pods(place)) for place in (_ACTIVE, Place.BACKOFF))
+        # All pods are removed first: keys of two QueueSort plugins may not be comparable.
+        for pod in (*active, *backing_off):
+            self.places.take(pod)
+        for pod in active:
+            self._rank_active(pod, self._rules_of(pod))
+        for pod in backing_off:
+            self._rank_in_backoff(pod, self._rules_of(pod))
+
+    def _rules_of(self, pod: QueuedPod) -> QueueingRules:
+        rules = self._rules(pod.profile)
+        assert rules is not None, "pods of a profile that is not live are parked"
+        return rules
+
+    def _activate(self, pod: QueuedPod, rules: QueueingRules, label: str) -> None:
+        self.places.take(pod)
+        if not self._rank_active(pod, rules):
+            return
+        if not pod.first_attempt:
+            pod.first_attempt = self._clock.now()
+        self.places.count_incoming(label, _ACTIVE)
+
+    def _passes_gates(self, pod: QueuedPod, rules: QueueingRules, label: str) -> bool:
+        """Return whether the gates are open; move the pod to the gated pods otherwise."""
+        status = self._gate(pod, rules)
+        if status.is_success:
+            if pod.gated_by:
+                pod.gated_by, pod.gate_reasons = "", ()
+            if pod.is_nomination_withheld:
+                pod.is_nomination_withheld = False
+                self.nominator.decide(pod.info, None)
+            return True
+        pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
+        pod.was_flushed = False
+        if status.plugin not in pod.rejected_by:
+            # Earlier rejecting plugins stay recorded: the gate of a preemption opens by itself.
+            pod.rejected_by |= {status.plugin}
+            self.places.count_rejection(pod, (status.plugin,))
+        self._put_aside(pod, Place.GATED, label)
+        return False
+
+    def _gate(self, pod: QueuedPod, rules: QueueingRules) -> Status:
+        """Return Success, or the first rejection: by scheduling gates, the pod's group, the profile's plugins."""
+        of_group = self._group_status(pod)
+        if of_group.is_success or pod.info.pod.spec.scheduling_gates:
+            of_rules = rules.gate(pod)
+            return of_group if of_rules.is_success else of_rules
+        return of_group
+
+    def _group_status(self, pod: QueuedPod) -> Status:
+        return SUCCESS if pod.group is None else self._membership.gate(pod)
+
+    def _put_aside(self, pod: QueuedPod, place: Place, label: str) -> None:
+        was_aside = pod.place in (Place.UNSCHEDULABLE, Place.GATED)
+        if pod.place is place:
+            return
+        self.places.take(pod)
+        self.places.put(pod, place)
+        if not was_aside:
+            self.places.count_incoming(label, place)
+
+    # -- order --------------------------------------------------------------------------------------------------
+
+    def _key_of(self, pod: QueuedPod, rules: QueueingRules) -> Any:
+        """Return the QueueSort plugin's key; :data:`_NO_KEY` if it raised."""
+        try:
+            pod.sort_key = rules.sort_key(pod.sort_entry)
+        except Exception:
+            log.exception(
+                "the QueueSort plugin raised for pod %s; it is called again after backoff",
+                pod.info.key,
+                extra={"pod": pod.info.key},
+            )
+            return _NO_KEY
+        return pod.sort_key
+
+    def _rank_active(self, pod: QueuedPod, rules: QueueingRules) -> bool:
+        """Add a pod that is in no place to the active queue; return False if it could not be ordered."""
+        key = self._key_of(pod, rules)
+        if key is _NO_KEY:
+            self._delay(pod, rules)
+            return False
+        self.places.rank(pod, _ACTIVE, key)
+        self.ready.set()
+        return True
+
+    def _delay(self, pod: QueuedPod, rules: QueueingRules) -> None:
+        """Move a pod that cannot be ordered into backoff as after an error, for at least a second."""
+        pod.error_count += 1
+        pod.timestamp = self._clock.now()
+        pod.backoff_until = 0.0
+        pod.backoff_until = max(rules.backoff_end(pod), pod.timestamp + 1.0)
+        self.places.rank(pod, Place.ERROR_BACKOFF, (pod.backoff_until,))
+        self.places.count_incoming(ATTEMPT_FAILED, Place.ERROR_BACKOFF)
+        self._schedule_backoff()
+
+    # -- backoff ------------------------------------------------------------------------------------------------
+
+    def _rank_in_backoff(self, pod: QueuedPod, rules: QueueingRules) -> None:
+        """Order a pod by the end of its backoff, then as in the active queue; the first may be tried early.
+
+        After an error no pod is tried early, so that an unavailable API server is not overloaded.
+        """
+        key = self._key_of(pod, rules) if pod.rejected_by else _NO_KEY
+        if key is _NO_KEY:
+            self.places.rank(pod, Place.ERROR_BACKOFF, (pod.backoff_until,))
+        else:
+            self.places.rank(pod, Place.BACKOFF, (pod.backoff_until, key))
+            self.ready.set()
+        self._schedule_backoff()
+
+    def _schedule_backoff(self) -> None:
+        lowest = map(self.places.lowest_key, (Place.BACKOFF, Place.ERROR_BACKOFF))
+        dues = [key[0] for key in lowest if key is not None]
+        if not dues:
+            return
+        due = min(dues)
+        if self._timer is not None:
+            if due >= self._due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._clock.call_later(max(0.0, due - self._clock.now()), self._end_backoffs)
+
+    def _end_backoffs(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        for place in (Place.BACKOFF, Place.ERROR_BACKOFF):
+            while (key := self.places.lowest_key(place)) is not None and key[0] <= now:
+                pod = self.places.take_first(place)
+                assert pod is not None
+                self.end_backoff(pod, BACKOFF_COMPLETE)
+        self._schedule_backoff()
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

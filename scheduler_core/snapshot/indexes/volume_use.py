@@ -1,0 +1,307 @@
+"""Volumes in use on nodes, by running pods and by attachments.
+
+Three tables are updated as pods and storage objects change, so that no cycle visits the pods of a node:
+
+* rows with a pod that uses a claim;
+* rows with an inline disk, and how it is mounted;
+* per CSI driver, the number of distinct volumes on each row, of pods and attachments together.
+
+An unbound claim counts as a volume of its class's provisioner. Follows kube-scheduler v1.36.3,
+``plugins/nodevolumelimits/csi.go``. There, a running pod with an inline volume that cannot be translated, or with an
+ephemeral claim of another pod, fails the attempts of all pods with volumes; here the former is not counted and the
+latter is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import StorageError
+from scheduler_core.model.csi_migration import in_tree_plugin, in_tree_plugin_named, translated_handle
+from scheduler_core.model.pod_volumes import CsiVolume, DiskIdentity, PodVolumes
+
+if TYPE_CHECKING:
+    from scheduler_core.snapshot.indexes.storage_index import StorageIndex
+
+_Rows = dict[int, int]
+"""Counts by row; rows with 0 are left out."""
+
+_Object = tuple[str, str]
+"""A kind in one word, and a name."""
+
+_UNPROVISIONED = "\0unprovisioned/"
+
+
+class _Holders:
+    """Pods and attachments of a volume by row."""
+
+    __slots__ = ("attachments", "pods")
+
+    def __init__(self) -> None:
+        self.pods: _Rows = {}
+        self.attachments: _Rows = {}
+
+
+class _DiskMounts:
+    """Mounts of an inline disk by row."""
+
+    __slots__ = ("read_only", "writing")
+
+    def __init__(self) -> None:
+        self.read_only: _Rows = {}
+        self.writing: _Rows = {}
+
+
+class VolumeUse:
+    """The tables of volumes in use."""
+
+    def __init__(self, storage: StorageIndex, row_of: Callable[[str], int]) -> None:
+        self._storage = storage
+        self._row_of = row_of
+        self._mounted: dict[str, _Rows] = {}
+        self._disks: dict[DiskIdentity, _DiskMounts] = {}
+        self._claims: dict[str, _Rows] = {}
+        self._volume_of: dict[str, CsiVolume] = {}
+        self._depends: dict[_Object, dict[str, None]] = {}
+        self._dependencies: dict[str, tuple[_Object, ...]] = {}
+        self._holders: dict[CsiVolume, _Holders] = {}
+        self._counts: dict[str, NDArray[np.int64]] = {}
+        self._places: dict[str, int] = {}
+        self._attached: dict[str, tuple[CsiVolume, int]] = {}
+        self._attachment_keys: dict[_Object, dict[str, None]] = {}
+        self._attachment_places: dict[str, tuple[_Object, ...]] = {}
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def is_claim_mounted(self, key: str) -> bool:
+        """Return whether a pod on a node uses the claim."""
+        return key in self._mounted
+
+    def disk_rows(self, identity: DiskIdentity, *, read_only: bool) -> Iterable[int]:
+        """Return the rows with mounts of an inline disk that exclude another mount, read-only or not."""
+        mounts = self._disks.get(identity)
+        if mounts is None:
+            return ()
+        return mounts.writing if read_only else mounts.writing | mounts.read_only
+
+    def counts(self, driver: str, size: int) -> NDArray[np.int64]:
+        """Return the number of distinct volumes of a driver, int64[size]; the caller may modify the array."""
+        counts = self._counts.get(driver)
+        found = np.zeros(size, dtype=np.int64)
+        if counts is not None:
+            known = min(size, len(counts))
+            found[:known] = counts[:known]
+        return found
+
+    def rows_with(self, volume: CsiVolume) -> list[int]:
+        """Return the rows where a pod uses the volume."""
+        holders = self._holders.get(volume)
+        return [] if holders is None else list(holders.pods)
+
+    def volume_of_claim(self, key: str) -> CsiVolume | None:
+        """Return the volume of a claim as its driver identifies it; None if it has no CSI driver."""
+        return self._resolve(key)[0]
+
+    def is_migrated(self, key: str) -> bool:
+        """Return whether a claim has, or will have, an in-tree volume that a CSI driver serves."""
+        claim = self._storage.claims.get(key)
+        if claim is None:
+            return False
+        volume = self._storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is not None:
+            return volume.spec.csi is None
+        storage_class = self._storage.classes.get(claim.class_name) if claim.class_name else None
+        return storage_class is not None and in_tree_plugin_named(storage_class.provisioner) is not None
+
+    # -- pods ---------------------------------------------------------------------------------------------------
+
+    def add_pod(self, row: int, volumes: PodVolumes) -> None:
+        """Add the volumes of a pod that was added to ``row``."""
+        self._count_pod(row, volumes, 1)
+
+    def remove_pod(self, row: int, volumes: PodVolumes) -> None:
+        """Remove the volumes of a pod that was removed from ``row``."""
+        self._count_pod(row, volumes, -1)
+
+    def _count_pod(self, row: int, volumes: PodVolumes, sign: int) -> None:
+        for claim in volumes.claims:
+            if not claim.is_ephemeral:
+                _count_in(self._mounted, claim.key, row, sign)
+            self._count_claim(claim.key, row, sign)
+        for disk in volumes.disks:
+            for identity in disk.identities:
+                mounts = self._disks.setdefault(identity, _DiskMounts())
+                _count(mounts.read_only if disk.read_only else mounts.writing, row, sign)
+                if not (mounts.read_only or mounts.writing):
+                    del self._disks[identity]
+        for inline in volumes.inline:
+            if not inline.problem:
+                self._count_volume(inline.volume, row, sign)
+
+    def _count_claim(self, key: str, row: int, sign: int) -> None:
+        if key not in self._claims:
+            self._depend(key)
+        volume = self._volume_of.get(key)
+        if volume is not None:
+            self._count_volume(volume, row, sign)
+        _count_in(self._claims, key, row, sign)
+        if key not in self._claims:
+            self._release(key)
+
+    # -- storage objects ----------------------------------------------------------------------------------------
+
+    def claim_changed(self, key: str) -> None:
+        """Handle an addition, change or removal of a claim."""
+        rows = self._claims.get(key)
+        if rows is None:
+            return
+        old = self._volume_of.get(key)
+        self._release(key)
+        self._depend(key)
+        new = self._volume_of.get(key)
+        if new == old:
+            return
+        for row, count in rows.items():
+            if old is not None:
+                self._count_volume(old, row, -count)
+            if new is not None:
+                self._count_volume(new, row, count)
+
+    def volume_changed(self, name: str) -> None:
+        """Handle an addition, change or removal of a PersistentVolume."""
+        for key in list(self._depends.get(("volume", name), ())):
+            self.claim_changed(key)
+        for key in list(self._attachment_keys.get(("volume", name), ())):
+            self.attachment_changed(key)
+
+    def class_changed(self, name: str) -> None:
+        """Handle an addition, change or removal of a StorageClass."""
+        for key in list(self._depends.get(("class", name), ())):
+            self.claim_changed(key)
+
+    def node_moved(self, name: str) -> None:
+        """Handle a node that got or lost its row."""
+        for key in list(self._attachment_keys.get(("node", name), ())):
+            self.attachment_changed(key)
+
+    def attachment_changed(self, key: str) -> None:
+        """Handle an addition, change or removal of a VolumeAttachment, its volume or its node."""
+        attached = self._attached.pop(key, None)
+        if attached is not None:
+            self._count_volume(attached[0], attached[1], -1, by_attachment=True)
+        for place in self._attachment_places.pop(key, ()):
+            _discard(self._attachment_keys, place, key)
+        attachment = self._storage.attachments.get(key)
+        if attachment is None:
+            return
+        spec = attachment.spec
+        name = spec.source.persistent_volume_name
+        if not spec.attacher or name is None:
+            return
+        places = (("node", spec.node_name), ("volume", name))
+        self._attachment_places[key] = places
+        for place in places:
+            self._attachment_keys.setdefault(place, {})[key] = None
+        volume, row = self._storage.volumes.get(name), self._row_of(spec.node_name)
+        if row >= 0 and volume is not None and volume.spec.csi is not None:
+            found = (spec.attacher, volume.spec.csi.volume_handle)
+            self._attached[key] = (found, row)
+            self._count_volume(found, row, 1, by_attachment=True)
+
+    def _depend(self, key: str) -> None:
+        volume, dependencies = self._resolve(key)
+        if volume is not None:
+            self._volume_of[key] = volume
+        self._dependencies[key] = dependencies
+        for dependency in dependencies:
+            self._depends.setdefault(dependency, {})[key] = None
+
+    def _release(self, key: str) -> None:
+        self._volume_of.pop(key, None)
+        for dependency in self._dependencies.pop(key, ()):
+            _discard(self._depends, dependency, key)
+
+    def _resolve(self, key: str) -> tuple[CsiVolume | None, tuple[_Object, ...]]:
+        """Return the volume of a claim, and the objects that it depends on."""
+        claim = self._storage.claims.get(key)
+        if claim is None:
+            return None, ()
+        name = claim.spec.volume_name
+        volume = self._storage.volumes.get(name) if name else None
+        if volume is None:
+            return self._provisioned_by(claim.class_name, key), (("volume", name), ("class", claim.class_name))
+        dependencies = (("volume", name),)
+        if volume.spec.csi is not None:
+            found = (volume.spec.csi.driver, volume.spec.csi.volume_handle)
+        else:
+            plugin = in_tree_plugin(volume)
+            if plugin is None or not plugin.is_migrated:
+                return None, dependencies
+            try:
+                found = (plugin.driver, translated_handle(volume, plugin))
+            except StorageError:
+                return None, dependencies
+        return (found if all(found) else None), dependencies
+
+    def _provisioned_by(self, class_name: str, key: str) -> CsiVolume | None:
+        storage_class = self._storage.classes.get(class_name) if class_name else None
+        if storage_class is None:
+            return None
+        driver = storage_class.provisioner
+        plugin = in_tree_plugin_named(driver)
+        if plugin is not None:
+            if not plugin.is_migrated:
+                return None
+            driver = plugin.driver
+        return (driver, _UNPROVISIONED + key) if driver else None
+
+    # -- counting -----------------------------------------------------------------------------------------------
+
+    def _count_volume(self, volume: CsiVolume, row: int, change: int, *, by_attachment: bool = False) -> None:
+        holders = self._holders.setdefault(volume, _Holders())
+        was_there = row in holders.pods or row in holders.attachments
+        _count(holders.attachments if by_attachment else holders.pods, row, change)
+        is_there = row in holders.pods or row in holders.attachments
+        if is_there != was_there:
+            driver, more = volume[0], 1 if is_there else -1
+            self._counts_with(driver, row)[row] += more
+            self._places[driver] = self._places.get(driver, 0) + more
+            if not self._places[driver]:
+                del self._places[driver], self._counts[driver]
+        if not (holders.pods or holders.attachments):
+            del self._holders[volume]
+
+    def _counts_with(self, driver: str, row: int) -> NDArray[np.int64]:
+        counts = self._counts.get(driver)
+        if counts is None or row >= len(counts):
+            grown = np.zeros(max(64, 2 * (row + 1)), dtype=np.int64)
+            if counts is not None:
+                grown[: len(counts)] = counts
+            counts = self._counts[driver] = grown
+        return counts
+
+
+def _count(rows: _Rows, row: int, change: int) -> None:
+    count = rows.get(row, 0) + change
+    if count:
+        rows[row] = count
+    else:
+        rows.pop(row, None)
+
+
+def _count_in(table: dict[str, _Rows], key: str, row: int, change: int) -> None:
+    rows = table.setdefault(key, {})
+    _count(rows, row, change)
+    if not rows:
+        del table[key]
+
+
+def _discard(table: dict[_Object, dict[str, None]], place: _Object, key: str) -> None:
+    keys = table[place]
+    del keys[key]
+    if not keys:
+        del table[place]

@@ -1,0 +1,73 @@
+"""The check of banned words that `make check` runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hack.checks.plain_english import LIST, ROOT, Finding, findings, main
+
+_RULES = tomllib.loads((ROOT / LIST).read_text(encoding="utf-8"))
+_WORDS = [word for alternatives in _RULES["words"] for word in alternatives.split("|")]
+_WORD = _WORDS[0]  # not written out, since the check reads this file too
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with the real list of banned words and one page without any."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / LIST).parent.mkdir(parents=True)
+    shutil.copy(ROOT / LIST, tmp_path / LIST)
+    (tmp_path / "README.md").write_text("Bayplan reports the reason.\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("word", _WORDS)
+def test_a_banned_word_fails_the_check(repository: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:
+    """The output names the file, the line and the replacement."""
+    assert main(repository) == 0
+    (repository / "page.md").write_text(f"One line.\nA pod, {word.capitalize()}, waits.\n", encoding="utf-8")
+    assert main(repository) == 1
+    assert capsys.readouterr().out.startswith(f'page.md:2: "{word.capitalize()}": write ')
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        pytest.param("module.py", f"# A {_WORD} b.\n", id="comment"),
+        pytest.param("module.py", f"{_WORD} = 1\n", id="name"),
+        pytest.param("chart/values.yaml", f"# A {_WORD} b.\n", id="values"),
+        pytest.param("Makefile", f"help: ## A {_WORD} b\n", id="target"),
+    ],
+)
+def test_all_texts_are_checked(repository: Path, path: str, text: str) -> None:
+    """Code, charts and the Makefile count as well as pages."""
+    (repository / path).parent.mkdir(exist_ok=True)
+    (repository / path).write_text(text, encoding="utf-8")
+    assert [found.path for found in findings(repository, _RULES["words"], {})] == [path]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        pytest.param("page.md", f"A{_WORD} {_WORD}s-x a-{_WORD} b.\n", id="part of a word"),
+        pytest.param("CHANGELOG.md", f"A {_WORD} b.\n", id="history"),
+        pytest.param("page.bin", f"A {_WORD} b.\n", id="no text"),
+        pytest.param("page.md", f"  Upstream {_WORD}.\n", id="exempt line"),
+    ],
+)
+def test_what_is_not_checked(repository: Path, path: str, text: str) -> None:
+    """Whole words count, and lines that equal kube-scheduler's can be exempt."""
+    (repository / path).write_text(text, encoding="utf-8")
+    assert list(findings(repository, _RULES["words"], {path: [f"Upstream {_WORD}."]})) == []
+
+
+def test_an_exemption_is_for_one_line(repository: Path) -> None:
+    """The next line of the same file is checked."""
+    (repository / "page.md").write_text(f"A {_WORD}.\nA {_WORD} b.\n", encoding="utf-8")
+    found = list(findings(repository, {_WORD: "reported"}, {"page.md": [f"A {_WORD}."]}))
+    assert found == [Finding("page.md", 2, _WORD, "reported")]

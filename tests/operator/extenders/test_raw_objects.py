@@ -1,0 +1,220 @@
+"""Tests of the stored JSON of pods beside a real informer with a scripted server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from bayplan.extenders.raw_objects import RawObjects, RawResource, Subscription
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.watches.informer import Informer, Resource
+
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.model.pod import Pod
+from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
+from tests.support.virtual_clock import VirtualClock
+
+PODS = "/api/v1/pods"
+ONE = "/api/v1/namespaces/n/pods/a"
+
+
+def raw(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "n", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    managed = [{"manager": "kubectl", "operation": "Update"}]
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": {**metadata, "managedFields": managed}, **more}
+
+
+def shown(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
+    """Return the JSON that extenders get."""
+    whole = raw(name, version, **more)
+    metadata = {key: value for key, value in whole["metadata"].items() if key != "managedFields"}
+    return {"metadata": metadata, **more}
+
+
+def event(kind: str, obj: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
+
+
+def end(version: int) -> bytes:
+    annotations = {"k8s.io/initial-events-end": "true"}
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+
+
+class Nobody:
+    """A sink that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.changed = asyncio.Event()
+
+    def on_add(self, obj: Pod) -> None:
+        self._note()
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        self._note()
+
+    def on_delete(self, last_known: Pod) -> None:
+        self._note()
+
+    def on_synced(self) -> None: ...
+
+    def _note(self) -> None:
+        self.calls += 1
+        self.changed.set()
+
+
+class World:
+    """An informer whose watch the test writes, and the store."""
+
+    def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
+        self.api = api
+        self.clock = VirtualClock()
+        self.sink = Nobody()
+        self.informer: Informer[Pod] = Informer(connection, Resource("/watched"), Pod, self.sink, self.clock)
+        self.objects = RawObjects(connection, RawResource(PODS, managed_fields=False, budget_bytes=1000), self.informer)
+        self.task: asyncio.Task[None] | None = None
+
+    async def watch(self, *lines: bytes, changes: int) -> None:
+        """Run the informer until the sink has this number of calls."""
+        self.api.on("GET", "/watched", Stream(*lines, Hang()))
+        self.task = asyncio.create_task(self.informer.run())
+        async with asyncio.timeout(10):
+            while self.sink.calls < changes:
+                self.sink.changed.clear()
+                await self.sink.changed.wait()
+
+    async def read(self, *names: str) -> dict[str, Any]:
+        found = await self.objects.read(("n", name, f"uid-{name}") for name in names)
+        return {key: json.loads(text) for key, text in found.items()}
+
+    async def end(self) -> None:
+        await self.objects.close()
+        if self.task is not None:
+            self.task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.task
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), VirtualClock()) as connection:
+        world = World(api, connection)
+        yield world
+        await world.end()
+
+
+EVERY = Subscription[Pod](lambda _: True)
+WAITING = Subscription[Pod](lambda pod: not pod.spec.node_name, "spec.nodeName=")
+
+
+async def test_objects_of_the_watch_are_stored(world: World) -> None:
+    """Lists, additions and changes, as kube-scheduler would write them, without further requests."""
+    world.objects.subscribe(EVERY)
+    await world.watch(
+        event("ADDED", raw("a")),
+        end(5),
+        event("ADDED", raw("b", 6)),
+        event("MODIFIED", raw("b", 7, spec={"x": 1})),
+        changes=3,
+    )
+    assert await world.read("a", "b") == {"n/a": shown("a"), "n/b": shown("b", 7, spec={"x": 1})}
+    assert world.api.requests("GET", PODS) == []
+
+
+async def test_deleted_objects_are_dropped(world: World) -> None:
+    """Deleted objects are dropped, and those that no subscription matches any more."""
+    world.objects.subscribe(WAITING)
+    await world.watch(
+        event("ADDED", raw("a")),
+        event("ADDED", raw("b")),
+        end(5),
+        event("DELETED", raw("a", 6)),
+        event("MODIFIED", raw("b", 7, spec={"nodeName": "x"})),
+        changes=4,
+    )
+    assert (len(world.objects), world.objects.stored_bytes) == (0, 0)
+
+
+async def test_another_object_of_the_same_name_replaces_it(world: World) -> None:
+    """Its predecessor was deleted between two events."""
+    world.objects.subscribe(EVERY)
+    old, new = raw("a"), raw("a", 7)
+    old["metadata"]["uid"] = "uid-before"
+    await world.watch(event("ADDED", old), end(5), event("ADDED", new), changes=3)
+    assert await world.read("a") == {"n/a": shown("a", 7)}
+    assert world.api.requests("GET", ONE) == []
+
+
+async def test_without_a_subscription_nothing_is_stored(world: World) -> None:
+    """The objects are not even trimmed."""
+    await world.watch(event("ADDED", raw("a")), end(5), changes=1)
+    assert (world.informer.tap, len(world.objects)) == (None, 0)
+
+
+async def test_objects_from_before_the_subscription_are_listed(world: World) -> None:
+    """Page by page, with the subscription's selector; an object whose watched version differs is not stored."""
+    await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", 9)), end(9), changes=2)
+    first = Answer(body={"metadata": {"continue": "more"}, "items": [raw("a")]})
+    world.api.on("GET", PODS, first, Answer(body={"metadata": {}, "items": [raw("b", 8), raw("c")]}))
+    world.objects.subscribe(WAITING)
+    assert await world.read("a") == {"n/a": shown("a")}
+    assert len(world.objects) == 1
+    assert [seen.query for seen in world.api.requests("GET", PODS)] == [
+        {"limit": "500", "fieldSelector": "spec.nodeName="},
+        {"limit": "500", "fieldSelector": "spec.nodeName=", "continue": "more"},
+    ]
+
+
+async def test_objects_that_are_not_stored_are_read(world: World) -> None:
+    """Beyond the budget, and after a failed list; objects that are gone are left out."""
+    world.objects.subscribe(EVERY)
+    await world.watch(event("ADDED", raw("a", spec={"pad": "x" * 2000})), end(5), changes=1)
+    assert len(world.objects) == 0
+    world.api.on("GET", ONE, Answer(body=raw("a", 2)))
+    assert await world.read("a", "b") == {"n/a": shown("a", 2)}
+
+
+async def test_a_pod_of_the_same_name_is_a_different_one(world: World) -> None:
+    """It is not returned for the one that is gone."""
+    world.objects.subscribe(EVERY)
+    await world.watch(event("ADDED", raw("a")), end(5), changes=1)
+    world.api.on("GET", ONE, Answer(body=raw("a")))
+    assert await world.objects.read([("n", "a", "uid-before")]) == {}
+    assert await world.objects.read([("n", "a", "")]) != {}
+
+
+async def test_a_failed_read_is_raised(world: World) -> None:
+    """A request without the object would be wrong."""
+    world.objects.subscribe(EVERY)
+    world.api.on("GET", ONE, refusal(503, "overloaded"))
+    with pytest.raises(ServerUnavailableError):
+        await world.read("a")
+
+
+async def test_the_last_subscription_ends(world: World) -> None:
+    """Each drops the objects that only it matched; the last one drops everything and removes the tap."""
+    await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", spec={"nodeName": "x"})), end(5), changes=2)
+    world.api.on("GET", PODS, Answer(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
+    other = Subscription[Pod](lambda _: True)
+    world.objects.subscribe(WAITING)
+    world.objects.subscribe(other)
+    await world.read("a", "b")
+    assert len(world.objects) == 2
+    world.objects.unsubscribe(other)
+    assert len(world.objects) == 1
+    world.objects.unsubscribe(WAITING)
+    assert (len(world.objects), world.objects.stored_bytes, world.informer.tap) == (0, 0, None)
+
+
+async def test_managed_fields_of_nodes_are_stored(world: World) -> None:
+    """As in kube-scheduler, which trims only its pods."""
+    resource = RawResource("/api/v1/nodes", managed_fields=True)
+    objects = RawObjects(world.objects._connection, resource, world.informer)
+    objects.subscribe(EVERY)
+    await world.watch(event("ADDED", raw("a")), end(5), changes=1)
+    stored = json.loads((await objects.read([("n", "a", "")]))["n/a"])
+    assert stored == {key: value for key, value in raw("a").items() if key not in {"kind", "apiVersion"}}

@@ -1,0 +1,161 @@
+"""Tests of TLS to an extender, and of certificates that cannot be used."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.extenders.transport import Transport
+
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.errors import ConfigError, ExtenderError
+from tests.support.certificates import Authority
+from tests.support.extender_server import ExtenderServer
+
+AUTHORITY = Authority()
+STRANGER = Authority("stranger")
+SERVER = AUTHORITY.issue("licences.example.com")
+CLIENT = AUTHORITY.issue("client")
+
+
+def data(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def extender(url: str, **fields: Any) -> Extender:
+    return Extender.model_validate({"urlPrefix": url, "filterVerb": "f", **fields})
+
+
+@asynccontextmanager
+async def transport(url: str, **fields: Any) -> AsyncIterator[Transport]:
+    made = Transport(extender(url, **fields))
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+TRUSTING = [
+    pytest.param({"tlsConfig": {"caData": data(AUTHORITY.certificate)}}, id="authority"),
+    pytest.param({"tlsConfig": {"caData": data(AUTHORITY.certificate)}, "enableHTTPS": True}, id="authority-and-https"),
+    pytest.param(
+        {"tlsConfig": {"caData": data(AUTHORITY.certificate), "serverName": "licences.example.com"}}, id="server-name"
+    ),
+    pytest.param(
+        {"tlsConfig": {"caData": data(AUTHORITY.certificate), "caFile": "/nonexistent"}}, id="data-before-file"
+    ),
+    pytest.param({"enableHTTPS": True}, id="https-without-authority-is-not-verified"),
+    pytest.param({"tlsConfig": {"insecure": True}}, id="insecure"),
+]
+
+
+@pytest.mark.parametrize("fields", TRUSTING)
+async def test_servers_that_are_trusted(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """The call succeeds."""
+    with ExtenderServer(SERVER, tmp_path) as server:
+        server.rules["f"] = lambda _: {"ok": True}
+        async with transport(server.url, **fields) as made:
+            assert await made.send("f", b"{}", repeat=True) == b'{"ok": true}'
+
+
+DISTRUSTING = [
+    pytest.param({}, id="the-systems-authorities"),
+    pytest.param({"tlsConfig": {"caData": data(STRANGER.certificate)}}, id="another-authority"),
+    pytest.param(
+        {"tlsConfig": {"caData": data(AUTHORITY.certificate), "serverName": "other.example.com"}}, id="another-name"
+    ),
+]
+
+
+@pytest.mark.parametrize("fields", DISTRUSTING)
+async def test_servers_that_are_not_trusted(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """Nothing is sent to them."""
+    with ExtenderServer(SERVER, tmp_path) as server:
+        async with transport(server.url, **fields) as made:
+            with pytest.raises(ExtenderError, match="certificate verify failed"):
+                await made.send("f", b"{}", repeat=True)
+        assert server.calls == []
+
+
+async def test_files(tmp_path: Path) -> None:
+    """CA, certificate and key come from files; the server requires a client certificate."""
+    authority = tmp_path / "ca.crt"
+    authority.write_text(AUTHORITY.certificate)
+    certificate, key = CLIENT.write(tmp_path, "client")
+    tls = {"caFile": str(authority), "certFile": str(certificate), "keyFile": str(key)}
+    with ExtenderServer(SERVER, tmp_path, authority) as server:
+        server.rules["f"] = lambda _: {}
+        async with transport(server.url, tlsConfig=tls) as made:
+            assert await made.send("f", b"{}", repeat=True) == b"{}"
+
+
+async def test_data(tmp_path: Path) -> None:
+    """CA, certificate and key come from the configuration."""
+    authority = tmp_path / "ca.crt"
+    authority.write_text(AUTHORITY.certificate)
+    pair = {"certData": data(CLIENT.certificate), "keyData": data(CLIENT.key)}
+    with ExtenderServer(SERVER, tmp_path, authority) as server:
+        server.rules["f"] = lambda _: {}
+        async with transport(server.url, tlsConfig={"caData": data(AUTHORITY.certificate), **pair}) as made:
+            assert await made.send("f", b"{}", repeat=True) == b"{}"
+
+
+async def test_the_urls_scheme_decides() -> None:
+    """With enableHTTPS and an http URL, HTTP is used, as in kube-scheduler."""
+    with ExtenderServer() as server:
+        server.rules["f"] = lambda _: {}
+        async with transport(server.url, enableHTTPS=True) as made:
+            assert await made.send("f", b"{}", repeat=True) == b"{}"
+
+
+PAIR = {"certData": data(CLIENT.certificate), "keyData": data(CLIENT.key)}
+UNUSABLE = [
+    pytest.param(
+        "https://x", {"caFile": "/nonexistent/ca.crt"}, "tlsConfig.caFile: cannot be read: ", id="no-authority-file"
+    ),
+    pytest.param(
+        "https://x",
+        {"caData": data("rubbish")},
+        "tlsConfig.caData: contains no readable certificate",
+        id="bad-authority",
+    ),
+    pytest.param("https://x", {"caData": "/w=="}, "tlsConfig.caData: is not PEM in base64", id="binary-authority"),
+    pytest.param(
+        "https://x",
+        {"certFile": "/nonexistent/c", "keyData": PAIR["keyData"]},
+        "tlsConfig.certFile: cannot be read: ",
+        id="no-certificate-file",
+    ),
+    pytest.param(
+        "https://x",
+        {"certData": PAIR["certData"], "keyFile": "/nonexistent/k"},
+        "tlsConfig.keyFile: cannot be read: ",
+        id="no-key-file",
+    ),
+    pytest.param(
+        "https://x",
+        PAIR | {"keyData": data(SERVER.key)},
+        "tlsConfig.certData: and its key (keyData) cannot be used together: ",
+        id="another-key",
+    ),
+    pytest.param(
+        "https://x", PAIR | {"certData": data("rubbish")}, "tlsConfig.certData: and its key", id="bad-certificate"
+    ),
+    pytest.param("ftp://x", {}, "urlPrefix: must begin with http:// or https:// and a host", id="scheme"),
+    pytest.param("/scheduler", {}, "urlPrefix: must begin with http:// or https:// and a host", id="path-only"),
+    pytest.param("http://x:port", {}, "urlPrefix: is not a URL", id="port"),
+]
+
+
+@pytest.mark.parametrize(("url", "tls", "problem"), UNUSABLE)
+def test_unusable_configurations(url: str, tls: dict[str, str], problem: str) -> None:
+    """The error comes at once, with its field and without the key."""
+    with pytest.raises(ConfigError) as caught:
+        Transport(extender(url, tlsConfig=tls))
+    assert str(caught.value).startswith(problem)
+    assert CLIENT.key.splitlines()[1] not in str(caught.value)
+    assert PAIR["keyData"] not in str(caught.value)

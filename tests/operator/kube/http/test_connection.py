@@ -1,0 +1,224 @@
+"""Tests of requests: responses, credentials, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from bayplan.kube.http.api_errors import (
+    InvalidRequestError,
+    ResourceExpiredError,
+    ResponseLostError,
+    ServerFailedError,
+    UnauthorizedError,
+    api_error,
+)
+from bayplan.kube.http.connection import JSON, ApiConnection, ApiRequest, ConnectionOptions, Lane
+
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
+from tests.operator.kube.conftest import HastyClock
+from tests.support.fake_api import Answer, FakeApi, refusal
+
+PATH = "/api/v1/things/a"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        pytest.param(400, InvalidRequestError, id="bad-request"),
+        pytest.param(401, UnauthorizedError, id="unauthorized"),
+        pytest.param(403, ForbiddenError, id="forbidden"),
+        pytest.param(404, NotFoundError, id="not-found"),
+        pytest.param(409, ConflictError, id="conflict"),
+        pytest.param(410, ResourceExpiredError, id="gone"),
+        pytest.param(422, InvalidRequestError, id="invalid"),
+        pytest.param(500, ServerFailedError, id="internal-error"),
+        pytest.param(503, ServerFailedError, id="unavailable"),
+        pytest.param(504, WriteTimeoutError, id="gateway-timeout"),
+    ],
+)
+async def test_status_becomes_error(
+    api: FakeApi, connection: ApiConnection, status: int, kind: type[ClusterWriteError]
+) -> None:
+    """A refusal raises the error of its status with the server's message."""
+    api.on("GET", PATH, refusal(status, "because of it"))
+    with pytest.raises(kind, match=rf"GET {PATH}: HTTP {status}: because of it") as caught:
+        await connection.request(ApiRequest("GET", PATH))
+    assert type(caught.value) is kind
+
+
+async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) -> None:
+    """A request sends its body, token and user agent, and returns the body of the response."""
+    api.on("POST", PATH, Answer(201, b"made"))
+    assert await connection.request(ApiRequest("POST", PATH, b"{}", params=(("x", "1"),))) == b"made"
+    [seen] = api.seen
+    assert (seen.body, seen.query) == (b"{}", {"x": "1"})
+    assert seen.headers["Authorization"] == "Bearer fake"
+    assert seen.headers["Content-Type"] == JSON
+    assert seen.headers["User-Agent"].startswith("bayplan/")
+
+
+async def test_retry_after_is_honoured(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+    """HTTP 429 is retried after the time that the server requests."""
+    busy = Answer(429, {"message": "busy"}, {"Retry-After": "3"})
+    api.on("GET", PATH, busy, busy, Answer(200, b"ok"))
+    assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
+    assert clock.slept == [3.0, 3.0]
+    assert connection.throttled == 2
+
+
+async def test_retry_after_ends_with_the_timeout(api: FakeApi, connection: ApiConnection) -> None:
+    """HTTP 429 is an error if the wait would exceed the timeout."""
+    api.on("GET", PATH, Answer(429, {"message": "busy"}, {"Retry-After": "4"}))
+    with pytest.raises(ServerUnavailableError, match="busy"):
+        await connection.request(ApiRequest("GET", PATH, timeout=10.0))
+    assert len(api.seen) == 3
+
+
+async def test_no_server(clock: HastyClock, api: FakeApi) -> None:
+    """A refused connection means that nothing was sent."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+        class Nowhere(FakeApi):
+            @property
+            def base_url(self) -> str:
+                return url
+
+        async with ApiConnection(Nowhere(), ConnectionOptions(), clock) as connection:
+            with pytest.raises(ServerUnavailableError, match="cannot be reached"):
+                await connection.request(ApiRequest("GET", PATH))
+
+
+async def test_lost_answer(api: FakeApi, connection: ApiConnection) -> None:
+    """A connection that breaks after sending leaves the outcome unknown."""
+    api.on("POST", PATH, Answer(disconnect=True))
+    with pytest.raises(ResponseLostError, match="broke before the response"):
+        await connection.request(ApiRequest("POST", PATH, b"{}"))
+
+
+async def test_timeout(api: FakeApi, connection: ApiConnection) -> None:
+    """No response in time leaves the outcome unknown."""
+    api.on("POST", PATH, Answer(gate=asyncio.Event()))
+    with pytest.raises(WriteTimeoutError, match="no response in time"):
+        await connection.request(ApiRequest("POST", PATH, b"{}", timeout=0.05))
+
+
+async def test_renewed_token_after_401(api: FakeApi, clock: HastyClock) -> None:
+    """After HTTP 401 the credentials are read again, and the request is repeated if they changed."""
+    tokens = iter(["Bearer old", "Bearer new"])
+
+    class Rotating(FakeApi):
+        @property
+        def base_url(self) -> str:
+            return api.base_url
+
+        async def authorization(self) -> str | None:
+            return next(tokens)
+
+    api.on("GET", PATH, refusal(401, "who?"), Answer(200, b"ok"))
+    async with ApiConnection(Rotating(), ConnectionOptions(), clock) as connection:
+        assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
+    assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer old", "Bearer new"]
+
+
+async def test_token_is_read_again_every_minute(api: FakeApi, clock: HastyClock) -> None:
+    """A rotated token file is used without an error in between."""
+    tokens = iter(["Bearer first", "Bearer second"])
+
+    class Rotating(FakeApi):
+        @property
+        def base_url(self) -> str:
+            return api.base_url
+
+        async def authorization(self) -> str | None:
+            return next(tokens)
+
+    api.on("GET", PATH, Answer())
+    async with ApiConnection(Rotating(), ConnectionOptions(), clock) as connection:
+        await connection.request(ApiRequest("GET", PATH))
+        await connection.request(ApiRequest("GET", PATH))
+        await clock.sleep(61.0)
+        await connection.request(ApiRequest("GET", PATH))
+    sent = [seen.headers["Authorization"] for seen in api.seen]
+    assert sent == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize(
+    ("lane", "delays"),
+    [
+        pytest.param(Lane.BINDS, 3, id="binds-wait"),
+        pytest.param(Lane.WRITES, 3, id="writes-wait"),
+        pytest.param(Lane.LEASES, 0, id="leases-never-wait"),
+    ],
+)
+async def test_rate_limit(api: FakeApi, clock: HastyClock, lane: Lane, delays: int) -> None:
+    """Requests beyond the burst wait for the rate, except those for the Lease."""
+    api.on("GET", PATH, Answer())
+    async with ApiConnection(api, ConnectionOptions(qps=0.001, burst=2), clock) as connection:
+        for _ in range(5):
+            await connection.request(ApiRequest("GET", PATH, lane=lane))
+    assert len(clock.slept) == delays
+    assert all(seconds > 900 for seconds in clock.slept)
+
+
+async def test_lanes_do_not_share_connections(api: FakeApi, clock: HastyClock) -> None:
+    """Binds and Leases have connections although writes use all of theirs."""
+    gate = asyncio.Event()
+    api.on("POST", PATH, Answer(gate=gate))
+    api.on("PUT", PATH, Answer(200, b"bound"))
+    options = ConnectionOptions(write_connections=1, bind_connections=1)
+    async with ApiConnection(api, options, clock) as connection:
+        stuck = [asyncio.create_task(connection.request(ApiRequest("POST", PATH, b"{}"))) for _ in range(3)]
+        await api.until(lambda: len(api.seen) == 1)
+        assert await connection.request(ApiRequest("PUT", PATH, b"{}", lane=Lane.BINDS)) == b"bound"
+        gate.set()
+        await asyncio.gather(*stuck)
+    assert api.busiest["POST"] == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("/api/v1/pods/a b", id="space"),
+        pytest.param("/api/v1/pods/a\r\nX-More: 1", id="line-break"),
+        pytest.param("/api/v1/pods/\N{LATIN SMALL LETTER E WITH ACUTE}", id="not-ascii"),
+        pytest.param("api/v1/pods", id="relative"),
+    ],
+)
+async def test_a_path_that_is_not_quoted_is_not_sent(api: FakeApi, connection: ApiConnection, path: str) -> None:
+    """A name cannot inject anything into a request."""
+    with pytest.raises(ClusterWriteError, match="quote its parts"):
+        await connection.request(ApiRequest("POST", path, b"{}", lane=Lane.BINDS))
+    assert api.seen == []
+
+
+async def test_closed_connection_says_so(connection: ApiConnection) -> None:
+    """After closing, requests fail at once with a clear message."""
+    await connection.close()
+    with pytest.raises(ServerUnavailableError, match="is closed"):
+        await connection.request(ApiRequest("GET", PATH))
+
+
+async def test_environment_proxy_is_not_used(api: FakeApi, clock: HastyClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the kubeconfig's proxy is used, not the environment's."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    api.on("GET", PATH, Answer(200, b"ok"))
+    async with ApiConnection(api, ConnectionOptions(), clock) as connection:
+        assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
+
+
+def test_bodies_that_are_no_status() -> None:
+    """A proxy's HTML page becomes part of the message and not a decoding error."""
+    error = api_error("GET /x", 502, b"<html>bad gateway</html>")
+    assert str(error) == "GET /x: HTTP 502: <html>bad gateway</html>"

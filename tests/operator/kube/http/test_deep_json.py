@@ -1,0 +1,134 @@
+"""Tests of JSON that is nested deeper than Python's decoders allow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+from bayplan.kube.http.deep_json import MAX_DEPTH, DeepDecoder, shallow
+from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
+from bayplan.profiles.handlers import ShallowResponse
+
+from scheduler_core.model.pod import Pod
+
+DEEPEST = 10_000
+"""Levels that the API server's own decoder accepts."""
+
+
+def nested(levels: int, innermost: str = "1") -> str:
+    return '{"f:a":' * levels + innermost + "}" * levels
+
+
+def depth_of(text: bytes) -> int:
+    depth = deepest = 0
+    for character in text.decode():
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(character, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def pod_json(managed_fields: str) -> str:
+    return (
+        '{"metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"7",'
+        f'"managedFields":[{{"fieldsV1":{managed_fields}}}]}},"spec":{{"schedulerName":"batch"}}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("null", id="scalar"),
+        pytest.param(nested(MAX_DEPTH), id="as deep as may be"),
+        pytest.param(json.dumps([{"a": "[{[{" * 200}]), id="brackets in a text"),
+        pytest.param(json.dumps(['\\"' * 200 + "[" * 200]), id="escapes in a text"),
+        pytest.param("[" + ",".join("{}" for _ in range(500)) + "]", id="wide"),
+    ],
+)
+def test_shallow_json_is_unchanged(text: str) -> None:
+    """JSON within the depth is returned as it is."""
+    assert shallow(text.encode()) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(nested(MAX_DEPTH + 1), nested(MAX_DEPTH, "null"), id="one level too many"),
+        pytest.param(
+            f'{{"before":1,"deep":{nested(DEEPEST - 1)},"after":"}}"}}',
+            f'{{"before":1,"deep":{nested(MAX_DEPTH - 1, "null")},"after":"}}"}}',
+            id="what stands beside it stays",
+        ),
+        pytest.param(
+            "[" * MAX_DEPTH + f"[1],2,{nested(300)}" + "]" * MAX_DEPTH,
+            "[" * MAX_DEPTH + "null,2,null" + "]" * MAX_DEPTH,
+            id="several",
+        ),
+    ],
+)
+def test_deep_values_are_null(text: str, expected: str) -> None:
+    """Only values nested too deep are replaced."""
+    assert shallow(text.encode()) == expected.encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 500, id="never closed"),
+        pytest.param("]" * 500, id="never opened"),
+        pytest.param('"' + "[" * 500, id="text without an end"),
+        pytest.param('"' + "\\" * 100_001, id="backslashes without an end"),
+    ],
+)
+def test_invalid_json_stays_invalid(text: str) -> None:
+    """A decoder still reports broken JSON."""
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(shallow(text.encode()))
+
+
+def test_a_decoder_reads_deep_json() -> None:
+    """The rest of a pod is read whatever its author wrote into managedFields."""
+    assert DeepDecoder(Pod).decode(pod_json(nested(DEEPEST - 5)).encode()).spec.scheduler_name == "batch"
+
+
+def test_a_watch_delivers_a_deep_pod() -> None:
+    """Such a pod is an event like any other, and its JSON can be stored for extenders."""
+    line = f'{{"type":"ADDED","object":{pod_json(nested(DEEPEST - 5))}}}'.encode()
+    decoder = ObjectDecoder(Pod)
+    event = decoder.line(line)
+    assert isinstance(event, WatchEvent)
+    assert event.object.key == "shop/web"
+    assert depth_of(bytes(decoder.raw(line))) < MAX_DEPTH
+
+
+async def test_a_response_for_kopf_is_cut() -> None:
+    """The reader gets whole lines and documents that it can read."""
+    lines = [f'{{"number":{number},"deep":{nested(5000)}}}' for number in range(3)]
+
+    async def streamed(_: web.Request) -> web.Response:
+        return web.Response(text="\n".join(lines) + "\n")
+
+    async def whole(_: web.Request) -> web.Response:
+        return web.Response(text=lines[0], content_type="application/json")
+
+    application = web.Application()
+    application.add_routes([web.get("/lines", streamed), web.get("/whole", whole)])
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", response_class=ShallowResponse) as session:
+            async with session.get("/lines") as answer:
+                chunks = [chunk async for chunk in answer.content.iter_chunked(1000)]
+            read: list[dict[str, Any]] = [json.loads(chunk) for chunk in chunks]
+            async with session.get("/whole") as answer:
+                document = await answer.json()
+    finally:
+        await runner.cleanup()
+    assert [one["number"] for one in read] == [0, 1, 2]
+    assert document["number"] == 0

@@ -1,0 +1,135 @@
+"""Tests of plain kubeconfigs and service accounts: the same credentials as the client library loads."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.kube.cluster_access import from_service_account
+from bayplan.kube.credentials import Credentials, PlainKubeconfig
+from kubernetes.aio.config import load_kube_config
+
+from scheduler_core.errors import ConfigError
+from tests.support.certificates import Authority
+
+_AUTHORITY = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
+_DATA = base64.b64encode(_AUTHORITY.encode()).decode()
+
+
+def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
+    """Write a kubeconfig and the files that it may name."""
+    for name, text in {"ca.crt": _AUTHORITY, "me.crt": "cert", "me.key": "key", "token": "from file"}.items():
+        (folder / name).write_text(text)
+    content = {
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u", "namespace": "n"}}],
+        "clusters": [{"name": "c", "cluster": cluster}, {"name": "other", "cluster": {"any": "thing"}}],
+        "users": [{"name": "u", "user": user}, {"name": "other", "user": {"exec": {"command": "x"}}}],
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def compared(credentials: Credentials) -> dict[str, Any]:
+    """Return the credentials with the text of the certificate authority, wherever it is."""
+    values = dataclasses.asdict(credentials)
+    file, data = values.pop("ssl_ca_cert"), values.pop("ca_cert_data")
+    return {**values, "authority": Path(file).read_text() if file else data}
+
+
+AUTHORITY = Authority()
+_HTTPS = {"server": "https://127.0.0.1:6443"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        pytest.param({"server": "http://a:1"}, {}, id="no-credentials"),
+        pytest.param(_HTTPS, {"token": "abc"}, id="token"),
+        pytest.param(_HTTPS, {"tokenFile": "token"}, id="token-file"),
+        pytest.param(_HTTPS, {"token": "abc", "tokenFile": "token"}, id="token-before-token-file"),
+        pytest.param(_HTTPS | {"certificate-authority": "ca.crt"}, {"token": "abc"}, id="authority"),
+        pytest.param(_HTTPS | {"certificate-authority-data": _DATA}, {"token": "abc"}, id="authority-data"),
+        pytest.param(
+            _HTTPS | {"certificate-authority": "none", "certificate-authority-data": _DATA}, {}, id="data-before-file"
+        ),
+        pytest.param(_HTTPS, {"client-certificate": "me.crt", "client-key": "me.key"}, id="client-certificate"),
+        pytest.param(_HTTPS | {"insecure-skip-tls-verify": True}, {"token": "abc"}, id="insecure"),
+        pytest.param(_HTTPS | {"tls-server-name": "k", "proxy-url": "http://p"}, {"token": "abc"}, id="proxy"),
+        pytest.param(_HTTPS | {"extensions": [{"name": "e"}]}, {"token": "abc"}, id="extensions"),
+    ],
+)
+async def test_loaded_as_by_the_client_library(cluster: dict[str, Any], user: dict[str, Any], tmp_path: Path) -> None:
+    """A plain kubeconfig gives the credentials that the library would load, relative file names included."""
+    path = kubeconfig(tmp_path, cluster, user)
+    own, expected = Credentials(), Credentials()
+    PlainKubeconfig(path, None).load(own)
+    load: Any = load_kube_config  # the library has no annotations
+    await load(config_file=str(path), client_configuration=expected, persist_config=False)
+    assert compared(own) == compared(expected)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        pytest.param(_HTTPS, {"exec": {"command": "x"}}, id="plugin"),
+        pytest.param(_HTTPS, {"auth-provider": {"name": "oidc"}}, id="auth-provider"),
+        pytest.param(_HTTPS, {"username": "a", "password": "b"}, id="password"),
+        pytest.param(_HTTPS, {"client-certificate-data": _DATA, "client-key-data": _DATA}, id="certificate-data"),
+        pytest.param(_HTTPS | {"certificate-authority": "absent"}, {"token": "abc"}, id="no-such-file"),
+        pytest.param(_HTTPS | {"certificate-authority-data": "a"}, {"token": "abc"}, id="no-base64"),
+        pytest.param(_HTTPS | {"disable-compression": True}, {"token": "abc"}, id="unknown-field"),
+        pytest.param({"server": 1}, {"token": "abc"}, id="wrong-type"),
+    ],
+)
+def test_left_to_the_client_library(cluster: dict[str, Any], user: dict[str, Any], tmp_path: Path) -> None:
+    """Anything else is rejected, so that the library reads it or reports what is wrong."""
+    path = kubeconfig(tmp_path, cluster, user)
+    with pytest.raises(ValueError, match=r"\S"):
+        PlainKubeconfig(path, None).load(Credentials())
+
+
+@pytest.mark.parametrize("content", ["", "a: [", "contexts: []", "contexts: 1"])
+def test_not_a_kubeconfig(content: str, tmp_path: Path) -> None:
+    """A document that is no kubeconfig is rejected."""
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"\S"):
+        PlainKubeconfig(path, None)
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The mounted files of a service account, and the environment of a pod."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (tmp_path / "token").write_text("one\n")
+    (tmp_path / "ca.crt").write_text(AUTHORITY.certificate)
+    return tmp_path
+
+
+async def test_service_account(account: Path) -> None:
+    """The address comes from the environment; a rotated token is read again, without its line feed."""
+    access = await from_service_account(account)
+    assert access.base_url == "https://[fd00::1]:443"
+    assert access.ssl_context is not None
+    assert len(access.ssl_context.get_ca_certs()) == 1
+    assert await access.authorization() == "Bearer one"
+    (account / "token").write_text("two\n")
+    assert await access.authorization() == "Bearer two"
+
+
+@pytest.mark.parametrize("file", ["token", "ca.crt"])
+@pytest.mark.parametrize("content", [None, "", "\n"])
+async def test_incomplete_service_account(account: Path, file: str, content: str | None) -> None:
+    """A missing or empty file is a configuration error."""
+    (account / file).unlink()
+    if content is not None:
+        (account / file).write_text(content)
+    with pytest.raises(ConfigError, match="not running in a cluster"):
+        await from_service_account(account)

@@ -1,0 +1,220 @@
+"""Tests of the informers: every resource, from a scripted API server into the feeds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
+
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.operator.kube.conftest import HastyClock
+from tests.support.builders import pod
+from tests.support.fake_api import FakeApi, Hang, Stream, refusal
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+PATHS = ("/api/v1/nodes", "/api/v1/pods", *WORKLOADS, *STORAGE)
+
+Manifest = dict[str, Any]
+
+
+def line(kind: str, manifest: Manifest) -> bytes:
+    """Return an event of a watch."""
+    return json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
+
+
+def listed(*manifests: Manifest) -> list[bytes]:
+    """Return a complete streamed list."""
+    end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
+    return [*(line("ADDED", each) for each in manifests), line("BOOKMARK", end)]
+
+
+def thing(name: str = "x", version: int = 1, **more: Any) -> Manifest:
+    """Return an object in namespace ``default``."""
+    meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version), **more.pop("metadata", {})}
+    return {"metadata": {"namespace": "default", **meta}, **more}
+
+
+def wide(name: str = "x", version: int = 1, **more: Any) -> Manifest:
+    """Return a cluster-scoped object."""
+    made = thing(name, version, **more)
+    del made["metadata"]["namespace"]
+    return made
+
+
+class World:
+    """A server, a scheduler, and the informers between them."""
+
+    def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
+        self.api = api
+        self.scheduler = Scheduler(VirtualClock(), RecordingWriter())
+        self.readiness = Readiness(())
+        self.informers = ClusterInformers(connection, self.scheduler, HastyClock(), self.readiness)
+
+    @property
+    def columns(self) -> NodeColumns:
+        """Return the scheduler's columns."""
+        return self.scheduler.context.cache.columns
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run every informer inside the block."""
+        tasks = [asyncio.create_task(informer.run()) for _, informer in self.informers]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        async with asyncio.timeout(20):
+            while True:
+                if condition():
+                    return
+                await asyncio.sleep(0)
+
+    async def until_missing(self, *fragments: str) -> list[str]:
+        """Wait until the missing conditions are as many as the fragments and each contains its fragment."""
+
+        def are_missing() -> bool:
+            missing = self.readiness.missing
+            pairs = zip(fragments, missing, strict=False)
+            return len(missing) == len(fragments) and all(fragment in text for fragment, text in pairs)
+
+        await self.until(are_missing)
+        return self.readiness.missing
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """Return a server on which every collection exists and is empty."""
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+        for path in PATHS:
+            api.on("GET", path, Stream(*listed(), Hang()))
+        yield World(api, connection)
+
+
+def service_selects(columns: NodeColumns) -> bool:
+    """Return whether a pod labelled ``app=web`` has a default selector."""
+    return not columns.workloads.default_selector(pod(labels={"app": "web"})).is_everything
+
+
+def rows() -> Iterator[Any]:
+    """Yield each resource with an object and a check that the scheduler has it."""
+    owner = thing(spec={"selector": {"matchLabels": {"app": "web"}}})
+    yield "nodes", wide(status={"allocatable": {"cpu": "1"}}), lambda known: known.row_of("x") >= 0
+    yield "namespaces", wide(metadata={"labels": {"a": "b"}}), lambda known: known.namespaces.get("x") == {"a": "b"}
+    yield "services", thing(spec={"selector": {"app": "web"}}), service_selects
+    for resource in ("replicasets", "statefulsets"):
+        yield resource, owner, lambda known: known.workloads.version == 1
+    plain = thing(spec={"selector": {"app": "web"}})
+    yield "replicationcontrollers", plain, lambda known: known.workloads.version == 1
+    yield "poddisruptionbudgets", owner, lambda known: len(known.disruption_budgets) == 1
+    yield "persistentvolumes", wide(), lambda known: known.storage.volumes.get("x") is not None
+    yield "persistentvolumeclaims", thing(), lambda known: known.storage.claims.get("default/x") is not None
+    yield "storageclasses", wide(provisioner="p"), lambda known: known.storage.classes.get("x") is not None
+    yield "csinodes", wide(spec={"drivers": []}), lambda known: known.storage.csi_nodes.get("x") is not None
+    yield "csidrivers", wide(), lambda known: known.storage.drivers.get("x") is not None
+    room = thing(storageClassName="fast", capacity="1Gi")
+    yield "csistoragecapacities", room, lambda known: known.storage.capacities.get("default/x") is not None
+    attachment = wide(spec={"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}})
+    yield "volumeattachments", attachment, lambda known: known.storage.attachments.get("x") is not None
+
+
+ROWS = [pytest.param(*row, id=row[0]) for row in rows()]
+_PATH_OF = {path.rpartition("/")[2]: path for path in PATHS}
+
+
+def test_every_resource_has_its_row() -> None:
+    """The table below leaves out only pods, which another test of the operator covers."""
+    assert {row.id for row in ROWS} == set(_PATH_OF) - {"pods"}
+
+
+@pytest.mark.parametrize(("resource", "manifest", "is_known"), ROWS)
+async def test_a_listed_object_is_known_and_a_deleted_one_forgotten(
+    world: World, resource: str, manifest: Manifest, is_known: Any
+) -> None:
+    """Each collection is decoded as its struct and reaches the index that its plugins read."""
+    deleted = asyncio.Event()
+    gone = line("DELETED", {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "10"}})
+    world.api.on("GET", _PATH_OF[resource], Stream(*listed(manifest), deleted, gone, Hang()))
+    informer = world.informers.by_resource[resource]
+    async with world.running():
+        await world.until_missing()
+        assert is_known(world.columns)
+        deleted.set()
+        await world.until(lambda: not informer.known)
+        assert not is_known(world.columns)
+
+
+async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> None:
+    """One late list holds back the start, and readiness names it."""
+    complete = asyncio.Event()
+    world.api.on("GET", "/api/v1/services", Stream(complete, *listed(), Hang()))
+    async with world.running():
+        assert await world.until_missing("services") == ["services are being listed"]
+        assert not world.informers.synced.is_set()
+        complete.set()
+        await world.until_missing()
+        assert world.informers.synced.is_set()
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param(
+            403,
+            (
+                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 403: no; grant this process's "
+                'account the verbs list and watch on resource "csinodes" of API group "storage.k8s.io" in a ClusterRole'
+            ),
+            id="no right",
+        ),
+        pytest.param(
+            404,
+            (
+                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 404: no; the API server does "
+                "not serve csinodes of version v1: upgrade it, or enable the API (--runtime-config)"
+            ),
+            id="not served",
+        ),
+        pytest.param(
+            401,
+            (
+                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 401: no; the API server "
+                "rejects the credentials of this process: renew its token or kubeconfig"
+            ),
+            id="unknown",
+        ),
+        pytest.param(
+            500,
+            "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 500: no",
+            id="broken for the moment",
+        ),
+    ],
+)
+async def test_a_failed_list_is_reported_with_its_remedy(
+    world: World, caplog: pytest.LogCaptureFixture, status: int, expected: str
+) -> None:
+    """A blocked start logs the cause and shows it at /readyz; then it continues."""
+    path = "/apis/storage.k8s.io/v1/csinodes"
+    world.api.on("GET", path, refusal(status, "no"))
+    async with world.running():
+        assert await world.until_missing("HTTP") == [expected]
+        assert [record.getMessage() for record in caplog.records] == [
+            f"Watch of {path} failed, retrying: {expected.partition(': ')[2]}"
+        ]
+        assert not world.informers.synced.is_set()
+        world.api.on("GET", path, Stream(*listed(), Hang()))
+        await world.until_missing()
+        assert world.informers.synced.is_set()

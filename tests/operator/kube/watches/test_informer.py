@@ -1,0 +1,398 @@
+"""Tests of informers against a scripted server: lists, watches, and their failures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
+
+from scheduler_core.model.pod import Pod
+from tests.operator.kube.conftest import HastyClock
+from tests.support.fake_api import Answer, Disconnect, FakeApi, Hang, Step, Stream, refusal
+
+PODS = "/api/v1/pods"
+
+
+class RecordingSink:
+    """Records its calls, and can be waited on."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.failing = ""
+        self._changed = asyncio.Event()
+
+    def on_add(self, obj: Pod) -> None:
+        self._note(f"+{obj.metadata.name}@{obj.metadata.resource_version}")
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        self._note(f"{old.metadata.name}@{old.metadata.resource_version}>{new.metadata.resource_version}")
+
+    def on_delete(self, last_known: Pod) -> None:
+        self._note(f"-{last_known.metadata.name}@{last_known.metadata.resource_version}")
+
+    def on_synced(self) -> None:
+        self._note("synced")
+
+    def _note(self, what: str) -> None:
+        self.calls.append(what)
+        self._changed.set()
+        if what == self.failing:
+            raise RuntimeError("the sink has a bug")
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_called(self, what: str) -> None:
+        await self.until(lambda: what in self.calls)
+
+
+def pod(name: str, version: int, **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "n", "uid": more.pop("uid", f"uid-{name}"), "resourceVersion": str(version)}
+    return {"metadata": meta, **more}
+
+
+def event(kind: str, obj: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
+
+
+def added(name: str, version: int, **more: Any) -> bytes:
+    return event("ADDED", pod(name, version, **more))
+
+
+def bookmark(version: int, *, end: bool = False) -> bytes:
+    annotations = {"k8s.io/initial-events-end": "true"} if end else {}
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+
+
+def page(version: int, *pods: dict[str, Any], token: str = "") -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": str(version), "continue": token}, "items": list(pods)})
+
+
+EXPIRED = event("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
+HANG = Hang()
+
+
+@asynccontextmanager
+async def informing(
+    connection: ApiConnection, clock: HastyClock, sink: RecordingSink, options: InformerOptions | None = None
+) -> AsyncIterator[Informer[Pod]]:
+    """Yield an informer that runs until the block ends."""
+    informer = Informer(connection, Resource(PODS), Pod, sink, clock).configure(options or InformerOptions(seed=1))
+    task = asyncio.create_task(informer.run())
+    try:
+        yield informer
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def sink() -> RecordingSink:
+    return RecordingSink()
+
+
+async def test_streamed_list_then_watch(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+) -> None:
+    """The initial events are the list; the same stream continues as the watch."""
+    gate = asyncio.Event()
+    api.on(
+        "GET",
+        PODS,
+        Stream(
+            added("a", 1),
+            added("b", 2),
+            bookmark(5, end=True),
+            gate,
+            event("MODIFIED", pod("a", 6)),
+            event("DELETED", pod("b", 7)),
+            added("c", 8),
+            HANG,
+        ),
+    )
+    async with informing(connection, clock, sink) as informer:
+        await sink.until_called("synced")
+        assert sink.calls == ["+a@1", "+b@2", "synced"]
+        assert informer.resource_version == "5"
+        gate.set()
+        await sink.until_called("+c@8")
+        assert sink.calls[3:] == ["a@1>6", "-b@2", "+c@8"]
+        assert sorted(informer.known) == ["n/a", "n/c"]
+        assert (informer.resource_version, informer.synced, informer.restarts) == ("8", True, 0)
+    [seen] = api.seen
+    assert seen.query["sendInitialEvents"] == "true"
+    assert seen.query["resourceVersionMatch"] == "NotOlderThan"
+    assert seen.query["allowWatchBookmarks"] == "true"
+    assert 300 <= int(seen.query["timeoutSeconds"]) <= 600
+
+
+@pytest.mark.parametrize("cut", [pytest.param(size, id=f"{size}-byte-chunks") for size in (7, 64, 1000)])
+async def test_chunks_cut_objects_anywhere(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, cut: int
+) -> None:
+    """It does not matter where the server cuts its chunks."""
+    text = added("a", 1) + added("b", 2) + bookmark(3, end=True) + event("MODIFIED", pod("a", 4))
+    chunks: list[Step] = [text[at : at + cut] for at in range(0, len(text), cut)]
+    api.on("GET", PODS, Stream(*chunks, HANG))
+    async with informing(connection, clock, sink):
+        await sink.until_called("a@1>4")
+    assert sink.calls == ["+a@1", "+b@2", "synced", "a@1>4"]
+
+
+async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink) -> None:
+    """An object of 20 MiB is read, far above the stream reader's line limit."""
+    huge = added("huge", 1, spec={"nodeSelector": {"k": "x" * (20 << 20)}})
+    api.on("GET", PODS, Stream(huge, bookmark(2, end=True), HANG))
+    async with informing(connection, clock, sink) as informer:
+        await sink.until_called("synced")
+        assert len(informer.known["n/huge"].spec.node_selector["k"]) == 20 << 20
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param((), id="clean-end"),
+        pytest.param((Disconnect(),), id="disconnect"),
+        pytest.param((added("lost", 9)[:40], Disconnect()), id="disconnect-inside-an-object"),
+        pytest.param((b'{"type":"ADDED","object":{"x\n',), id="malformed-json"),
+    ],
+)
+async def test_resumes_at_the_last_version(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, end: tuple[Step, ...]
+) -> None:
+    """However a stream ends, the next one starts at the last version, bookmarks included, and repeats no event."""
+    api.on(
+        "GET",
+        PODS,
+        Stream(added("a", 1), bookmark(5, end=True), bookmark(8), *end),
+        Stream(added("b", 9), HANG),
+    )
+    async with informing(connection, clock, sink) as informer:
+        await sink.until_called("+b@9")
+        assert (informer.restarts, informer.relists) == (1, 0)
+    assert sink.calls == ["+a@1", "synced", "+b@9"]
+    assert api.seen[1].query["resourceVersion"] == "8"
+    assert "sendInitialEvents" not in api.seen[1].query
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [pytest.param(Stream(EXPIRED), id="error-event"), pytest.param(refusal(410, "too old"), id="http")],
+)
+async def test_expired_version_relists_the_difference(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, refused: Any
+) -> None:
+    """After a 410 the new list is compared with the known objects: adds, updates and deletes for the differences."""
+    api.on(
+        "GET",
+        PODS,
+        Stream(added("same", 1), added("changed", 2), added("gone", 3), added("reborn", 4), bookmark(5, end=True)),
+        refused,
+        Stream(
+            added("same", 1),
+            added("changed", 20),
+            added("reborn", 21, uid="another"),
+            added("new", 22),
+            bookmark(30, end=True),
+            HANG,
+        ),
+    )
+    async with informing(connection, clock, sink) as informer:
+        await sink.until_called("-gone@3")
+        assert informer.relists == 1
+    assert sink.calls[:5] == ["+same@1", "+changed@2", "+gone@3", "+reborn@4", "synced"]
+    assert sink.calls[5:] == ["changed@2>20", "-reborn@4", "+reborn@21", "+new@22", "-gone@3"]
+
+
+async def test_interrupted_list_starts_over(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+) -> None:
+    """A streamed list that breaks is requested again; synced is called once, after the complete one."""
+    api.on(
+        "GET",
+        PODS,
+        Stream(added("a", 1), added("gone", 2), Disconnect()),
+        Stream(added("a", 1), added("b", 3), bookmark(4, end=True), HANG),
+    )
+    async with informing(connection, clock, sink):
+        await sink.until_called("synced")
+    assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
+
+
+async def test_pages_where_the_streamed_list_is_refused(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+) -> None:
+    """A server without streamed lists is read in pages, then watched from the list's version."""
+    api.on(
+        "GET",
+        PODS,
+        refusal(422, "sendInitialEvents is forbidden"),
+        page(7, pod("a", 1), token="next"),
+        page(7, pod("b", 2)),
+        Stream(added("c", 8), HANG),
+    )
+    async with informing(connection, clock, sink, InformerOptions(page_limit=1)):
+        await sink.until_called("+c@8")
+    assert sink.calls == ["+a@1", "+b@2", "synced", "+c@8"]
+    assert [seen.query.get("continue") for seen in api.seen[1:3]] == [None, "next"]
+    assert api.seen[1].query["limit"] == "1"
+    assert api.seen[3].query["resourceVersion"] == "7"
+
+
+async def test_expired_page_starts_the_list_over(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+) -> None:
+    """A 410 between pages starts over without the token; the difference is delivered."""
+    api.on(
+        "GET",
+        PODS,
+        refusal(400, "unknown parameter"),
+        page(7, pod("a", 1), pod("gone", 2), token="next"),
+        refusal(410, "the token expired"),
+        page(9, pod("a", 1), pod("b", 3)),
+        Stream(HANG),
+    )
+    async with informing(connection, clock, sink):
+        await sink.until_called("synced")
+    assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
+    assert "continue" not in api.seen[3].query
+
+
+async def test_unreadable_object_is_skipped(
+    api: FakeApi,
+    connection: ApiConnection,
+    clock: HastyClock,
+    sink: RecordingSink,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An object of another type is logged by name and counted; the stream continues, and its deletion still counts."""
+    api.on(
+        "GET",
+        PODS,
+        Stream(
+            added("bad", 1, spec={"priority": "high"}),
+            added("a", 2),
+            bookmark(3, end=True),
+            event("MODIFIED", pod("a", 4, spec={"priority": []})),
+            event("DELETED", pod("a", 5, spec={"priority": []})),
+            added("b", 6),
+            HANG,
+        ),
+    )
+    async with informing(connection, clock, sink) as informer:
+        await sink.until_called("+b@6")
+        assert (informer.decode_errors, informer.restarts) == (3, 0)
+    assert sink.calls == ["+a@2", "synced", "-a@2", "+b@6"]
+    assert "n/bad cannot be decoded" in caplog.text
+
+
+async def test_sink_error_does_not_end_the_stream(
+    api: FakeApi,
+    connection: ApiConnection,
+    clock: HastyClock,
+    sink: RecordingSink,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A bug behind the sink costs one event: logged with its traceback and counted."""
+    sink.failing = "+a@1"
+    api.on("GET", PODS, Stream(added("a", 1), added("b", 2), bookmark(3, end=True), HANG))
+    async with informing(connection, clock, sink) as informer:
+        await sink.until_called("synced")
+        assert (informer.sink_errors, informer.restarts) == (1, 0)
+    assert "the sink has a bug" in caplog.text
+
+
+async def test_frozen_server_is_detected(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+) -> None:
+    """After silence longer than the idle limit the watch is opened again at the last version."""
+    api.on("GET", PODS, Stream(added("a", 1), bookmark(2, end=True), HANG), Stream(added("b", 3), HANG))
+    async with informing(connection, clock, sink, InformerOptions(idle_seconds=0.1)):
+        await sink.until_called("+b@3")
+    assert api.seen[1].query["resourceVersion"] == "2"
+
+
+async def test_never_spins(api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink) -> None:
+    """A server that returns errors is called after growing, jittered delays up to the maximum."""
+    api.on("GET", PODS, refusal(500, "no"))
+    async with informing(connection, clock, sink, InformerOptions(seed=1)):
+        await api.until(lambda: len(api.seen) == 12)
+    steps = [min(0.2 * 2**n, 30.0) for n in range(11)]
+    assert all(step / 2 <= slept <= step for step, slept in zip(steps, clock.slept, strict=False))
+    assert len(clock.slept) >= 11
+
+
+async def test_streams_that_end_at_once_do_not_spin(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+) -> None:
+    """A server that accepts every watch and ends it at once is not called without delay."""
+    api.on("GET", PODS, Stream(bookmark(1, end=True)), Stream())
+    async with informing(connection, clock, sink, InformerOptions(seed=1)):
+        await api.until(lambda: len(api.seen) == 10)
+    assert clock.slept[7] > 5.0
+
+
+async def test_backoff_starts_over_after_a_success(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+) -> None:
+    """Delays that grew during an outage are short again after a stream that delivered an event."""
+    failures = [refusal(503, "away")] * 5
+    api.on("GET", PODS, *failures, Stream(added("a", 1), bookmark(2, end=True)), refusal(503, "away"), Stream(HANG))
+    async with informing(connection, clock, sink, InformerOptions(seed=1)):
+        await api.until(lambda: len(api.seen) == 8)
+    assert clock.slept[4] > 1.0
+    assert clock.slept[5] <= 0.2
+    assert sink.calls == ["+a@1", "synced"]
+
+
+async def test_long_chunks_let_others_run(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+    """While a burst of events is processed, other tasks run every few milliseconds."""
+
+    class SlowSink(RecordingSink):
+        def on_add(self, obj: Pod) -> None:
+            until = time.perf_counter() + 0.0005
+            while time.perf_counter() < until:
+                pass
+            super().on_add(obj)
+
+    sink = SlowSink()
+    most_between_turns = 0
+
+    async def other() -> None:
+        nonlocal most_between_turns
+        before = 0
+        while "synced" not in sink.calls:
+            await asyncio.sleep(0)
+            most_between_turns = max(most_between_turns, len(sink.calls) - before)
+            before = len(sink.calls)
+
+    burst = b"".join(added(f"p{n}", n + 1) for n in range(200))
+    api.on("GET", PODS, Stream(burst + bookmark(9000, end=True), HANG))
+    async with informing(connection, clock, sink):
+        await other()
+    assert len(sink.calls) == 201
+    assert most_between_turns <= 8
+
+
+async def test_selectors_are_sent(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+    """Field and label selectors are sent with every request."""
+    api.on("GET", PODS, Stream(HANG))
+    resource = Resource(PODS, "status.phase!=Failed", "app=x")
+    task = asyncio.create_task(Informer(connection, resource, Pod, RecordingSink(), clock).run())
+    await api.until(lambda: bool(api.seen))
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert api.seen[0].query["fieldSelector"] == "status.phase!=Failed"
+    assert api.seen[0].query["labelSelector"] == "app=x"

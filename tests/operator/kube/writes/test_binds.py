@@ -1,0 +1,161 @@
+"""Tests of binds: requests, concurrency, and how an ambiguous outcome is settled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.writes.binds import Binder, binding_body, read_pod
+
+from scheduler_core.errors import (
+    BoundElsewhereError,
+    ClusterWriteError,
+    ForbiddenError,
+    NotFoundError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
+from scheduler_core.ports import Binding
+from tests.support.fake_api import Answer, FakeApi, refusal
+
+POD = "/api/v1/namespaces/n/pods/a"
+BIND = f"{POD}/binding"
+BINDING = Binding("n", "a", "uid-a", "node-1")
+DONE = Answer(201, {"kind": "Status", "status": "Success"})
+LOST = Answer(disconnect=True)
+TAKEN = refusal(409, "Operation cannot be fulfilled")
+
+
+def pod_on(node: str, uid: str = "uid-a") -> Answer:
+    return Answer(body={"metadata": {"name": "a", "namespace": "n", "uid": uid}, "spec": {"nodeName": node}})
+
+
+@pytest.fixture
+async def binder(connection: ApiConnection) -> Binder:
+    return Binder(connection, limit=2, timeout=5.0)
+
+
+async def test_binding_is_posted(api: FakeApi, binder: Binder) -> None:
+    """A bind is one POST with the UID in it; success is not read again."""
+    api.on("POST", BIND, DONE)
+    await binder.bind(BINDING)
+    [seen] = api.seen
+    assert seen.json == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "a", "namespace": "n", "uid": "uid-a"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+    }
+    assert seen.query == {"timeout": "4s"}
+    assert (binder.bound, binder.settled, binder.in_flight, binder.waiting) == (1, 0, 0, 0)
+
+
+def test_names_are_escaped() -> None:
+    """Whatever characters a name contains, the body is valid JSON."""
+    assert b'"name":"a\\"b"' in binding_body(Binding("n", 'a"b', "u", "node"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "pod"),
+    [
+        pytest.param(TAKEN, pod_on("node-1"), id="conflict-but-ours"),
+        pytest.param(LOST, pod_on("node-1"), id="lost-answer-of-a-bind-that-happened"),
+        pytest.param(refusal(504, "slow"), pod_on("node-1"), id="server-timeout-of-a-bind-that-happened"),
+        pytest.param(refusal(500, "etcd"), pod_on("node-1"), id="server-error-of-a-bind-that-happened"),
+    ],
+)
+async def test_ambiguous_bind_that_happened(api: FakeApi, binder: Binder, answer: Answer, pod: Answer) -> None:
+    """A bind without a clear response is a success if the pod is on the node."""
+    api.on("POST", BIND, answer)
+    api.on("GET", POD, pod)
+    await binder.bind(BINDING)
+    assert (binder.bound, binder.settled, len(api.requests("POST"))) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "pod", "expected"),
+    [
+        pytest.param(TAKEN, pod_on("node-2"), (BoundElsewhereError, "bound to node node-2"), id="bound-elsewhere"),
+        pytest.param(TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled"), id="refused-and-unbound"),
+        pytest.param(refusal(500, "no"), pod_on(""), (ServerUnavailableError, "retry"), id="failed-and-unbound"),
+        pytest.param(refusal(504, "slow"), pod_on(""), (ServerUnavailableError, "retry"), id="timeout-and-unbound"),
+        pytest.param(TAKEN, pod_on("", uid="other"), (NotFoundError, "uid-a is gone"), id="another-pod-of-the-name"),
+        pytest.param(LOST, refusal(404, "no pod"), (NotFoundError, "uid-a is gone"), id="gone"),
+        pytest.param(LOST, refusal(503, "away"), (WriteTimeoutError, "is unknown"), id="cannot-be-read"),
+        pytest.param(refusal(404, "no pod"), pod_on(""), (NotFoundError, "no pod"), id="not-found-needs-no-reading"),
+        pytest.param(refusal(403, "no"), pod_on(""), (ForbiddenError, "HTTP 403"), id="forbidden-needs-no-reading"),
+    ],
+)
+async def test_bind_that_failed(
+    api: FakeApi, binder: Binder, answer: Answer, pod: Answer, expected: tuple[type[ClusterWriteError], str]
+) -> None:
+    """The error of every failed bind says what is known of the pod."""
+    error, text = expected
+    api.on("POST", BIND, answer)
+    api.on("GET", POD, pod)
+    with pytest.raises(error, match=text) as caught:
+        await binder.bind(BINDING)
+    assert type(caught.value) is error
+    assert (binder.bound, binder.failed, binder.in_flight) == (0, 1, 0)
+
+
+async def test_broken_connection_is_retried_once(api: FakeApi, binder: Binder) -> None:
+    """If the server closed the connection during the request and the pod is unbound, the bind is sent once more."""
+    api.on("POST", BIND, LOST, DONE)
+    api.on("GET", POD, pod_on(""))
+    await binder.bind(BINDING)
+    assert [seen.method for seen in api.seen] == ["POST", "GET", "POST"]
+
+
+async def test_broken_connections_end(api: FakeApi, binder: Binder) -> None:
+    """If the second attempt breaks too, the bind has failed."""
+    api.on("POST", BIND, LOST)
+    api.on("GET", POD, pod_on(""))
+    with pytest.raises(ServerUnavailableError, match="was not bound"):
+        await binder.bind(BINDING)
+    assert [seen.method for seen in api.seen] == ["POST", "GET", "POST", "GET"]
+
+
+async def test_timed_out_bind_is_read(api: FakeApi, connection: ApiConnection) -> None:
+    """A bind without a response in time is settled by reading the pod."""
+    api.on("POST", BIND, Answer(gate=asyncio.Event()))
+    api.on("GET", POD, pod_on("node-1"))
+    await Binder(connection, timeout=0.1).bind(BINDING)
+    assert len(api.requests("GET")) == 1
+
+
+async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
+    """No more binds than the limit are in flight; the others are counted as waiting."""
+    gate = asyncio.Event()
+    for name in "abcde":
+        api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
+    tasks = [asyncio.create_task(binder.bind(Binding("n", name, "u", "node-1"))) for name in "abcde"]
+    await api.until(lambda: len(api.seen) == 2)
+    assert (binder.in_flight, binder.waiting) == (2, 3)
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert (binder.in_flight, binder.waiting, binder.bound) == (0, 0, 5)
+    assert api.busiest["POST"] == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "node"),
+    [
+        pytest.param(pod_on("node-1"), "node-1", id="there"),
+        pytest.param(refusal(404, "no"), None, id="gone"),
+    ],
+)
+async def test_read_pod(api: FakeApi, connection: ApiConnection, answer: Any, node: str | None) -> None:
+    """Reading a pod returns it, or None if it is gone."""
+    api.on("GET", POD, answer)
+    pod = await read_pod(connection, "n", "a")
+    assert (pod and pod.spec.node_name) == node
+
+
+async def test_read_pod_that_is_none(api: FakeApi, connection: ApiConnection) -> None:
+    """A response that is not a pod is an error, not a deleted pod."""
+    api.on("GET", POD, Answer(body=b"<html>"))
+    with pytest.raises(ClusterWriteError, match="not a readable pod"):
+        await read_pod(connection, "n", "a")

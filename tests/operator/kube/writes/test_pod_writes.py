@@ -1,0 +1,245 @@
+"""Tests of status patches and deletions of pods: bodies, transition times, UIDs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from bayplan.kube.http.api_errors import InvalidRequestError
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.writes.pod_writes import PodWrites, merged
+
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, ServerUnavailableError
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod, PodCondition, PodStatus
+from scheduler_core.ports import PodDeletion, PodStatusPatch
+from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.virtual_clock import VirtualClock
+
+POD = "/api/v1/namespaces/n/pods/a"
+NOW = "2026-01-01T00:00:00Z"
+UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes", observed_generation=2)
+OTHER_UID = refusal(422, 'Pod "a" is invalid: metadata.uid: Invalid value: "x": field is immutable')
+DISRUPTED = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempting")
+
+
+def patch(condition: PodCondition | None = None, nominated: str | None = None) -> PodStatusPatch:
+    return PodStatusPatch("n", "a", "uid-a", condition, nominated)
+
+
+def pod_with(*conditions: PodCondition, uid: str = "uid-a") -> Pod:
+    return Pod(ObjectMeta("a", "n", uid), status=PodStatus(conditions=conditions))
+
+
+class Informed:
+    """Lookup of the informer's pod."""
+
+    def __init__(self) -> None:
+        self.pod: Pod | None = None
+
+    def __call__(self, namespace: str, name: str) -> Pod | None:
+        return self.pod if (namespace, name) == ("n", "a") else None
+
+
+@pytest.fixture
+def informed() -> Informed:
+    return Informed()
+
+
+@pytest.fixture
+async def writes(api: FakeApi, informed: Informed) -> AsyncIterator[PodWrites]:
+    time = VirtualClock()
+    async with ApiConnection(api, ConnectionOptions(), time) as connection:
+        yield PodWrites(connection, time, informed, 5.0)
+
+
+async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
+    """A patch goes to the status subresource as a strategic merge with the UID."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE, "node-1"))
+    [seen] = api.seen
+    assert seen.headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert seen.json == {
+        "metadata": {"uid": "uid-a"},
+        "status": {
+            "nominatedNodeName": "node-1",
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "0/1 nodes",
+                    "observedGeneration": 2,
+                    "lastProbeTime": None,
+                    "lastTransitionTime": NOW,
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("nominated", "status"),
+    [
+        pytest.param(None, {}, id="leaves-it"),
+        pytest.param("", {"nominatedNodeName": None}, id="clears-it"),
+        pytest.param("x", {"nominatedNodeName": "x"}, id="sets-it"),
+    ],
+)
+async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None, status: dict[str, Any]) -> None:
+    """The nomination is unchanged, cleared or set."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(nominated=nominated))
+    assert api.seen[0].json["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("known", "sent"),
+    [
+        pytest.param(None, True, id="unknown-pod"),
+        pytest.param(pod_with(), True, id="new-condition"),
+        pytest.param(pod_with(UNSCHEDULABLE), False, id="same-status"),
+        pytest.param(pod_with(PodCondition("PodScheduled", "True")), True, id="other-status"),
+        pytest.param(pod_with(UNSCHEDULABLE, uid="other"), True, id="another-pod-of-the-name"),
+    ],
+)
+async def test_transition_time(
+    api: FakeApi, writes: PodWrites, informed: Informed, known: Pod | None, sent: bool
+) -> None:
+    """The transition time is sent if the status changes; otherwise the server keeps its own."""
+    informed.pod = known
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    assert ("lastTransitionTime" in api.seen[0].json["status"]["conditions"][0]) == sent
+
+
+async def test_transition_time_before_the_informer_knows(api: FakeApi, writes: PodWrites) -> None:
+    """A status just written counts until the informer has the pod."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    assert ["lastTransitionTime" in seen.json["status"]["conditions"][0] for seen in api.seen] == [True, False]
+
+
+async def test_patch_of_another_pod_of_the_name(api: FakeApi, writes: PodWrites) -> None:
+    """Another UID is a conflict, whatever error the server uses."""
+    api.on("PATCH", f"{POD}/status", OTHER_UID)
+    with pytest.raises(ConflictError, match="UID uid-a is gone"):
+        await writes.patch_status(patch(UNSCHEDULABLE))
+
+
+async def test_invalid_patch(api: FakeApi, writes: PodWrites) -> None:
+    """Any other refusal keeps its error."""
+    api.on("PATCH", f"{POD}/status", refusal(422, "status.conditions: odd"))
+    with pytest.raises(InvalidRequestError, match="odd"):
+        await writes.patch_status(patch(UNSCHEDULABLE))
+
+
+async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
+    """A victim gets its condition first and is then deleted by UID."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    api.on("DELETE", POD, Answer())
+    await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
+    assert [seen.method for seen in api.seen] == ["PATCH", "DELETE"]
+    assert api.seen[0].json["status"]["conditions"][0]["reason"] == "PreemptionByScheduler"
+    assert api.seen[1].json["preconditions"] == {"uid": "uid-a"}
+
+
+@pytest.mark.parametrize(
+    ("patched", "deleted", "read"),
+    [
+        pytest.param(refusal(404, "gone"), Answer(), Answer(), id="gone-before-the-condition"),
+        pytest.param(Answer(), refusal(404, "gone"), Answer(), id="gone-before-the-deletion"),
+        pytest.param(OTHER_UID, Answer(), Answer(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"),
+        pytest.param(Answer(), refusal(409, "uid"), refusal(404, "gone"), id="gone-while-asking"),
+    ],
+)
+async def test_deletion_of_a_gone_pod(
+    api: FakeApi, writes: PodWrites, patched: Answer, deleted: Answer, read: Answer
+) -> None:
+    """The error says that the pod is gone, also if another one of its name replaced it."""
+    api.on("PATCH", f"{POD}/status", patched)
+    api.on("DELETE", POD, deleted)
+    api.on("GET", POD, read)
+    with pytest.raises(NotFoundError):
+        await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
+
+
+async def test_conflict_on_the_same_pod_is_retried(api: FakeApi, writes: PodWrites) -> None:
+    """A conflict although the UID is right means concurrent writes: neither success nor failure."""
+    api.on("DELETE", POD, refusal(409, "odd"))
+    api.on("GET", POD, Answer(body={"metadata": {"uid": "uid-a"}}))
+    with pytest.raises(ServerUnavailableError, match="odd"):
+        await writes.delete(PodDeletion("n", "a", "uid-a"))
+
+
+@pytest.mark.parametrize(
+    ("uid_now", "error"),
+    [
+        pytest.param("uid-a", ServerUnavailableError, id="our pod"),
+        pytest.param("other", ConflictError, id="another pod of the name"),
+    ],
+)
+async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str, error: type[Exception]) -> None:
+    """A patch in conflict with other writers may be sent again; one of a pod that is gone may not."""
+    api.on("PATCH", f"{POD}/status", refusal(409, "odd"))
+    api.on("GET", POD, Answer(body={"metadata": {"uid": uid_now}}))
+    with pytest.raises(error, match="odd"):
+        await writes.patch_status(patch(UNSCHEDULABLE))
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param(Answer(disconnect=True), id="connection broken"),
+        pytest.param(refusal(500, "failed"), id="500"),
+        pytest.param(refusal(504, "late"), id="504"),
+    ],
+)
+async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost: Answer) -> None:
+    """A pod that is gone after a deletion without a response was deleted by it: that is success."""
+    api.on("DELETE", POD, Answer(), lost, refusal(404, "gone"))
+    await writes.delete(PodDeletion("n", "a", "uid-0"))  # so that the connection is a keep-alive one
+    with pytest.raises(ClusterWriteError):
+        await writes.delete(PodDeletion("n", "a", "uid-a"))
+    await writes.delete(PodDeletion("n", "a", "uid-a"))
+    with pytest.raises(NotFoundError):
+        await writes.delete(PodDeletion("n", "a", "uid-a"))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "both"),
+    [
+        pytest.param(patch(UNSCHEDULABLE, "x"), patch(DISRUPTED), None, id="two-conditions"),
+        pytest.param(
+            patch(UNSCHEDULABLE), patch(nominated=""), patch(UNSCHEDULABLE, ""), id="condition-and-nomination"
+        ),
+        pytest.param(patch(UNSCHEDULABLE, "x"), patch(nominated="y"), patch(UNSCHEDULABLE, "y"), id="later-nomination"),
+        pytest.param(
+            patch(PodCondition("PodScheduled", "False", "SchedulerError"), "x"),
+            patch(UNSCHEDULABLE),
+            patch(UNSCHEDULABLE, "x"),
+            id="later-condition-earlier-nomination",
+        ),
+    ],
+)
+def test_merging(earlier: PodStatusPatch, later: PodStatusPatch, both: PodStatusPatch | None) -> None:
+    """The later patch wins field by field; two different conditions stay two patches."""
+    assert merged(earlier, later) == both
+
+
+@pytest.mark.parametrize(
+    ("spec", "statuses"),
+    [
+        pytest.param({"nodeName": "node-1"}, ["False", "True"], id="bound meanwhile"),
+        pytest.param({}, ["False"], id="not bound"),
+    ],
+)
+async def test_unschedulable_of_a_bound_pod_is_corrected(
+    api: FakeApi, writes: PodWrites, spec: dict[str, str], statuses: list[str]
+) -> None:
+    """A bind whose response was lost may succeed before the condition about its failure is written."""
+    api.on("PATCH", f"{POD}/status", Answer(body={"spec": spec}), Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    assert [seen.json["status"]["conditions"][0]["status"] for seen in api.seen] == statuses

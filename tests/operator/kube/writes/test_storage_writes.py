@@ -1,0 +1,76 @@
+"""Tests of the requests that bind volumes and claims."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.writes.storage_writes import StorageWrites
+
+from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.ports import StorageWriter
+from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.storage import claim, volume
+
+VOLUME = "/api/v1/persistentvolumes/pv"
+CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+MARK = "pv.kubernetes.io/bound-by-controller"
+
+
+@pytest.fixture
+def writes(connection: ApiConnection) -> StorageWrites:
+    return StorageWrites(connection, 5.0)
+
+
+async def test_fulfils_the_port(writes: StorageWrites) -> None:
+    """It implements the core's port; mypy checks the signatures at this assignment."""
+    port: StorageWriter = writes
+    assert port is writes
+
+
+async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites) -> None:
+    """The patch has UID and version, so that it applies to exactly this state."""
+    api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv", "resourceVersion": "8"}}))
+    written = await writes.bind_volume(volume(kept_for=claim(), annotations={MARK: "yes", "x": "y"}, version="7"))
+    assert written.metadata.resource_version == "8"
+    assert api.seen[0].headers["Content-Type"] == "application/merge-patch+json"
+    assert api.seen[0].json == {
+        "metadata": {"uid": "uid-of-pv", "resourceVersion": "7", "annotations": {MARK: "yes"}},
+        "spec": {
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": "default",
+                "name": "data",
+                "uid": "uid-of-default-data",
+            }
+        },
+    }
+
+
+async def test_volume_without_the_mark(api: FakeApi, writes: StorageWrites) -> None:
+    """Annotations are not changed."""
+    api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv"}}))
+    await writes.bind_volume(volume(kept_for=claim()))
+    assert "annotations" not in api.seen[0].json["metadata"]
+
+
+async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
+    """The node is one annotation."""
+    api.on("PATCH", CLAIM, Answer(body={"metadata": {"name": "data", "namespace": "default", "resourceVersion": "8"}}))
+    written = await writes.select_node(claim(annotations={SELECTED_NODE: "n"}))
+    assert written.metadata.resource_version == "8"
+    assert api.seen[0].json == {
+        "metadata": {"uid": "uid-of-default-data", "resourceVersion": "1", "annotations": {SELECTED_NODE: "n"}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [pytest.param(409, ConflictError, id="another-version"), pytest.param(404, NotFoundError, id="gone")],
+)
+async def test_refusals(api: FakeApi, writes: StorageWrites, status: int, error: type[Exception]) -> None:
+    """A refusal raises an error of the port."""
+    api.on("PATCH", VOLUME, refusal(status, "no"))
+    with pytest.raises(error):
+        await writes.bind_volume(volume(kept_for=claim()))

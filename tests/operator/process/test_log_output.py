@@ -1,0 +1,125 @@
+"""Tests of the format of log lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+from bayplan.process.log_output import DECISIONS, JsonFormatter, TextFormatter, set_up_logging
+
+SECRET = "c2VjcmV0LXNlY3JldA"
+
+
+def record(message: str, *args: object, **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("bayplan.x", logging.WARNING, __file__, 1, message, args, None)
+    made.__dict__.update(fields)
+    return made
+
+
+def test_json_lines() -> None:
+    """A record is one line of JSON with its level, its message and its exception."""
+    try:
+        int("bad")
+    except ValueError:
+        made = logging.LogRecord("bayplan.x", logging.WARNING, __file__, 1, "pod %s", ("p",), sys.exc_info())
+    line = JsonFormatter().format(made)
+    assert "\n" not in line
+    document = json.loads(line)
+    assert (document["level"], document["logger"], document["message"]) == ("warning", "bayplan.x", "pod p")
+    assert "ValueError: invalid literal" in document["exception"]
+
+
+def test_fields_are_keys() -> None:
+    """Fields are keys of their own; numbers stay numbers, empty fields are left out."""
+    made = record("bound", pod="shop/web", profile="batch", node="", attempts=2, other="of somebody else")
+    document = json.loads(JsonFormatter().format(made))
+    assert {key: document[key] for key in document if key not in ("time", "level", "logger", "message")} == {
+        "pod": "shop/web",
+        "profile": "batch",
+        "attempts": 2,
+    }
+
+
+def test_the_object_of_a_kopf_line() -> None:
+    """A line that kopf logs about an object has that object as a field."""
+    made = record("Handler is invoked.", k8s_ref={"kind": "SchedulerProfile", "name": "batch", "uid": "u"})
+    assert json.loads(JsonFormatter().format(made))["resource"] == "SchedulerProfile batch"
+
+
+def test_fields_in_text() -> None:
+    """Text repeats no field that its message contains."""
+    line = TextFormatter().format(record("pod %s is bound", "shop/web", pod="shop/web", revision="5d6c"))
+    assert line.endswith("bayplan.x: pod shop/web is bound revision=5d6c")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(f"Authorization: Bearer {SECRET}", "Bearer [redacted]", id="a bearer token"),
+        pytest.param(f"{{'Authorization': 'Basic {SECRET}'}}", "Authorization", id="a header in a dict"),
+        pytest.param(f'{{"token": "{SECRET}"}}', '"token": "[redacted]"', id="JSON"),
+        pytest.param(f"client-key-data: '{SECRET}'", "client-key-data", id="a kubeconfig"),
+        pytest.param(f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[redacted]", id="a web token"),
+        pytest.param(
+            f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore", "more", id="a private key"
+        ),
+        pytest.param(f"-----BEGIN PRIVATE KEY-----\n{SECRET}", "PRIVATE KEY", id="a private key that is cut off"),
+        pytest.param(f"proxy http://me:{SECRET}@proxy:3128 refuses", "@proxy:3128 refuses", id="a URL's password"),
+    ],
+)
+@pytest.mark.parametrize("form", [pytest.param(JsonFormatter(), id="json"), pytest.param(TextFormatter(), id="text")])
+def test_credentials_are_redacted(form: logging.Formatter, text: str, expected: str) -> None:
+    """A credential is removed whatever logs it, and the text around it stays."""
+    line = form.format(record("%s", text))
+    assert SECRET not in line
+    assert (json.loads(line)["message"] if line.startswith("{") else line).count(expected) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("pod shop/web: 0/3 nodes are available: 3 Insufficient cpu.", id="a message"),
+        pytest.param("the bearer of bad news is https://127.0.0.1:6443", id="words"),
+        pytest.param("secret shop/tls: not found", id="a secret's name"),
+    ],
+)
+def test_other_text_stays(text: str) -> None:
+    """Text without a credential is not changed."""
+    assert json.loads(JsonFormatter().format(record("%s", text)))["message"] == text
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Restore the loggers."""
+    root = logging.getLogger()
+    names = (DECISIONS, "kopf", "aiohttp")
+    before = root.handlers[:], root.level, [logging.getLogger(name).level for name in names]
+    yield
+    root.handlers[:], level, levels = before
+    root.setLevel(level)
+    for name, each in zip(names, levels, strict=True):
+        logging.getLogger(name).setLevel(each)
+
+
+@pytest.mark.parametrize(
+    ("level", "verbosity", "decisions", "debug", "kopf"),
+    [
+        pytest.param("info", 0, False, False, False, id="usual"),
+        pytest.param("info", 2, False, False, False, id="v2"),
+        pytest.param("info", 3, True, False, False, id="v3 logs decisions"),
+        pytest.param("warning", 4, True, False, False, id="v4 logs them at any level"),
+        pytest.param("info", 5, True, True, True, id="v5 is debug"),
+        pytest.param("error", 10, True, True, True, id="v10 too"),
+        pytest.param("debug", 0, True, True, True, id="debug logs all"),
+    ],
+)
+@pytest.mark.usefixtures("restored")
+def test_verbosity(level: str, verbosity: int, *, decisions: bool, debug: bool, kopf: bool) -> None:
+    """Verbosity has the same meaning as in kube-scheduler."""
+    set_up_logging(level, "text", verbosity)  # type: ignore[arg-type]  # a literal in the table
+    assert logging.getLogger(DECISIONS).isEnabledFor(logging.DEBUG) == decisions
+    assert logging.getLogger("bayplan.x").isEnabledFor(logging.DEBUG) == debug
+    assert logging.getLogger("kopf.objects").isEnabledFor(logging.INFO) == kopf

@@ -1,0 +1,69 @@
+"""A stalled event loop ends its process, and a running one does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bayplan.process.loop_liveness import STALLED_EXIT_CODE
+
+_OPERATOR = Path(__file__).resolve().parents[2] / "operator"
+
+_PROGRAM = """
+import asyncio, re, time
+from bayplan.process.loop_liveness import LoopLiveness
+
+def stand_still():
+    {stall}
+
+async def main():
+    liveness = LoopLiveness(0.3)
+    liveness.start()
+    await asyncio.sleep(0.01)
+    stand_still()
+    for _ in range(100):
+        await asyncio.sleep(0.005)
+    liveness.stop()
+    time.sleep(0.6)
+
+asyncio.run(main())
+print("done")
+"""
+
+
+def _run(stall: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(stall=stall)],
+        cwd=_OPERATOR,
+        env={"PYTHONPATH": str(_OPERATOR.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_running_loop_is_left_alone() -> None:
+    """A loop that runs keeps its process, and after the watch has stopped nothing ends it."""
+    ended = _run("pass")
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "done", "")
+
+
+@pytest.mark.parametrize(
+    "stall", [pytest.param("time.sleep(60)", id="blocking call"), pytest.param("while True: pass", id="endless loop")]
+)
+def test_a_stalled_loop_ends_the_process(stall: str) -> None:
+    """After the limit the process ends with its own exit code and writes its stacks."""
+    ended = _run(stall)
+    assert ended.returncode == STALLED_EXIT_CODE
+    assert "The event loop has been stalled for 0.3 s" in ended.stderr
+    assert "in stand_still" in ended.stderr
+
+
+def test_c_code_that_holds_the_interpreter_ends_the_process() -> None:
+    """If no thread of Python can run, faulthandler ends the process."""
+    ended = _run('re.match(r"(a+)+$", "a" * 60 + "b")')
+    assert ended.returncode == 1
+    assert "in stand_still" in ended.stderr

@@ -1,0 +1,278 @@
+"""A plugin that exceeds its time budget is interrupted by a real signal, with the result of one that raises."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import pytest
+from bayplan.process.plugin_watchdog import PluginWatchdog
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration, Hint
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    NodeFilterPlugin,
+    PermitPlugin,
+    PermitResult,
+    Plugin,
+    PostFilterPlugin,
+    PostFilterResult,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    ReservePlugin,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.status import Status, unschedulable
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import SchedulerPorts
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.scheduling import Rig, profile, rig
+
+_BUDGET_SECONDS = 0.05
+
+
+@pytest.fixture
+def watchdog() -> Iterator[PluginWatchdog]:
+    made = PluginWatchdog(_BUDGET_SECONDS)
+    made.start()
+    yield made
+    made.stop()
+
+
+def _linger() -> NoReturn:
+    """Wait forever and continue after any error, as an author may write."""
+    while True:
+        try:
+            sum(range(1000))
+        except Exception:  # noqa: BLE001, S112 - this is what the test needs
+            continue
+
+
+class SlowFilter(FilterPlugin):
+    name = "Slow"
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        _linger()
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        return unschedulable("no")
+
+
+class SlowNodeFilter(NodeFilterPlugin):
+    name = "Slow"
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        _linger()
+
+
+class SlowPreFilter(PreFilterPlugin):
+    name = "Slow"
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        _linger()
+
+
+class SlowPreScore(PreScorePlugin):
+    name = "Slow"
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        _linger()
+
+
+class SlowScore(ScorePlugin):
+    name = "Slow"
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        _linger()
+
+
+class SlowReserve(ReservePlugin):
+    name = "Slow"
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        _linger()
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        pass
+
+
+class SlowGate(PreEnqueuePlugin):
+    name = "Slow"
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        _linger()
+
+
+class SlowHint(NodeFilterPlugin):
+    name = "Slow"
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        return unschedulable("no")
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        return (EventRegistration(EVERY_EVENT, self._hint),)
+
+    def _hint(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        _linger()
+
+
+class SlowPreemption(NodeFilterPlugin, PostFilterPlugin):
+    name = "Slow"
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        return unschedulable("no")
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        running = list(nodes.pods[0].values())
+        with self.handle.dry_run(state, pod) as dry_run:
+            while True:
+                for other in running:
+                    dry_run.remove(other)
+                for other in running:
+                    dry_run.restore(other)
+
+
+class SlowPermit(PermitPlugin):
+    name = "Slow"
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
+        _linger()
+
+
+def _rig(watchdog: PluginWatchdog, plugin: type[Plugin]) -> Rig:
+    made = rig([plugin], serve=False, ports=SchedulerPorts(watchdog=watchdog))
+    made.serve(profile())
+    made.add(node("a"), node("b"))
+    return made
+
+
+def _held(made: Rig) -> list[dict[str, PodInfo]]:
+    return [dict(pods) for pods in made.context.cache.columns.pods]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "point"),
+    [
+        pytest.param(SlowPreFilter, "preFilter", id="preFilter"),
+        pytest.param(SlowFilter, "filter", id="filter"),
+        pytest.param(SlowNodeFilter, "filter", id="filter, a node at a time"),
+        pytest.param(SlowPreScore, "preScore", id="preScore"),
+        pytest.param(SlowScore, "score", id="score"),
+        pytest.param(SlowReserve, "reserve", id="reserve"),
+        pytest.param(SlowPermit, "permit", id="permit"),
+    ],
+)
+async def test_an_overrunning_plugin_fails_the_attempt(
+    watchdog: PluginWatchdog, plugin: type[Plugin], point: str
+) -> None:
+    """The attempt ends with a message that names plugin and extension point, and no pod stays assumed."""
+    made = _rig(watchdog, plugin)
+    waiting = pod("p")
+    made.add(waiting)
+    assert made.decide() is None
+    message = str(PluginError("Slow", point, "was interrupted after its time budget of 0.05 s"))
+    assert message in made.condition.message
+    assert _held(made) == [{}, {}]
+    assert made.place(waiting) == "errorBackoff"
+
+
+async def test_an_overrunning_gate_holds_the_pod_back(watchdog: PluginWatchdog) -> None:
+    """PreEnqueue that takes too long is an error of its plugin."""
+    made = _rig(watchdog, SlowGate)
+    waiting = pod("p")
+    made.add(waiting)
+    assert made.place(waiting) == "gated"
+
+
+async def test_an_overrunning_hint_retries_the_pod(watchdog: PluginWatchdog) -> None:
+    """A hint that takes too long counts as one that raised: the pod is requeued."""
+    made = _rig(watchdog, SlowHint)
+    waiting = pod("p")
+    made.add(waiting)
+    assert made.decide() is None
+    assert made.place(waiting) == "unschedulable"
+    made.add(node("c"))
+    assert made.place(waiting) in ("active", "backoff")
+
+
+async def test_a_dry_run_is_reverted_before_the_plugin_is_interrupted(watchdog: PluginWatchdog) -> None:
+    """Whenever the time is up in a dry run, no pod is missing afterwards and every sum is as before."""
+    made = _rig(watchdog, SlowPreemption)
+    made.add(pod("runs", node_name="a", requests={"cpu": "1"}), pod("too", node_name="a", requests={"cpu": "1"}))
+    columns = made.context.cache.columns
+    held, requested = _held(made), columns.requested.copy()
+    made.add(pod("p", requests={"cpu": "64"}))
+    assert made.decide() is None
+    assert 'plugin "Slow" failed at postFilter: was interrupted' in made.condition.message
+    assert _held(made) == held
+    assert (columns.requested == requested).all()
+
+
+def test_the_schedulers_own_code_is_not_interrupted(watchdog: PluginWatchdog) -> None:
+    """While a change that the plugin requested is in progress, the interruption waits for its end."""
+    ended: list[str] = []
+    source = "import time\ndef change(ended):\n    time.sleep(0.15)\n    ended.append('changed')\n"
+    own: dict[str, Any] = {"__name__": "scheduler_core.queueing.pretended"}
+    exec(source, own)  # noqa: S102 - code that belongs to a module of the scheduler
+
+    def call() -> None:
+        own["change"](ended)
+        _linger()
+
+    with pytest.raises(PluginError, match="interrupted"):
+        watchdog.guarded("Slow", "filter", call)()
+    assert ended == ["changed"]
+
+
+def test_a_nested_call_is_named_and_shares_the_budget(watchdog: PluginWatchdog) -> None:
+    """The error names the plugin that was running, and the outer one gets no second budget."""
+    inner = watchdog.guarded("Inner", "filter", _linger)
+    began = time.monotonic()
+    with pytest.raises(PluginError, match='running "Inner" filter plugin'):
+        watchdog.guarded("Outer", "postFilter", inner)()
+    assert time.monotonic() - began < 10 * _BUDGET_SECONDS
+
+
+def test_a_call_that_blocks_is_interrupted(watchdog: PluginWatchdog) -> None:
+    """A plugin that waits for something outside is interrupted."""
+    with pytest.raises(PluginError, match='running Score plugins: plugin "Slow" failed with'):
+        watchdog.guarded("Slow", "score", threading.Event().wait)(5)
+
+
+def test_a_call_in_time_is_not_disturbed_later(watchdog: PluginWatchdog) -> None:
+    """The timer ends with the call."""
+    assert watchdog.guarded("Quick", "filter", lambda: 7)() == 7
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_another_thread_is_not_watched(watchdog: PluginWatchdog) -> None:
+    """The signal reaches only the main thread, so a call in another thread is not interrupted."""
+    answers: list[int] = []
+    thread = threading.Thread(target=lambda: answers.append(watchdog.guarded("Quick", "filter", lambda: 7)()))
+    thread.start()
+    thread.join()
+    assert answers == [7]
+
+
+async def test_built_in_plugins_are_not_watched(watchdog: PluginWatchdog) -> None:
+    """Their methods are not wrapped, so that their cycles pay nothing."""
+    ports = SchedulerPorts(watchdog=watchdog)
+    made = rig([SlowScore], defaults=default_plugins(), serve=False, ports=ports)
+    (instance,) = made.serve(profile())
+    assert not any(set(vars(plugin)) & {"filter", "score", "pre_filter"} for plugin in instance.plugins.values())

@@ -1,0 +1,137 @@
+"""Tests of the feature gates: names, stages, values, and where they are shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bayplan.cli import bayplan
+from bayplan.serving.metrics import FeatureCollector
+from bayplan.settings.feature_gates import GATES, FeatureGate, FeatureGates, Stage, gates_summary, parse_feature_gates
+from bayplan.settings.operator_settings import load_settings
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry, generate_latest
+
+from scheduler_core.errors import ConfigError
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "operate" / "feature-gates.md"
+KNOWN = (
+    FeatureGate("Young", False, Stage.ALPHA, "1", "y"),
+    FeatureGate("Grown", True, Stage.BETA, "1", "g"),
+    FeatureGate("Done", True, Stage.GA, "1", "d", is_locked=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "on"),
+    [
+        pytest.param({}, {"Grown", "Done"}, id="defaults"),
+        pytest.param({"Grown": False}, {"Done"}, id="off"),
+        pytest.param({"AllAlpha": True}, {"Young", "Grown", "Done"}, id="all-alpha"),
+        pytest.param({"AllBeta": False}, {"Done"}, id="all-beta"),
+        pytest.param({"AllBeta": False, "Grown": True}, {"Grown", "Done"}, id="named-wins-over-all"),
+        pytest.param({"Done": True}, {"Grown", "Done"}, id="locked-to-its-default"),
+    ],
+)
+def test_values(given: dict[str, bool], on: set[str]) -> None:
+    """A gate has its own value, else that of its stage, else its default."""
+    gates = FeatureGates(given, KNOWN)
+    assert {gate.name for gate in KNOWN if gates.is_on(gate.name)} == on
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param(
+            {"Groan": True},
+            'featureGates.Groan: unknown feature gate (did you mean "Grown"?); known: '
+            "AllAlpha, AllBeta, Done, Grown, Young",
+            id="unknown",
+        ),
+        pytest.param({"Done": False}, "featureGates.Done: is GA and locked to true; remove it", id="locked"),
+    ],
+)
+def test_refused_values(given: dict[str, bool], message: str) -> None:
+    """The message for an unknown gate lists the known ones, that for a locked gate names its value."""
+    with pytest.raises(ConfigError) as raised:
+        FeatureGates(given, KNOWN)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "gates"),
+    [
+        pytest.param("", {}, id="empty"),
+        pytest.param("A=true,B=false", {"A": True, "B": False}, id="two"),
+        pytest.param(" A = True , B=F,", {"A": True, "B": False}, id="spaces-and-case"),
+        pytest.param("A=true,A=false", {"A": False}, id="the-last-counts"),
+    ],
+)
+def test_flag(text: str, gates: dict[str, bool]) -> None:
+    """The flag has kube-scheduler's syntax."""
+    assert parse_feature_gates(text) == gates
+
+
+def test_flag_in_another_form() -> None:
+    """Each entry that cannot be parsed is reported."""
+    with pytest.raises(ConfigError) as raised:
+        parse_feature_gates("A,B=yes,C=true")
+    assert [problem.message for problem in raised.value.problems] == [
+        '"A" must have the form ResultCache=false',
+        '"B=yes" must have the form ResultCache=false',
+    ]
+
+
+def test_the_flag_wins_gate_by_gate(tmp_path: Path) -> None:
+    """A gate that the flag does not name keeps the value of the settings file."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("featureGates: {ResultCache: false, GangPreemption: false}")
+    settings = load_settings({"feature_gates": {"ResultCache": True}}, path)
+    assert settings.feature_gates == {"ResultCache": True, "GangPreemption": False}
+
+
+def test_settings_refuse_an_unknown_gate(tmp_path: Path) -> None:
+    """The problem names the field of the settings file."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("featureGates: {ResultCach: false}")
+    with pytest.raises(ConfigError, match=r'featureGates.ResultCach: unknown .* \(did you mean "ResultCache"\?\)'):
+        load_settings({}, path)
+
+
+def test_the_command_lists_them() -> None:
+    """``bayplan features`` lists every gate; -o json does so for machines, with the state that a flag sets."""
+    table = CliRunner().invoke(bayplan, ["features"]).output
+    output = CliRunner().invoke(bayplan, ["features", "-o", "json", "--feature-gates", "AllBeta=false"]).output
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [gate.name for gate in GATES]
+    assert [(each["name"], each["enabled"]) for each in json.loads(output)] == [(gate.name, False) for gate in GATES]
+
+
+def test_the_help_names_them() -> None:
+    """``bayplan run --help`` lists every gate with its stage and default."""
+    output = "".join(CliRunner().invoke(bayplan, ["run", "--help"], terminal_width=4000).output.split())
+    assert "".join(gates_summary().split()) in output
+
+
+def test_the_documentation_lists_every_gate() -> None:
+    """The table of the documentation equals the code."""
+    rows = [
+        f"| `{gate.name}` | {gate.stage.word} | {str(gate.default).lower()} | {gate.since} | {gate.description} |"
+        for gate in GATES
+    ]
+    written = [line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert written == rows
+
+
+def test_the_metric_is_kube_schedulers() -> None:
+    """Name and labels are those of kube-scheduler; a GA gate has no stage."""
+    registry = CollectorRegistry()
+    registry.register(FeatureCollector(FeatureGates({"Grown": False}, KNOWN)))
+    lines = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    assert lines == [
+        'kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0.0',
+        'kubernetes_feature_enabled{name="AllBeta",stage="BETA"} 0.0',
+        'kubernetes_feature_enabled{name="Young",stage="ALPHA"} 0.0',
+        'kubernetes_feature_enabled{name="Grown",stage="BETA"} 0.0',
+        'kubernetes_feature_enabled{name="Done",stage=""} 1.0',
+    ]

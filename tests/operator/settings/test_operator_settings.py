@@ -1,0 +1,150 @@
+"""Tests of settings from flags and a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.settings.operator_settings import load_settings, revision_namespace, runs_in_cluster
+
+from scheduler_core.errors import ConfigError
+
+KUBECONFIG = """
+current-context: one
+contexts:
+- {name: one, context: {cluster: c, user: u, namespace: from-one}}
+- {name: two, context: {cluster: c, user: u}}
+"""
+
+
+def test_defaults() -> None:
+    """No setting is required."""
+    settings = load_settings({})
+    assert settings.serve_host_and_port == ("127.0.0.1", 10259)
+    assert (settings.pod_initial_backoff_seconds, settings.pod_max_backoff_seconds) == (1, 10)
+    assert settings.percentage_of_nodes_to_score is None
+    assert settings.client_qps is None
+    assert not settings.allow_default_scheduler
+
+
+def test_flags_win(tmp_path: Path) -> None:
+    """A flag overrides the file; a flag that is not given does not."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("seed: 7\nbindConcurrency: 5\npodMaxInUnschedulablePodsDuration: 5m\n")
+    settings = load_settings({"seed": 8, "bind_concurrency": None}, path)
+    assert (settings.seed, settings.bind_concurrency) == (8, 5)
+    assert settings.pod_max_in_unschedulable_pods_duration == 300.0
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    """A file with only comments is valid."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("# nothing\n")
+    assert load_settings({}, path) == load_settings({})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [pytest.param("5m0s", 300.0, id="duration"), pytest.param("2.5", 2.5, id="text"), pytest.param(3, 3.0, id="int")],
+)
+def test_seconds(text: Any, seconds: float) -> None:
+    """Seconds are numbers or Go durations."""
+    assert load_settings({"graceful_stop_seconds": text}).graceful_stop_seconds == seconds
+
+
+def test_the_election_is_a_setting_and_a_flag(tmp_path: Path) -> None:
+    """The flag overrides only its own field; the namespace is that of the revisions unless it is set."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("leaderElection: {leaderElect: false, leaseDuration: 30s}\n")
+    election = load_settings({}, path, leader_elect=True).leader_election
+    assert election.leader_elect
+    options = election.options("here")
+    assert (options.namespace, options.name, options.lease_seconds) == ("here", "bayplan", 30.0)
+    assert not load_settings({}).leader_election.leader_elect
+
+
+BAD_FILES = [
+    pytest.param(
+        "leaderElection: {leaderElect: true, renewDeadline: 20}",
+        "{path}: leaderElection.leaseDuration",
+        "greater than renewDeadline",
+        id="election",
+    ),
+    pytest.param("sede: 1", "{path}: sede", "did you mean", id="unknown"),
+    pytest.param("seed: x", "{path}: seed", "whole number", id="type"),
+    pytest.param("podMaxBackoffSeconds: 0", "{path}: podMaxBackoffSeconds", "at least 1", id="range"),
+    pytest.param(
+        "podInitialBackoffSeconds: 20", "{path}: podMaxBackoffSeconds", "at least podInitialBackoffSeconds", id="rule"
+    ),
+    pytest.param("serveAddress: here", "{path}: serveAddress", "host:port", id="address"),
+    pytest.param("logFormat: xml", "{path}: logFormat", "must be one of", id="choice"),
+    pytest.param("gracefulStopSeconds: soon", "{path}: gracefulStopSeconds", "is not a duration", id="duration"),
+    pytest.param("[1]", "{path}", "mapping", id="no-mapping"),
+    pytest.param("a: [", "{path}", "cannot be read", id="no-yaml"),
+]
+
+
+@pytest.mark.parametrize(("text", "where", "words"), BAD_FILES)
+def test_an_invalid_file_is_reported(tmp_path: Path, text: str, where: str, words: str) -> None:
+    """Each problem names the file, the field and what to do."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_settings({}, path)
+    (problem,) = refused.value.problems
+    assert problem.path == where.format(path=path)
+    assert words in problem.message
+
+
+def test_every_problem_is_reported(tmp_path: Path) -> None:
+    """Problems of flags name the flag, those of the file the field."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("seed: -1\nclientBurst: 0\n")
+    with pytest.raises(ConfigError) as refused:
+        load_settings({"bind_concurrency": 0}, path)
+    found = {problem.path for problem in refused.value.problems}
+    assert found == {f"{path}: seed", f"{path}: clientBurst", "--bind-concurrency"}
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    """It is a problem with its path and not a traceback."""
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        load_settings({}, tmp_path / "nowhere.yaml")
+
+
+def test_serving_can_be_switched_off() -> None:
+    """An empty address serves nothing."""
+    assert load_settings({"serve_address": ""}).serve_host_and_port is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "namespace"),
+    [
+        pytest.param({"namespace": "mine"}, "mine", id="given"),
+        pytest.param({}, "from-one", id="current-context"),
+        pytest.param({"context": "two"}, "default", id="context-without"),
+        pytest.param({"context": "none"}, "default", id="no-such-context"),
+    ],
+)
+def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace: str) -> None:
+    """ControllerRevisions are stored in the namespace of the settings or of the kubeconfig."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(KUBECONFIG)
+    settings = load_settings(flags)
+    assert revision_namespace(settings, {"KUBECONFIG": f"{tmp_path}/none:{path}"}) == namespace
+    assert revision_namespace(load_settings({**flags, "kubeconfig": str(path)}), {}) == namespace
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"),
+    [
+        pytest.param({}, {}, id="no-pod"),
+        pytest.param({"kubeconfig": "x"}, {"KUBERNETES_SERVICE_HOST": "h"}, id="kubeconfig-given"),
+        pytest.param({}, {"KUBERNETES_SERVICE_HOST": "h", "KUBECONFIG": "x"}, id="kubeconfig-in-environment"),
+        pytest.param({}, {"KUBERNETES_SERVICE_HOST": "h"}, id="no-service-account"),
+    ],
+)
+def test_a_kubeconfig_is_used_outside_pods(flags: dict[str, str], environment: dict[str, str]) -> None:
+    """The service account is used only if it exists and no kubeconfig was requested."""
+    assert not runs_in_cluster(load_settings(flags), environment)

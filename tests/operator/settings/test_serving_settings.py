@@ -1,0 +1,48 @@
+"""Settings of the HTTP server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bayplan.settings.operator_settings import load_settings
+
+from scheduler_core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be set together with tlsCertFile", id="no key"),
+        pytest.param(
+            "tlsPrivateKeyFile: /tls.key", "tlsCertFile: must be set together with tlsPrivateKeyFile", id="no pair"
+        ),
+        pytest.param("authorizeRequests: true", "tokens must not be sent unencrypted", id="unencrypted tokens"),
+        pytest.param(
+            "advertiseAddress: bayplan-0", 'advertiseAddress: must be an IP address, not "bayplan-0"', id="name"
+        ),
+        pytest.param("advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host", id="no address"),
+        pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="an old version"),
+    ],
+)
+def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:
+    """The error at start names the field."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=expected):
+        load_settings({}, path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "serves_tls"),
+    [
+        pytest.param({}, False, id="plain HTTP on loopback by default"),
+        pytest.param({"secure_serving": True}, True, id="enabled"),
+        pytest.param({"tls_cert_file": "/c", "tls_private_key_file": "/k"}, True, id="implied by files"),
+    ],
+)
+def test_when_https_is_served(flags: dict[str, object], *, serves_tls: bool) -> None:
+    """HTTPS is enabled by the setting or by certificate files."""
+    settings = load_settings(flags)
+    assert settings.serves_tls == serves_tls
+    assert not settings.authorize_requests

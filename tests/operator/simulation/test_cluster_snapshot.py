@@ -1,0 +1,171 @@
+"""Tests of a cluster listed once, against a scripted API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
+from bayplan.simulation.cluster_snapshot import take_snapshot
+
+from scheduler_core.errors import ForbiddenError
+from scheduler_core.scheduler import SchedulerOptions
+from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.manifests import profile_manifest
+
+CUSTOM = "/apis/bayplan.dev/v1alpha1/"
+
+
+def listed(*items: Any) -> Answer:
+    """Return a complete list."""
+    return Answer(body={"metadata": {}, "items": list(items)})
+
+
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    """Return an object."""
+    return {"metadata": {"name": name, "uid": name, **fields.pop("meta", {})}, **fields}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """Return a cluster with one node, one running pod and one profile."""
+    async with FakeApi() as api:
+        for path in (*WORKLOADS, *STORAGE, f"{CUSTOM}pluginconfigs"):
+            api.on("GET", path, listed())
+        amounts = {"cpu": "4", "memory": "1Gi", "pods": "9"}
+        api.on("GET", "/api/v1/nodes", listed(named("n", status={"allocatable": amounts})))
+        running = named("p", meta={"namespace": "shop"}, spec={"nodeName": "n"}, status={"phase": "Running"})
+        api.on("GET", "/api/v1/pods", listed(running))
+        api.on("GET", f"{CUSTOM}schedulerprofiles", listed(profile_manifest("batch")))
+        yield api
+
+
+@pytest.fixture
+async def connection(api: FakeApi) -> AsyncIterator[ApiConnection]:
+    async with ApiConnection(api, ConnectionOptions(), SystemClock()) as connection:
+        yield connection
+
+
+async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: ApiConnection) -> None:
+    """The scheduler has nodes, pods and profiles; nothing was watched or written."""
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    context = snapshot.scheduler.context
+    assert (context.cache.columns.count, len(context.cache), list(snapshot.pods)) == (1, 1, ["shop/p"])
+    assert [instance.name for instance in context.profiles] == ["batch"]
+    assert snapshot.notices == []
+    paths = [seen.path for seen in api.seen]
+    assert len(paths) == len(set(paths))
+    assert {seen.method for seen in api.seen} == {"GET"}
+    assert not any("watch" in seen.query for seen in api.seen)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "notice"),
+    [
+        pytest.param(
+            "/api/v1/services",
+            refusal(403, "no"),
+            "services cannot be listed; decisions are made as if there were none: ",
+            id="a kind that may not be listed",
+        ),
+        pytest.param(
+            "/api/v1/services", listed(named("s"), {"metadata": 5}), "1 of the services cannot be", id="unreadable"
+        ),
+        pytest.param("/api/v1/pods", listed({"metadata": 5}), "1 of the pods cannot be read", id="an unreadable pod"),
+        pytest.param(
+            f"{CUSTOM}schedulerprofiles",
+            listed(profile_manifest("bad", {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})),
+            "profile bad is invalid and ignored (the operator may run an older one): ",
+            id="a bad profile",
+        ),
+        pytest.param(
+            f"{CUSTOM}pluginconfigs",
+            refusal(404, "no such resource"),
+            "Bayplan's custom resources are not installed; the default profile is used",
+            id="no custom resources",
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_a_notice(
+    api: FakeApi, connection: ApiConnection, path: str, answer: Answer, notice: str
+) -> None:
+    """It is left out, and the result says so."""
+    api.on("GET", path, answer)
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    assert len(snapshot.notices) == 1
+    assert snapshot.notices[0].startswith(notice)
+
+
+async def test_without_nodes_there_is_no_answer(api: FakeApi, connection: ApiConnection) -> None:
+    """A caller that may not list nodes gets that error, not the answer that nothing fits."""
+    api.on("GET", "/api/v1/nodes", refusal(403, "no"))
+    with pytest.raises(ForbiddenError):
+        await take_snapshot(connection, SchedulerOptions())
+
+
+GROUPS = [
+    pytest.param("bayplan.dev/v1alpha1", {"minMember": 2, "priorityClassName": "high"}, 7, id="Bayplan's"),
+    pytest.param("scheduling.x-k8s.io/v1alpha1", {"minMember": 2}, None, id="scheduler-plugins'"),
+    pytest.param(
+        "scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}, None, id="Kubernetes' own"
+    ),
+]
+
+
+@pytest.mark.parametrize(("version", "spec", "priority"), GROUPS)
+async def test_groups_are_loaded(
+    api: FakeApi, connection: ApiConnection, version: str, spec: dict[str, Any], priority: int | None
+) -> None:
+    """PodGroups of every served API are loaded."""
+    api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
+    api.on("GET", f"/apis/{version}/podgroups", listed(named("train", meta={"namespace": "ml"}, spec=spec)))
+    api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed(named("high", value=7)))
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    (gang,) = snapshot.scheduler.context.queue.gangs
+    assert gang.group is not None
+    assert (str(gang.key), gang.group.min_member, gang.group.priority) == ("ml/train", 2, priority)
+    assert snapshot.scheduler.context.queue.gangs.obstacle(gang.key) == ""
+    assert snapshot.notices == []
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "notice"),
+    [
+        pytest.param(
+            "bayplan.dev/v1alpha1",
+            refusal(403, "no"),
+            "pods that name a PodGroup of bayplan.dev are shown as gated: the PodGroups of bayplan.dev cannot be ",
+            id="Bayplan's may not be listed",
+        ),
+        pytest.param(
+            "scheduling.x-k8s.io/v1alpha1",
+            refusal(403, "no"),
+            "pods that name a PodGroup of scheduling.x-k8s.io are shown as gated: the PodGroups of ",
+            id="others may not be listed",
+        ),
+        pytest.param(
+            "bayplan.dev/v1alpha1",
+            listed(named("train", meta={"namespace": "ml"}, spec={"minMember": 0})),
+            "PodGroup ml/train of bayplan.dev is invalid and ignored: spec.minMember: ",
+            id="not valid",
+        ),
+        pytest.param(
+            "scheduling.k8s.io/v1alpha2",
+            listed(named("train", meta={"namespace": "ml"}, spec={})),
+            "PodGroup ml/train of scheduling.k8s.io is invalid and ignored: spec.schedulingPolicy: ",
+            id="of another's, not valid",
+        ),
+    ],
+)
+async def test_groups_that_cannot_be_read_are_a_notice(
+    api: FakeApi, connection: ApiConnection, version: str, answer: Answer, notice: str
+) -> None:
+    """The reader of the explanation sees it."""
+    api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
+    api.on("GET", f"/apis/{version}/podgroups", answer)
+    api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed())
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    assert [each.startswith(notice) for each in snapshot.notices] == [True]

@@ -1,0 +1,188 @@
+"""The checks for plugin authors: a plugin that keeps its guarantees passes, and each broken one is found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from bayplan.testing import BrokenGuaranteeError, check_plugin
+from bayplan_example_plugins.license_seats import LicenseSeats
+from bayplan_example_plugins.node_cost import ANNOTATION, NodeCost
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    NodeFilterPlugin,
+    PodReads,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reads,
+    Reuse,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.plugin import Plugin, always
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler_core.plugins.node_affinity import NodeAffinity
+from scheduler_core.plugins.node_name import NodeName
+from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
+from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
+from scheduler_core.plugins.taint_toleration import TaintToleration
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+SEATS = {"metadata": {"labels": {"licenses.example.com/solver": "1"}}, "status": {"allocatable": AMOUNTS}}
+CHEAP = {"metadata": {"annotations": {ANNOTATION: "0.5"}}, "status": {"allocatable": AMOUNTS}}
+SOLVER = {
+    "metadata": {"labels": {"licenses.example.com/name": "solver"}},
+    "spec": {"containers": [{"name": "main", "image": "solver"}]},
+}
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        InterPodAffinity,
+        NodeAffinity,
+        NodeName,
+        NodeResourcesBalancedAllocation,
+        NodeResourcesFit,
+        NodeUnschedulable,
+        TaintToleration,
+        NodeCost,
+        LicenseSeats,
+    ],
+)
+def test_good_plugins_pass(plugin: type[Plugin]) -> None:
+    """Built-in plugins and the examples keep every guarantee."""
+    check_plugin(plugin, nodes=[SEATS, CHEAP], pods=[SOLVER], rounds=10)
+
+
+def _crowded(nodes: NodeColumns, rows: Rows) -> Codes:
+    crowded: Codes = (nodes.pod_count[rows] > 1).astype(np.int16)
+    return crowded
+
+
+class _Bad(FilterPlugin):
+    name = "Bad"
+    reasons = (unschedulable("node(s) were bad"),)
+
+
+class OwnRow(_Bad):
+    """Its form for one row differs."""
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        return _crowded(nodes, rows)
+
+    def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
+        return 0
+
+
+class IgnoresRows(_Bad):
+    """It numbers the rows that it was called with."""
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        codes: Codes = (np.arange(len(nodes.pod_count[rows])) % 2).astype(np.int16)
+        return codes
+
+
+class CountsDeadRows(ScorePlugin):
+    """Its score depends on the number of rows."""
+
+    name = "Bad"
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        return np.full(len(nodes.pod_count[rows]), nodes.size, dtype=np.int64)
+
+
+class Remembers(_Bad):
+    """It rejects every second pod."""
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        name = pod.pod.metadata.name
+        self.seen = getattr(self, "seen", 0) + (name.startswith("earlier"))
+        return np.ones(len(nodes.pod_count[rows]), dtype=np.int16) if self.seen else None
+
+
+class HidesLabels(_Bad):
+    """It reads labels of the pod, and declares that it reads none."""
+
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        count = len(nodes.pod_count[rows])
+        return np.ones(count, dtype=np.int16) if "checked" in pod.pod.metadata.labels else None
+
+
+class HidesName(NodeFilterPlugin):
+    """It reads the pod's name, and declares only its labels."""
+
+    name = "Bad"
+    reuse = Reuse(pod=PodReads.LABELS)
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        return unschedulable("node(s) were bad") if pod.pod.metadata.name == "another" else SUCCESS
+
+
+class HidesPods(_Bad):
+    """It reads the pods of the node, and declares only the Node object."""
+
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        return _crowded(nodes, rows)
+
+
+class HidesOtherNodes(ScorePlugin):
+    """Its score depends on other nodes, and it declares only the row's own."""
+
+    name = "Bad"
+    reuse = Reuse(score=Reads.NODE, pod=PodReads.NOTHING)
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        return np.full(len(nodes.pod_count[rows]), int(nodes.alive.sum()), dtype=np.int64)
+
+
+class AlwaysHolds(PreFilterPlugin, _Bad):
+    """Its PreFilter reads the pods of the cluster, and its check says that nothing changes."""
+
+    reuse = Reuse(filter=Reads.DOMAINS, pod=PodReads.NOTHING)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        self.total = int(nodes.pod_count.sum())
+        self.by_state = getattr(self, "by_state", {})
+        self.by_state[id(state)] = self.total
+        return PreFilterResult()
+
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        return always
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        return np.full(len(nodes.pod_count[rows]), self.by_state[id(state)] % 2, dtype=np.int16)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "guarantee"),
+    [
+        pytest.param(OwnRow, "one row", id="one-row"),
+        pytest.param(IgnoresRows, "rows", id="rows"),
+        pytest.param(CountsDeadRows, "dead rows", id="dead-rows"),
+        pytest.param(Remembers, "no state", id="state"),
+        pytest.param(HidesLabels, "pod reads", id="labels"),
+        pytest.param(HidesName, "pod reads", id="name"),
+        pytest.param(HidesPods, "cluster reads", id="pods"),
+        pytest.param(HidesOtherNodes, "cluster reads", id="nodes"),
+        pytest.param(AlwaysHolds, "reuse check", id="reuse-check"),
+    ],
+)
+def test_a_broken_guarantee_is_found(plugin: type[Plugin], guarantee: str) -> None:
+    """The error names the plugin, the guarantee and both results."""
+    with pytest.raises(BrokenGuaranteeError, match=r"plugin Bad breaks a guarantee: .* instead of") as caught:
+        check_plugin(plugin)
+    assert caught.value.guarantee == guarantee

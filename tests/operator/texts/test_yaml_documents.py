@@ -1,0 +1,78 @@
+"""Tests of hostile YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.cli import bayplan
+from bayplan.texts import yaml_documents
+from click.testing import CliRunner
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 12)
+)
+HOSTILE = [
+    pytest.param(BOMB, "aliases expand to more than 100,000 values", id="bomb"),
+    pytest.param("a: &a [*a]", "alias within its own anchor at line 1", id="alias of itself"),
+    pytest.param("[" * 100_000 + "]" * 100_000, "nested deeper than 100 levels at line 1", id="deep"),
+    pytest.param("- " * 5_000 + "x", "nested deeper than 100 levels", id="deep lists"),
+    pytest.param("kind: Pod\nkind: Node", 'has the key "kind" twice in one mapping, at line 2', id="key twice"),
+    pytest.param("a: !!python/object/apply:os.system [id]", "could not determine a constructor", id="code"),
+]
+UNREADABLE = [
+    pytest.param(f"a: {'9' * 5_000}", "put it in quotes", id="number of 5,000 digits"),
+    pytest.param("a: 2026-02-31", "put it in quotes", id="no such day"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "document"),
+    [
+        pytest.param("", None, id="empty"),
+        pytest.param("a: &x [1, 2]\nb: *x", {"a": [1, 2], "b": [1, 2]}, id="alias"),
+        pytest.param("a: &x {b: 1}\nc: {<<: *x, d: 2}", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}, id="merge"),
+        pytest.param("a: 2026-01-31\nb: null", yaml.safe_load("a: 2026-01-31\nb: null"), id="scalars"),
+    ],
+)
+def test_harmless(text: str, document: Any) -> None:
+    """Harmless YAML is parsed as usual."""
+    assert yaml_documents.load(text) == document
+
+
+@pytest.mark.parametrize(("text", "message"), HOSTILE + UNREADABLE)
+def test_hostile(text: str, message: str) -> None:
+    """Hostile YAML is rejected with a message."""
+    with pytest.raises(yaml.YAMLError, match=message):
+        yaml_documents.load(text)
+
+
+@pytest.mark.parametrize(("text", "message"), HOSTILE)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("simulate",), id="simulate"),
+        pytest.param(("import-config",), id="import-config"),
+        pytest.param(("run", "--config"), id="run-config"),
+        pytest.param(("run", "--settings"), id="run-settings"),
+    ],
+)
+def test_commands(tmp_path: Path, command: tuple[str, ...], text: str, message: str) -> None:
+    """A command that reads such a file ends with a message and an exit code, not with a traceback."""
+    file = tmp_path / "hostile.yaml"
+    file.write_text(text)
+    done = CliRunner().invoke(bayplan, [*command, str(file)])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(("text", "message"), [row for row in HOSTILE if row.id != "key twice"])
+def test_validate(tmp_path: Path, text: str, message: str) -> None:
+    """``bayplan validate`` rejects it, too; a repeated key it reports with its own message."""
+    file = tmp_path / "hostile.yaml"
+    file.write_text(text)
+    done = CliRunner().invoke(bayplan, ["validate", str(file)])
+    assert done.exit_code == 2
+    assert message in done.output

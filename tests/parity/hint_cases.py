@@ -1,0 +1,238 @@
+"""Evaluates which plugins would requeue a waiting pod after a change of an object.
+
+It uses the scheduler's own path: the feeds derive the events from the change, the profile's registrations and queueing
+hints decide for each plugin, and the queue's rules combine them. Unlike the queue, it calls every plugin, not only
+those that rejected the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from bayplan.conformance.cases import Case, profile_of
+from bayplan.simulation.memory_cluster import MemoryCluster
+from bayplan.simulation.simulated_clock import SimulatedClock
+
+from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.feeds.storage_feed import StorageFeed
+from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.framework.cluster_events import ClusterEvent
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.registry import Registry
+from scheduler_core.model.disruption import PodDisruptionBudget
+from scheduler_core.model.namespace import Namespace
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    StorageObject,
+    VolumeAttachment,
+)
+from scheduler_core.model.workloads import Service
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_STORAGE: dict[str, type[StorageObject]] = {
+    "PersistentVolume": PersistentVolume,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "StorageClass": StorageClass,
+    "CSINode": CsiNode,
+    "CSIDriver": CsiDriver,
+    "CSIStorageCapacity": CsiStorageCapacity,
+    "VolumeAttachment": VolumeAttachment,
+}
+_SURROUNDINGS: dict[str, type[PodSurrounding]] = {
+    "Namespace": Namespace,
+    "Service": Service,
+    "PodDisruptionBudget": PodDisruptionBudget,
+}
+
+_REJECTING_POINTS = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
+
+QUEUE = "Queue"
+SKIP = "Skip"
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """Change of an object: added if there is no old one, deleted if there is no new one."""
+
+    kind: str
+    old: msgspec.Raw = msgspec.Raw(b"null")
+    new: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class HintCase(Case, frozen=True, gc=False, kw_only=True):
+    """A case whose pod waits, and the change."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Result of a change.
+
+    Attributes:
+        name: The case's name.
+        events: Events for the queue that concern the waiting pod.
+        verdicts: Queue or Skip by plugin; a plugin that registered none of the events is absent.
+    """
+
+    name: str
+    events: tuple[str, ...]
+    verdicts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedEvent:
+    event: ClusterEvent
+    pod: PodInfo
+    old: object | None
+    new: object | None
+
+
+class _RecordingQueue(SchedulingQueue):
+    """A queue that records the events that concern one pod."""
+
+    def __init__(self, waiting: PodInfo, clock: SimulatedClock) -> None:
+        super().__init__(lambda _: None, clock)
+        self.recorded: list[_RecordedEvent] = []
+        self._waiting = waiting
+
+    def on_event(self, event: ClusterEvent, old: object | None, new: object | None, **limits: Any) -> None:
+        """Record an event for all pods, unless its limits exclude the waiting one."""
+        pod = QueuedPod(self._waiting, 0.0, 0)
+        if limits.get("exclude") == pod.uid:
+            return
+        highest = limits.get("max_priority")
+        if highest is None or self._waiting.priority <= highest:
+            self.recorded.append(_RecordedEvent(event, self._waiting, old, new))
+
+    def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
+        """Record the events of a pod's own change with its new version."""
+        if info.uid == self._waiting.uid:
+            self.recorded.extend(_RecordedEvent(event, info, old, info.pod) for event in events)
+
+
+def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
+    """Apply the change of a case and call every plugin.
+
+    Raises:
+        ConfigError: The case's profile is invalid, or its change is of an unknown kind.
+        QuantityError: A quantity of the case's pod cannot be parsed.
+    """
+    clock = SimulatedClock()
+    scheduler = Scheduler(clock, MemoryCluster(), registry=registry, defaults=defaults)
+    instance = scheduler.build(profile_of(case, registry).config)
+    scheduler.activate([instance])
+    _show(scheduler, case)
+    queue = _RecordingQueue(scheduler.context.cache.columns.compile_pod(case.pod), clock)
+    context = scheduler.context
+    context.queue = queue
+    scheduler.storage_feed = StorageFeed(context.cache.columns.storage, queue, context.suspension)
+    _apply(scheduler, case.change)
+    verdicts = _verdicts(instance, queue.recorded)
+    return Hints(case.name, tuple(recorded.event.name for recorded in queue.recorded), verdicts)
+
+
+def evaluate_hints(lines: Iterable[bytes], registry: Registry, defaults: Plugins) -> Iterator[Hints]:
+    """Evaluate many cases, each a line of JSON, or a line with the case under ``case``.
+
+    Raises:
+        ConfigError: A line is not such a case.
+    """
+    for line in lines:
+        yield hints_of(decode_hint_case(line), registry, defaults)
+
+
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    case: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def decode_hint_case(line: bytes) -> HintCase:
+    """Decode one line.
+
+    Raises:
+        ConfigError: It is not a case.
+    """
+    try:
+        inner = msgspec.json.decode(line, type=_Line).case
+        return _CASES.decode(line if isinstance(inner, msgspec.UnsetType) else inner)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            [Problem("", f"is not a case of -hints: {error}; see tests/parity/oracle/README.md")]
+        ) from error
+
+
+_CASES = msgspec.json.Decoder(HintCase)
+
+
+def _show(scheduler: Scheduler, case: HintCase) -> None:
+    for surrounding in case.surroundings:
+        scheduler.workload_feed.added(surrounding)
+    for shown in case.storage:
+        scheduler.storage_feed.added(shown)
+    for node in case.nodes:
+        scheduler.feed.node_added(node)
+    for pod in (*case.pods, case.pod):
+        scheduler.feed.pod_added(pod)
+
+
+def _apply(scheduler: Scheduler, change: Change) -> None:
+    kind = change.kind
+    if kind == "Pod":
+        feed = scheduler.feed
+        _deliver(_pair(change, Pod), feed.pod_added, feed.pod_updated, feed.pod_deleted)
+    elif kind == "Node":
+        feed = scheduler.feed
+        _deliver(_pair(change, Node), feed.node_added, feed.node_updated, feed.node_deleted)
+    elif kind in _STORAGE:
+        storage = scheduler.storage_feed
+        _deliver(_pair(change, _STORAGE[kind]), storage.added, storage.updated, storage.deleted)
+    elif kind in _SURROUNDINGS:
+        workloads = scheduler.workload_feed
+        _deliver(_pair(change, _SURROUNDINGS[kind]), workloads.added, workloads.updated, workloads.deleted)
+    else:
+        known = ", ".join(["Pod", "Node", *_STORAGE, *_SURROUNDINGS])
+        raise ConfigError([Problem("change.kind", f"unknown kind {kind}; use one of {known}")])
+
+
+def _pair(change: Change, kind: type[Any]) -> tuple[Any, Any]:
+    wanted = kind | None
+    return msgspec.json.decode(change.old, type=wanted), msgspec.json.decode(change.new, type=wanted)
+
+
+def _deliver(pair: tuple[Any, Any], added: Any, updated: Any, deleted: Any) -> None:
+    old, new = pair
+    if old is None:
+        added(new)
+    elif new is None:
+        deleted(old)
+    else:
+        updated(old, new)
+
+
+def _verdicts(instance: FrameworkInstance, events: Iterable[_RecordedEvent]) -> dict[str, str]:
+    """Call the plugins that may reject a pod; a profile may have disabled all extension points of a plugin."""
+    rejecting = {entry.name for point in _REJECTING_POINTS for entry in instance.resolved[point]}
+    rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
+    verdicts: dict[str, str] = {}
+    for recorded in events:
+        for plugin in rejecting.intersection(name for name, _ in rules.interested(recorded.event)):
+            pod = QueuedPod(recorded.pod, 0.0, 0)
+            pod.rejected_by = frozenset({plugin})
+            helps = rules.judge(pod, recorded.event, recorded.old, recorded.new) is not Requeue.STAY
+            if helps or plugin not in verdicts:
+                verdicts[plugin] = QUEUE if helps else SKIP
+    return verdicts

@@ -1,0 +1,190 @@
+"""Compares two results of one case, aspect by aspect.
+
+One wrong filter makes every later part differ, so a reader needs the first aspect that differs.
+
+The aspects: gated (by which plugin), prefilter (its verdict and the nodes it leaves), filter (feasible and infeasible
+nodes), reasons (code, plugin and reasons of each infeasible node), scores (weighted, by plugin and node), totals, best,
+message (of the FailedScheduling event), preemption (nominated node and victims). Beyond these, strict ones that the
+format contains as well: raw (scores before normalisation), candidates, postfilter (its code and message) and
+nominations (which are withdrawn, and whether only the nominated node was examined).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Result = Mapping[str, Any]
+Aspect = Callable[[Result], object]
+
+
+def _gated(result: Result) -> object:
+    return (result["gated"] or {}).get("plugin")
+
+
+def _prefilter(result: Result) -> object:
+    verdict, nodes = result["prefilter"], result["prefilterNodes"]
+    return (
+        verdict and (verdict["status"], verdict["plugin"], sorted(verdict["reasons"])),
+        None if nodes is None else sorted(nodes),
+    )
+
+
+def _filter(result: Result) -> object:
+    return sorted(result["feasible"]), sorted(result["filter"])
+
+
+def _reasons(result: Result) -> object:
+    return {
+        node: (verdict["code"], verdict["plugin"], sorted(verdict["reasons"]))
+        for node, verdict in result["filter"].items()
+    }
+
+
+def _scores(result: Result) -> object:
+    """Return the scores; a plugin that scores nothing equals an absent one."""
+    found = {
+        plugin: {node: score["weighted"] for node, score in by_node.items()}
+        for plugin, by_node in result["scores"].items()
+    }
+    return {plugin: by_node for plugin, by_node in found.items() if any(by_node.values())}
+
+
+def _raw(result: Result) -> object:
+    return {
+        plugin: {node: score["raw"] for node, score in by_node.items()}
+        for plugin, by_node in result["scores"].items()
+        if any(score["weighted"] for score in by_node.values())
+    }
+
+
+def _totals(result: Result) -> object:
+    return result["totals"]
+
+
+def _best(result: Result) -> object:
+    return sorted(result["best"])
+
+
+def _message(result: Result) -> object:
+    return result["message"]
+
+
+def _preemption(result: Result) -> object:
+    chosen = result["postFilter"]
+    return chosen and (chosen["nominatedNode"], sorted(chosen["victims"]))
+
+
+def _post_filter(result: Result) -> object:
+    return result["postFilterCode"], result["preemptionMessage"]
+
+
+def _candidates(result: Result) -> object:
+    return {
+        node: (sorted(candidate["victims"]), candidate["pdbViolations"])
+        for node, candidate in result["candidates"].items()
+    }
+
+
+def _nominations(result: Result) -> object:
+    return result["nominatedOnly"], sorted(result["clearedNominations"])
+
+
+ASPECTS: Mapping[str, Aspect] = MappingProxyType(
+    {
+        "gated": _gated,
+        "prefilter": _prefilter,
+        "filter": _filter,
+        "reasons": _reasons,
+        "scores": _scores,
+        "raw": _raw,
+        "totals": _totals,
+        "best": _best,
+        "message": _message,
+        "preemption": _preemption,
+        "postfilter": _post_filter,
+        "candidates": _candidates,
+        "nominations": _nominations,
+    }
+)
+
+
+def aspects_of(expected: Result) -> list[str]:
+    """Return the aspects that apply to a case.
+
+    Args:
+        expected: The reference's result.
+
+    Returns:
+        Keys of :data:`ASPECTS`.
+    """
+    if expected["gated"]:
+        return ["gated"]
+    names = ["gated", "prefilter", "nominations"]
+    if not expected["prefilter"]:
+        names += ["filter", "reasons"]
+    names += ["scores", "raw", "totals", "best"] if expected["feasible"] else ["message", "postfilter", "candidates"]
+    if expected["postFilterCode"]:
+        names.append("preemption")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One aspect of one case in which the results differ."""
+
+    name: str
+    aspect: str
+    expected: object
+    actual: object
+
+
+def differences(expected: Result, actual: Result | None) -> Iterator[Difference]:
+    """Compare two results of a case.
+
+    Args:
+        expected: The reference's.
+        actual: The other's; None if there is none, which differs in everything.
+
+    Yields:
+        Each aspect that differs.
+    """
+    for aspect in aspects_of(expected):
+        wanted = ASPECTS[aspect](expected)
+        found = None if actual is None else ASPECTS[aspect](actual)
+        if actual is None or wanted != found:
+            yield Difference(str(expected["name"]), aspect, wanted, "no result" if actual is None else found)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Agreement of a family.
+
+    Attributes:
+        applied: Cases to which an aspect applies.
+        agreed: Cases that agree on it.
+        found: The first differences.
+    """
+
+    keep: int = 3
+    cases: int = 0
+    applied: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    agreed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    found: list[Difference] = field(default_factory=list)
+
+    def add(self, expected: Result, actual: Result | None) -> None:
+        """Count a case."""
+        self.cases += 1
+        wrong = {each.aspect: each for each in differences(expected, actual)}
+        for aspect in aspects_of(expected):
+            self.applied[aspect] += 1
+            self.agreed[aspect] += aspect not in wrong
+        self.found += list(wrong.values())[: max(0, self.keep - len(self.found))]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every case agrees on every aspect."""
+        return all(self.agreed[aspect] == count for aspect, count in self.applied.items())

@@ -1,0 +1,610 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+)
+
+// Verdict is a status of the framework that is not success.
+type Verdict struct {
+	Code    string   `json:"code"`
+	Plugin  string   `json:"plugin"`
+	Reasons []string `json:"reasons"`
+}
+
+// PreFilterVerdict is the same for PreFilter, where it ends the cycle.
+type PreFilterVerdict struct {
+	Status  string   `json:"status"`
+	Plugin  string   `json:"plugin"`
+	Reasons []string `json:"reasons"`
+}
+
+// PluginScore is what one Score plugin gave one node.
+type PluginScore struct {
+	Raw      int64 `json:"raw"`
+	Weighted int64 `json:"weighted"`
+}
+
+// PreemptionCandidate is what a dry run found on one node.
+type PreemptionCandidate struct {
+	Victims       []string `json:"victims"`
+	PDBViolations int64    `json:"pdbViolations"`
+}
+
+// Preemption is what PostFilter chose.
+type Preemption struct {
+	NominatedNode string   `json:"nominatedNode"`
+	Victims       []string `json:"victims"`
+}
+
+// Result is one line of the output.
+type Result struct {
+	Name              string                             `json:"name"`
+	Gated             *Verdict                           `json:"gated"`
+	PreFilter         *PreFilterVerdict                  `json:"prefilter"`
+	PreFilterNodes    []string                           `json:"prefilterNodes"`
+	NominatedOnly     bool                               `json:"nominatedOnly"`
+	Filter            map[string]Verdict                 `json:"filter"`
+	Feasible          []string                           `json:"feasible"`
+	Scores            map[string]map[string]*PluginScore `json:"scores"`
+	Totals            map[string]int64                   `json:"totals"`
+	Best              []string                           `json:"best"`
+	Message           *string                            `json:"message"`
+	PostFilter        *Preemption                        `json:"postFilter"`
+	PreemptionMessage *string                            `json:"preemptionMessage"`
+	PostFilterCode    string                             `json:"postFilterCode"`
+	Candidates        map[string]PreemptionCandidate     `json:"candidates"`
+	Cleared           []string                           `json:"clearedNominations"`
+	// Allocations: node -> claim of the pod -> how it ends up if the pod is
+	// bound to that node.
+	Allocations map[string]map[string]*ClaimOutcome `json:"allocations,omitempty"`
+	Deallocated []string                            `json:"deallocated,omitempty"`
+	Error       string                              `json:"error,omitempty"`
+	Ambiguous   bool                                `json:"ambiguous,omitempty"`
+}
+
+var registry = plugins.NewInTreeRegistry()
+
+// world is a scheduler that has seen every object of a case.
+type world struct {
+	ctx     context.Context
+	logger  klog.Logger
+	cfg     *schedconfig.KubeSchedulerConfiguration
+	client  *fake.Clientset
+	factory *staticFactory
+	sched   *scheduler.Scheduler
+	fw      framework.Framework
+	snap    *internalcache.Snapshot
+	objs    []runtime.Object
+	second  *secondHandle
+
+	mu      sync.Mutex
+	deleted []string
+	cleared []string
+	claims  *claimWrites
+
+	waiting   atomic.Bool
+	onPending func()
+}
+
+func build(ctx context.Context, c *Case) (*world, error) {
+	cfg, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	w := &world{ctx: ctx, logger: klog.FromContext(ctx), cfg: cfg}
+	objs := c.objects()
+	w.objs = objs
+	w.client = fake.NewSimpleClientset()
+	byKey := map[string]*v1.Pod{}
+	for _, o := range objs {
+		if p, ok := o.(*v1.Pod); ok {
+			byKey[p.Namespace+"/"+p.Name] = p
+		}
+	}
+	w.client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d := a.(clienttesting.DeleteAction)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.deleted = append(w.deleted, d.GetNamespace()+"/"+d.GetName())
+		return true, nil, nil
+	})
+	w.client.PrependReactor("get", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		g := a.(clienttesting.GetAction)
+		if p, ok := byKey[g.GetNamespace()+"/"+g.GetName()]; ok {
+			return true, p.DeepCopy(), nil
+		}
+		return false, nil, nil
+	})
+	w.client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		pa := a.(clienttesting.PatchAction)
+		key := pa.GetNamespace() + "/" + pa.GetName()
+		p, ok := byKey[key]
+		if !ok {
+			return false, nil, nil
+		}
+		if p.Spec.NodeName == "" && p.Status.NominatedNodeName != "" && strings.Contains(string(pa.GetPatch()), `"nominatedNodeName":null`) {
+			w.mu.Lock()
+			w.cleared = append(w.cleared, key)
+			w.mu.Unlock()
+		}
+		return true, p.DeepCopy(), nil
+	})
+	w.factory = newStaticFactory(scheduler.NewInformerFactory(w.client, 0, nil), objs)
+	w.reactToClaims(w.client, c.Pod, func(rc *resourcev1.ResourceClaim) { w.factory.created(rc) })
+	w.sched, err = scheduler.New(ctx, w.client, w.factory, nil,
+		func(string) events.EventRecorderLogger { return &recorder{w: w} },
+		scheduler.WithProfiles(cfg.Profiles...),
+		scheduler.WithComponentConfigVersion(cfg.TypeMeta.APIVersion),
+		scheduler.WithPercentageOfNodesToScore(cfg.PercentageOfNodesToScore),
+		scheduler.WithParallelism(1),
+	)
+	if err != nil {
+		return nil, err
+	}
+	w.factory.deliver(&v1.Namespace{}, &v1.Node{}, &v1.Pod{})
+	name := c.Pod.Spec.SchedulerName
+	if name == "" {
+		name = v1.DefaultSchedulerName
+	}
+	var ok bool
+	if w.fw, ok = w.sched.Profiles[name]; !ok {
+		return nil, fmt.Errorf("no profile for schedulerName %q", name)
+	}
+	if w.snap, ok = w.fw.SnapshotSharedLister().(*internalcache.Snapshot); !ok {
+		return nil, fmt.Errorf("snapshot of unknown type %T", w.fw.SnapshotSharedLister())
+	}
+	return w, w.sched.Cache.UpdateSnapshot(w.logger, w.snap)
+}
+
+// crash is set when a plugin panics in a goroutine of the framework, where the
+// scheduler would end.
+type crash struct{ what atomic.Value }
+
+type crashKey struct{}
+
+func init() {
+	utilruntime.ReallyCrash = false
+	utilruntime.PanicHandlers = []func(context.Context, interface{}){func(ctx context.Context, what interface{}) {
+		if cr, ok := ctx.Value(crashKey{}).(*crash); ok {
+			cr.what.Store(fmt.Sprint(what))
+		}
+	}}
+}
+
+func decide(c *Case) (*Result, error) {
+	cr := &crash{}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), crashKey{}, cr))
+	defer cancel()
+	w, err := build(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer w.sched.Profiles.Close()
+	defer w.sched.SchedulingQueue.Close()
+	r := &Result{
+		Name:       c.Name,
+		Filter:     map[string]Verdict{},
+		Feasible:   []string{},
+		Scores:     map[string]map[string]*PluginScore{},
+		Totals:     map[string]int64{},
+		Best:       []string{},
+		Candidates: map[string]PreemptionCandidate{},
+		Cleared:    []string{},
+	}
+	pod := c.Pod
+	for _, p := range w.fw.PreEnqueuePlugins() {
+		if s := p.PreEnqueue(ctx, pod); !s.IsSuccess() {
+			v := verdict(s)
+			v.Plugin = p.Name()
+			r.Gated = &v
+			return r, nil
+		}
+	}
+
+	// The scheduler's own scheduling cycle first, with a state of its own.
+	podInfo, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	queued := &framework.QueuedPodInfo{PodInfo: podInfo, QueueingParams: framework.QueueingParams{Timestamp: now, InitialAttemptTimestamp: &now, Attempts: 1}}
+	state := framework.NewCycleState()
+	picked, schedErr := w.sched.SchedulePod(ctx, w.fw, state, queued)
+
+	// Then the same steps one by one, to see what each plugin says.
+	steps := framework.NewCycleState()
+	if err := w.walk(steps, pod, r, schedErr == nil && picked.EvaluatedNodes == 1 && picked.FeasibleNodes == 1 &&
+		pod.Status.NominatedNodeName != "" && picked.SuggestedHost == pod.Status.NominatedNodeName); err != nil {
+		return nil, err
+	}
+	if what := cr.what.Load(); what != nil {
+		msg := fmt.Sprintf("panic: %v", what)
+		return failed(r.Name, msg, true), nil
+	}
+	if schedErr == nil {
+		// With nothing to score by, the scheduler stops at the first node that fits.
+		want := len(r.Feasible)
+		if !w.fw.HasScorePlugins() {
+			want = 1
+		}
+		if picked.FeasibleNodes != want || !slices.Contains(r.Feasible, picked.SuggestedHost) {
+			return nil, fmt.Errorf("the scheduling cycle found %d nodes and took %q; the steps found %v", picked.FeasibleNodes, picked.SuggestedHost, r.Feasible)
+		}
+		if r.Error == "" && len(r.Feasible) > 1 && w.fw.HasScorePlugins() && !slices.Contains(r.Best, picked.SuggestedHost) {
+			return nil, fmt.Errorf("the scheduling cycle took %q; best by the steps: %v of %v", picked.SuggestedHost, r.Best, r.Totals)
+		}
+		if c.hasDRA() && r.Error == "" {
+			return r, c.allocations(w, r)
+		}
+		return r, nil
+	}
+	if len(r.Feasible) > 0 && r.Error == "" {
+		return nil, fmt.Errorf("the scheduling cycle failed (%v); the steps found %v", schedErr, r.Feasible)
+	}
+	msg := schedErr.Error()
+	r.Message = &msg
+	var fit *framework.FitError
+	if !errors.As(schedErr, &fit) {
+		if !errors.Is(schedErr, scheduler.ErrNoNodesAvailable) {
+			// One error ends the attempt. How many nodes were looked at
+			// before depends on how many are looked at at a time.
+			*r = *failed(r.Name, msg, strings.Contains(msg, "timed out"))
+		}
+		return r, nil
+	}
+	if err := w.sameDiagnosis(r, fit); err != nil {
+		return nil, err
+	}
+	if !w.fw.HasPostFilterPlugins() {
+		return r, nil
+	}
+	return r, w.preempt(c, state, fit, r)
+}
+
+// failed is the result of an attempt that ends in an internal error.
+func failed(name, msg string, ambiguous bool) *Result {
+	return &Result{
+		Name: name, Error: msg, Message: &msg, Ambiguous: ambiguous,
+		Filter: map[string]Verdict{}, Feasible: []string{}, Scores: map[string]map[string]*PluginScore{},
+		Totals: map[string]int64{}, Best: []string{}, Candidates: map[string]PreemptionCandidate{}, Cleared: []string{},
+	}
+}
+
+// Reasons are sorted: where NodeResourcesFit lists several scalar resources
+// their order is that of a Go map.
+func verdict(s *fwk.Status) Verdict {
+	return Verdict{Code: s.Code().String(), Plugin: s.Plugin(), Reasons: sorted(s.Reasons())}
+}
+
+// walk runs PreFilter, Filter, PreScore and Score.
+func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nominatedOnly bool) error {
+	all, err := w.snap.NodeInfos().List()
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	narrowed, status, narrowers := w.fw.RunPreFilterPlugins(w.ctx, state, pod)
+	if !status.IsSuccess() {
+		r.PreFilter = &PreFilterVerdict{Status: status.Code().String(), Plugin: status.Plugin(), Reasons: sorted(status.Reasons())}
+		if !status.IsRejected() {
+			r.Error = status.Message()
+		}
+		return nil
+	}
+	if !narrowed.AllNodes() {
+		r.PreFilterNodes = sorted(narrowed.NodeNames.UnsortedList())
+	}
+	var fits []fwk.NodeInfo
+	for _, ni := range all {
+		name := ni.Node().Name
+		if nominatedOnly {
+			if name != pod.Status.NominatedNodeName {
+				continue
+			}
+			r.NominatedOnly = true
+		} else if r.PreFilterNodes != nil && !narrowed.NodeNames.Has(name) {
+			by := sorted(narrowers.UnsortedList())
+			r.Filter[name] = Verdict{
+				Code:    fwk.UnschedulableAndUnresolvable.String(),
+				Reasons: []string{fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", by)},
+			}
+			continue
+		}
+		s := w.fw.RunFilterPluginsWithNominatedPods(w.ctx, state, pod, ni)
+		if s.IsSuccess() {
+			fits = append(fits, ni)
+			r.Feasible = append(r.Feasible, name)
+			continue
+		}
+		r.Filter[name] = verdict(s)
+		if !s.IsRejected() {
+			r.Error = s.Message()
+		}
+	}
+	sort.Strings(r.Feasible)
+	if len(fits) == 0 {
+		return nil
+	}
+	if !w.fw.HasScorePlugins() {
+		r.Best = append(r.Best, r.Feasible...)
+		return nil
+	}
+	if s := w.fw.RunPreScorePlugins(w.ctx, state, pod, fits); !s.IsSuccess() {
+		r.Error = s.AsError().Error()
+		return nil
+	}
+	totals, s := w.fw.RunScorePlugins(w.ctx, state, pod, fits)
+	if !s.IsSuccess() {
+		r.Error = s.AsError().Error()
+		return nil
+	}
+	if cr, ok := w.ctx.Value(crashKey{}).(*crash); ok && cr.what.Load() != nil {
+		return nil
+	}
+	top := int64(0)
+	for i, n := range totals {
+		r.Totals[n.Name] = n.TotalScore
+		sum := int64(0)
+		for _, ps := range n.Scores {
+			if r.Scores[ps.Name] == nil {
+				r.Scores[ps.Name] = map[string]*PluginScore{}
+			}
+			r.Scores[ps.Name][n.Name] = &PluginScore{Weighted: ps.Score}
+			sum += ps.Score
+		}
+		if sum != n.TotalScore {
+			return fmt.Errorf("%s: total %d, sum of plugins %d", n.Name, n.TotalScore, sum)
+		}
+		if i == 0 || n.TotalScore > top {
+			top = n.TotalScore
+		}
+	}
+	for n, t := range r.Totals {
+		if t == top {
+			r.Best = append(r.Best, n)
+		}
+	}
+	sort.Strings(r.Best)
+	skip := state.GetSkipScorePlugins()
+	for name, byNode := range r.Scores {
+		if skip.Has(name) {
+			delete(r.Scores, name)
+			for _, ps := range byNode {
+				if ps.Weighted != 0 {
+					return fmt.Errorf("%s was skipped and scored", name)
+				}
+			}
+			continue
+		}
+		pl, err := w.scorer(name)
+		if err != nil {
+			return err
+		}
+		for _, ni := range fits {
+			raw, s := pl.Score(w.ctx, state, pod, ni)
+			if !s.IsSuccess() {
+				return fmt.Errorf("%s: score: %v", name, s.AsError())
+			}
+			byNode[ni.Node().Name].Raw = raw
+		}
+	}
+	return nil
+}
+
+// secondHandle is the framework with informers of its own: a plugin may add an
+// index to an informer, which can be done once.
+type secondHandle struct {
+	framework.Framework
+	factory informers.SharedInformerFactory
+}
+
+func (h *secondHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
+
+// scorer makes another instance of a Score plugin with the same arguments;
+// what PreScore wrote to the cycle state serves it as well as the first.
+func (w *world) scorer(name string) (fwk.ScorePlugin, error) {
+	var args runtime.Object
+	for _, prof := range w.cfg.Profiles {
+		if prof.SchedulerName != w.fw.ProfileName() {
+			continue
+		}
+		for _, pc := range prof.PluginConfig {
+			if pc.Name == name {
+				args = pc.Args
+			}
+		}
+	}
+	f, ok := registry[name]
+	if !ok {
+		return nil, fmt.Errorf("no plugin %s", name)
+	}
+	if w.second == nil {
+		factory := newStaticFactory(scheduler.NewInformerFactory(w.client, 0, nil), w.objs)
+		factory.deliver()
+		w.second = &secondHandle{w.fw, factory}
+	}
+	pl, err := f(w.ctx, args, w.second)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := pl.(fwk.ScorePlugin)
+	if !ok {
+		return nil, fmt.Errorf("%s does not score", name)
+	}
+	return s, nil
+}
+
+var _ frameworkruntime.Registry = registry
+
+// sameDiagnosis compares the scheduler's own account of the failure with r.
+func (w *world) sameDiagnosis(r *Result, fit *framework.FitError) error {
+	if r.PreFilter != nil {
+		s := fit.Diagnosis.NodeToStatus.AbsentNodesStatus()
+		if s.Code().String() != r.PreFilter.Status || s.Plugin() != r.PreFilter.Plugin || !slices.Equal(sorted(s.Reasons()), r.PreFilter.Reasons) {
+			return fmt.Errorf("PreFilter: the scheduling cycle says %v, the steps %v", s, r.PreFilter)
+		}
+		return nil
+	}
+	for name, v := range r.Filter {
+		s := fit.Diagnosis.NodeToStatus.Get(name)
+		got := verdict(s)
+		if got.Code != v.Code || got.Plugin != v.Plugin || !slices.Equal(got.Reasons, v.Reasons) {
+			return fmt.Errorf("%s: the scheduling cycle says %+v, the steps %+v", name, got, v)
+		}
+	}
+	return nil
+}
+
+func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, r *Result) error {
+	var dp *defaultpreemption.DefaultPreemption
+	for _, p := range w.fw.PreEnqueuePlugins() {
+		if d, ok := p.(*defaultpreemption.DefaultPreemption); ok {
+			dp = d
+		}
+	}
+	preempting := slices.ContainsFunc(w.fw.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool {
+		return p.Name == defaultpreemption.Name
+	})
+	chosen := map[string]bool{}
+	if dp != nil && preempting {
+		// What a dry run finds on every node that preemption might help. It
+		// works on copies, so PostFilter below starts from the same state.
+		nodes, err := fit.Diagnosis.NodeToStatus.NodesForStatusCode(w.snap.NodeInfos(), fwk.Unschedulable)
+		if err != nil {
+			return err
+		}
+		var pdbs []*policyv1.PodDisruptionBudget
+		if dp.Evaluator.PdbLister != nil {
+			if pdbs, err = dp.Evaluator.PdbLister.List(labels.Everything()); err != nil {
+				return err
+			}
+		}
+		ok, _ := dp.PodEligibleToPreemptOthers(w.ctx, c.Pod, fit.Diagnosis.NodeToStatus.Get(c.Pod.Status.NominatedNodeName))
+		if ok && len(nodes) > 0 {
+			dry := state.Clone()
+			if c.hasDRA() {
+				// A clone shares what DynamicResources keeps, and its PostFilter,
+				// which really runs before any dry run, looks at that.
+				fresh := framework.NewCycleState()
+				if _, s, _ := w.fw.RunPreFilterPlugins(w.ctx, fresh, c.Pod); !s.IsSuccess() {
+					return s.AsError()
+				}
+				dry = fresh
+			}
+			found, _, err := dp.Evaluator.DryRunPreemption(w.ctx, dry, c.Pod, nodes, pdbs, 0, int32(len(nodes)))
+			if err != nil {
+				// A filter fails with an error on a node that had been turned
+				// down by an earlier one. Which nodes a real dry run tries is drawn.
+				r.Ambiguous = true
+				return nil
+			}
+			for _, cand := range found {
+				r.Candidates[cand.Name()] = PreemptionCandidate{
+					Victims:       podKeys(cand.Victims().Pods),
+					PDBViolations: cand.Victims().NumPDBViolations,
+				}
+			}
+			if len(found) > 0 {
+				for range 24 {
+					chosen[dp.Evaluator.SelectCandidate(w.ctx, found).Name()] = true
+				}
+			}
+		}
+	}
+	varies := c.hasDRA() && w.deallocationVaries(state, c.Pod, fit.Diagnosis.NodeToStatus)
+	res, status := w.fw.RunPostFilterPlugins(w.ctx, state, c.Pod, fit.Diagnosis.NodeToStatus)
+	w.noteDeallocations(r)
+	r.Ambiguous = varies
+	msg := status.Message()
+	r.PreemptionMessage = &msg
+	fit.Diagnosis.PostFilterMsg = msg
+	whole := fit.Error()
+	r.Message = &whole
+	r.PostFilterCode = status.Code().String()
+	if !status.IsSuccess() || res == nil || res.NominatingInfo == nil || res.NominatedNodeName == "" {
+		return nil
+	}
+	if err := w.settle(dp, c.Pod); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.PostFilter = &Preemption{NominatedNode: res.NominatedNodeName, Victims: sorted(w.deleted)}
+	r.Cleared = sorted(w.cleared)
+	r.Ambiguous = r.Ambiguous || len(chosen) > 1
+	if dp != nil && !chosen[res.NominatedNodeName] {
+		return fmt.Errorf("PostFilter took %s; dry runs take %v", res.NominatedNodeName, chosen)
+	}
+	return nil
+}
+
+// settle waits until the victims, which the scheduler deletes in the
+// background, have been deleted.
+func (w *world) settle(dp *defaultpreemption.DefaultPreemption, pod *v1.Pod) error {
+	deadline := time.Now().Add(10 * time.Second)
+	if dp != nil {
+		for dp.Executor.IsPodRunningPreemption(pod.UID) {
+			if time.Now().After(deadline) {
+				return errors.New("preemption does not end")
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		return nil
+	}
+	last, since := -1, time.Now()
+	for time.Since(since) < 50*time.Millisecond {
+		n := len(w.client.Actions())
+		if n != last {
+			last, since = n, time.Now()
+		}
+		if time.Now().After(deadline) {
+			return errors.New("preemption does not end")
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return nil
+}
+
+func podKeys(pods []*v1.Pod) []string {
+	out := []string{}
+	for _, p := range pods {
+		out = append(out, p.Namespace+"/"+p.Name)
+	}
+	return out
+}
+
+func sorted(in []string) []string {
+	out := append([]string{}, in...)
+	sort.Strings(out)
+	return out
+}

@@ -1,0 +1,56 @@
+"""The families of cases by name.
+
+Case number ``index`` of a family depends on (seed, family, index) and whether it is bent, alone; so a longer run begins
+with the same cases as a shorter one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from tests.parity.oracle.generation.bending import bend
+from tests.parity.oracle.generation.images import fam_images
+from tests.parity.oracle.generation.node_rules import fam_nodeaffinity, fam_ports, fam_taints
+from tests.parity.oracle.generation.pod_rules import fam_podaffinity
+from tests.parity.oracle.generation.preemption import fam_gates, fam_preemption
+from tests.parity.oracle.generation.profiles import fam_mixed, fam_profiles
+from tests.parity.oracle.generation.requests import fam_resources, fam_scoring
+from tests.parity.oracle.generation.spreading import fam_spread
+from tests.parity.oracle.generation.volumes import fam_volumes
+from tests.parity.oracle.generation.world import Json, World
+
+FAMILIES: Mapping[str, Callable[[World], None]] = MappingProxyType(
+    {
+        "resources": fam_resources,
+        "scoring": fam_scoring,
+        "taints": fam_taints,
+        "nodeaffinity": fam_nodeaffinity,
+        "ports": fam_ports,
+        "podaffinity": fam_podaffinity,
+        "spread": fam_spread,
+        "images": fam_images,
+        "volumes": fam_volumes,
+        "preemption": fam_preemption,
+        "gates": fam_gates,
+        "profiles": fam_profiles,
+        "mixed": fam_mixed,
+    }
+)
+
+
+def generate(family: str, seed: int, index: int, *, bent: bool = False) -> Json:
+    """Make a case as a user would submit it; ``oracle -admit`` fills in what the API server would.
+
+    Args:
+        family: Key of :data:`FAMILIES`.
+        seed: Any number.
+        index: Which case of the family.
+        bent: Whether to add what the family itself does not make; the API server refuses some of these.
+    """
+    world = World(family, seed, index)
+    FAMILIES[family](world)
+    if bent:
+        world.name += "-bent"
+        bend(world)
+    return world.case()

@@ -1,0 +1,148 @@
+"""Compares queueing hints: random changes through kube-scheduler's event handlers and hints, and through Bayplan's.
+
+It compares for each plugin whether a pod that it rejected is requeued by the change. A plugin that is not called equals
+one that returns Skip, because the feeds drop events that no plugin registers for. DynamicResources is left out: nothing
+requeues a pod with resource claims here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from tests.parity.hint_cases import QUEUE, SKIP, decode_hint_case, hints_of
+from tests.parity.oracle.generation.families import FAMILIES, generate
+from tests.parity.oracle.generation.hints import hint_cases, kind_of
+from tests.parity.oracle.runs import Files, admit, ask_hints, read_results, write_cases
+
+NOT_COMPARED = frozenset({"DynamicResources"})
+_CHANGES_OF_A_CASE = 8
+_SHOWN = 5
+
+
+@dataclass(slots=True)
+class HintTally:
+    """Agreement on hints.
+
+    Attributes:
+        cases: Number of compared changes.
+        agreed: Number of changes on which both agree.
+        mix: How often the reference returned what, by (plugin, kind of change, verdict).
+        found: Differences: the case's name, its change, and both verdicts.
+        unanswered: Cases that one side did not answer, and why.
+    """
+
+    cases: int = 0
+    agreed: int = 0
+    mix: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    found: list[tuple[str, str, dict[str, tuple[str, str]]]] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+
+    def add(self, case: Mapping[str, Any], expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
+        """Count a case."""
+        change = kind_of(case["change"])
+        self.cases += 1
+        for plugin, verdict in expected.items():
+            self.mix[plugin, change, _settled(verdict)] += 1
+        wrong = hint_differences(expected, actual)
+        self.agreed += not wrong
+        if wrong:
+            self.found.append((case["name"], change, wrong))
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether everything was answered and agrees."""
+        return bool(self.cases) and not self.found and not self.unanswered
+
+
+def hint_differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Compare both sides' verdicts on one change.
+
+    Args:
+        expected: The reference's verdicts by plugin: Queue, Skip, or Error, which counts as Queue.
+        actual: The other side's.
+
+    Returns:
+        Both verdicts by plugin, for plugins on which they differ.
+    """
+    wrong = {}
+    for plugin in sorted({*expected, *actual} - NOT_COMPARED):
+        wanted, found = _settled(expected.get(plugin, SKIP)), actual.get(plugin, SKIP)
+        if wanted != found:
+            wrong[plugin] = (expected.get(plugin, "absent"), actual.get(plugin, "absent"))
+    return wrong
+
+
+def compare_hints(oracle: Path, directory: Path, seed: int, count: int) -> HintTally:
+    """Generate ``count`` changes, run both sides, and compare.
+
+    Args:
+        oracle: The binary.
+        directory: Directory of the files; they stay if anything differs.
+        seed: Any number.
+        count: Number of changes.
+    """
+    files = Files(directory, "hints")
+    families = list(FAMILIES)
+    # Every other case is bent; the API server rejects some of these.
+    per_family = 1 + count * 5 // (4 * _CHANGES_OF_A_CASE * len(families))
+    write_cases(
+        files.submitted,
+        (generate(family, seed, index, bent=index % 2 == 1) for index in range(per_family) for family in families),
+    )
+    admit(oracle, files)
+    write_cases(files.changes, islice(hint_cases(read_results(files.admitted), seed, _CHANGES_OF_A_CASE), count))
+    answers = ask_hints(oracle, files)
+    tally = HintTally()
+    if answers.complaints:
+        tally.unanswered.append(answers.complaints)
+    expected = {result["name"]: result["verdicts"] for result in read_results(files.expected)}
+    for case, actual in _ask_bayplan(files, tally):
+        wanted = expected.get(case["name"])
+        if wanted is not None:
+            tally.add(case, wanted, actual)
+    if tally.is_whole:
+        files.drop()
+    return tally
+
+
+def _ask_bayplan(files: Files, tally: HintTally) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    registry, defaults = in_tree_registry(), default_plugins()
+    with files.changes.open("rb") as lines:
+        for line in lines:
+            case = json.loads(line)
+            try:
+                found = hints_of(decode_hint_case(line), registry, defaults)
+            except SchedulerCoreError as error:
+                tally.unanswered.append(f"{case['name']}: {error}")
+                continue
+            yield case, found.verdicts
+
+
+def print_hints(tally: HintTally, directory: Path) -> None:
+    """Print the mix, the agreement and the first differences."""
+    pairs = sorted({(plugin, change) for plugin, change, _ in tally.mix})
+    width = max((len(plugin) for plugin, _ in pairs), default=0)
+    print(f"{'plugin':{width}}  {'change':28}{QUEUE:>8}{SKIP:>8}")
+    for plugin, change in pairs:
+        queued, skipped = tally.mix[plugin, change, QUEUE], tally.mix[plugin, change, SKIP]
+        print(f"{plugin:{width}}  {change:28}{queued:8}{skipped:8}")
+    print(f"{tally.agreed} of {tally.cases} changes agree", flush=True)
+    for name, change, wrong in tally.found[:_SHOWN]:
+        verdicts = "; ".join(f"{plugin}: kube-scheduler {pair[0]}, bayplan {pair[1]}" for plugin, pair in wrong.items())
+        print(f"  {name} ({change}): {verdicts}")
+    for problem in tally.unanswered[:_SHOWN]:
+        print(f"  not answered: {problem}")
+    if not tally.is_whole:
+        print(f"  the files are in {directory}", flush=True)
+
+
+def _settled(verdict: str) -> str:
+    return SKIP if verdict == SKIP else QUEUE

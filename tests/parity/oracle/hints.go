@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// Change is what happened to one object: no old one means that it was added,
+// no new one that it was deleted.
+type Change struct {
+	Kind string          `json:"kind"`
+	Old  json.RawMessage `json:"old,omitempty"`
+	New  json.RawMessage `json:"new,omitempty"`
+}
+
+// HintCase is a line of the input of -hints.
+type HintCase struct {
+	Case
+	Change Change `json:"change"`
+}
+
+// Told is an event that the scheduling queue is told of, and what the plugins
+// say of it. A plugin that did not register for it is absent.
+type Told struct {
+	Event string            `json:"event"`
+	Kept  bool              `json:"keptFromPod,omitempty"`
+	Hints map[string]string `json:"hints"`
+}
+
+// HintResult is a line of the output of -hints.
+type HintResult struct {
+	Name     string            `json:"name"`
+	Events   []Told            `json:"events"`
+	Verdicts map[string]string `json:"verdicts"`
+}
+
+const (
+	hintQueue = "Queue"
+	hintSkip  = "Skip"
+	hintError = "Error" // the queue takes it for Queue
+)
+
+var kinds = map[string]func() runtime.Object{
+	"Pod":                   func() runtime.Object { return &v1.Pod{} },
+	"Node":                  func() runtime.Object { return &v1.Node{} },
+	"Namespace":             func() runtime.Object { return &v1.Namespace{} },
+	"Service":               func() runtime.Object { return &v1.Service{} },
+	"PersistentVolume":      func() runtime.Object { return &v1.PersistentVolume{} },
+	"PersistentVolumeClaim": func() runtime.Object { return &v1.PersistentVolumeClaim{} },
+	"StorageClass":          func() runtime.Object { return &storagev1.StorageClass{} },
+	"CSINode":               func() runtime.Object { return &storagev1.CSINode{} },
+	"CSIDriver":             func() runtime.Object { return &storagev1.CSIDriver{} },
+	"CSIStorageCapacity":    func() runtime.Object { return &storagev1.CSIStorageCapacity{} },
+	"VolumeAttachment":      func() runtime.Object { return &storagev1.VolumeAttachment{} },
+	"PodDisruptionBudget":   func() runtime.Object { return &policyv1.PodDisruptionBudget{} },
+}
+
+func (c Change) objects() (before, after runtime.Object, err error) {
+	fresh, ok := kinds[c.Kind]
+	if !ok {
+		return nil, nil, fmt.Errorf("change of unknown kind %q", c.Kind)
+	}
+	read := func(text json.RawMessage) (runtime.Object, error) {
+		if len(text) == 0 || string(text) == "null" {
+			return nil, nil
+		}
+		o := fresh()
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		return o, d.Decode(o)
+	}
+	if before, err = read(c.Old); err != nil {
+		return nil, nil, fmt.Errorf("old: %w", err)
+	}
+	if after, err = read(c.New); err != nil {
+		return nil, nil, fmt.Errorf("new: %w", err)
+	}
+	if before == nil && after == nil {
+		return nil, nil, fmt.Errorf("change without an object")
+	}
+	return before, after, nil
+}
+
+// overhearing is the scheduler's queue, of which the event handlers' calls are
+// noted.
+type overhearing struct {
+	internalqueue.SchedulingQueue
+	w         *world
+	pod       *v1.Pod
+	rejecting map[string]bool
+	out       *HintResult
+	err       error
+}
+
+// rejecting names the plugins that may reject a pod. A profile may have built
+// others, and have switched off all points at which they would.
+func rejecting(fw framework.Framework) map[string]bool {
+	all := fw.ListPlugins()
+	names := map[string]bool{}
+	for _, set := range []schedconfig.PluginSet{all.PreEnqueue, all.PreFilter, all.Filter, all.Reserve, all.Permit} {
+		for _, p := range set.Enabled {
+			names[p.Name] = true
+		}
+	}
+	return names
+}
+
+func (q *overhearing) MoveAllToActiveOrBackoffQueue(_ klog.Logger, event fwk.ClusterEvent, before, after interface{}, check internalqueue.PreEnqueueCheck) {
+	q.note(event, q.pod, before, after, check != nil && !check(q.pod))
+}
+
+// Update concerns the changed pod alone. The queue keeps the new version
+// before it asks the hints.
+func (q *overhearing) Update(_ context.Context, before, after *v1.Pod) {
+	if after.UID != q.pod.UID {
+		return
+	}
+	for _, event := range framework.PodSchedulingPropertiesChange(after, before, true) {
+		q.note(event, after, before, after, false)
+	}
+}
+
+func (q *overhearing) note(event fwk.ClusterEvent, pod *v1.Pod, before, after interface{}, kept bool) {
+	told := Told{Event: event.Label(), Kept: kept, Hints: map[string]string{}}
+	for _, plugin := range q.w.fw.EnqueueExtensions() {
+		if !q.rejecting[plugin.Name()] {
+			continue
+		}
+		registered, err := registrations(q.w.ctx, plugin)
+		if err != nil {
+			q.err = err
+			return
+		}
+		for _, r := range registered {
+			if !framework.MatchClusterEvents(r.Event, event) {
+				continue
+			}
+			verdict := ask(q.w.logger, r, pod, before, after)
+			raise(told.Hints, plugin.Name(), verdict)
+			if !kept {
+				raise(q.out.Verdicts, plugin.Name(), verdict)
+			}
+		}
+	}
+	q.out.Events = append(q.out.Events, told)
+}
+
+func ask(logger klog.Logger, r fwk.ClusterEventWithHint, pod *v1.Pod, before, after interface{}) string {
+	if r.QueueingHintFn == nil {
+		return hintQueue
+	}
+	hint, err := r.QueueingHintFn(logger, pod, before, after)
+	switch {
+	case err != nil:
+		return hintError
+	case hint == fwk.Queue:
+		return hintQueue
+	}
+	return hintSkip
+}
+
+// raise keeps the verdict that counts: one Queue is enough.
+func raise(verdicts map[string]string, plugin, verdict string) {
+	if known, ok := verdicts[plugin]; !ok || known == hintSkip {
+		verdicts[plugin] = verdict
+	}
+}
+
+// registrations is what buildQueueingHintMap of the scheduler makes of a
+// plugin: an event of all pods becomes one for each of their three resources.
+func registrations(ctx context.Context, plugin fwk.EnqueueExtensions) ([]fwk.ClusterEventWithHint, error) {
+	events, err := plugin.EventsToRegister(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []fwk.ClusterEventWithHint
+	for _, e := range events {
+		for _, event := range unrolled(e.Event) {
+			all = append(all, fwk.ClusterEventWithHint{Event: event, QueueingHintFn: e.QueueingHintFn})
+		}
+	}
+	return all, nil
+}
+
+func unrolled(event fwk.ClusterEvent) []fwk.ClusterEvent {
+	if event.Resource == fwk.Pod {
+		return framework.UnrollPodEvent(event)
+	}
+	return []fwk.ClusterEvent{event}
+}
+
+// hints lets the scheduler's own event handlers take the change.
+func hints(c *HintCase) (*HintResult, error) {
+	before, after, err := c.Change.objects()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w, err := build(ctx, &c.Case)
+	if err != nil {
+		return nil, err
+	}
+	defer w.sched.Profiles.Close()
+	inner := w.sched.SchedulingQueue
+	defer inner.Close()
+	q := &overhearing{SchedulingQueue: inner, w: w, pod: c.Pod, rejecting: rejecting(w.fw), out: &HintResult{
+		Name: c.Name, Events: []Told{}, Verdicts: map[string]string{},
+	}}
+	w.sched.SchedulingQueue = q
+	shown := after
+	if shown == nil {
+		shown = before
+	}
+	if err := w.factory.change(reflect.TypeOf(shown), before, after); err != nil {
+		return nil, err
+	}
+	return q.out, q.err
+}

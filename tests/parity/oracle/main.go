@@ -1,0 +1,271 @@
+// Command oracle runs the scheduling framework of kube-scheduler v1.37.1 on
+// descriptions of clusters (JSON lines on stdin) and prints what its plugins
+// decide (JSON lines on stdout). See README.md.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sort"
+	"sync"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+)
+
+var (
+	flagAdmit    = flag.Bool("admit", false, "treat each case as if its objects were created through the API server: strict decoding, defaults, the pod strategy (for example matchLabelKeys merged into selectors), validation")
+	flagGolden   = flag.Bool("golden", false, `print {"case": ..., "expect": ...} instead of the result alone`)
+	flagCase     = flag.Bool("cases", false, "print the case (as it stands after -admit) and do not schedule")
+	flagSkip     = flag.Bool("skip-ambiguous", false, "leave out cases in which the real scheduler may choose between several preemption candidates at random, or fails with an internal error")
+	flagErrors   = flag.Bool("errors", false, "with -skip-ambiguous: keep cases that end in an internal error")
+	flagLimit    = flag.Int("limit", 0, "stop after this many results (0: no limit)")
+	flagE2E      = flag.Bool("e2e", false, "also run each case through a running scheduler (real informers, queue, scheduling cycle, events) and report differences on stderr")
+	flagWorkers  = flag.Int("workers", runtime.GOMAXPROCS(0), "cases worked on at a time")
+	flagHints    = flag.Bool("hints", false, "each case is a waiting pod and a change of an object: print the events that reach the scheduling queue, and each plugin's queueing hint")
+	flagQueue    = flag.Bool("queue", false, "each line is the life of a scheduling queue: print what it holds after each step")
+	flagFeatures = flag.Bool("features", false, "print the feature gates in force and exit")
+	flagVersion  = flag.Bool("version", false, "print the version of Kubernetes and exit")
+)
+
+type job struct {
+	n    int
+	line []byte
+}
+
+type answer struct {
+	out  []byte
+	err  error
+	skip bool
+}
+
+func main() {
+	flag.Parse()
+	quiet := flag.NewFlagSet("klog", flag.PanicOnError)
+	klog.InitFlags(quiet)
+	quiet.Set("logtostderr", "false")
+	quiet.Set("stderrthreshold", "FATAL")
+	klog.SetOutput(io.Discard)
+	if *flagVersion {
+		fmt.Println(version())
+		return
+	}
+	if *flagFeatures {
+		printFeatures()
+		return
+	}
+	metrics.Register()
+	os.Exit(run())
+}
+
+// version is that of the module the program was built with.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "k8s.io/kubernetes" {
+				return m.Version
+			}
+		}
+	}
+	return "unknown"
+}
+
+func printFeatures() {
+	all := utilfeature.DefaultMutableFeatureGate.GetAll()
+	names := make([]string, 0, len(all))
+	stage := map[string]string{}
+	on := map[string]bool{}
+	for f, spec := range all {
+		names = append(names, string(f))
+		stage[string(f)] = string(spec.PreRelease)
+		on[string(f)] = utilfeature.DefaultFeatureGate.Enabled(f)
+	}
+	sort.Strings(names)
+	for _, n := range names {
+		s := stage[n]
+		if s == "" {
+			s = "GA"
+		}
+		fmt.Printf("%s=%t\t%s\n", n, on[n], s)
+	}
+}
+
+// run keeps the order of the input while several cases are worked on.
+func run() int {
+	jobs := make(chan job)
+	type slot chan answer
+	slots := make(chan slot, 4**flagWorkers)
+	type work struct {
+		job
+		to slot
+	}
+	queue := make(chan work)
+	var wg sync.WaitGroup
+	for range *flagWorkers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for w := range queue {
+				w.to <- handle(w.line)
+			}
+		}()
+	}
+	stop := make(chan struct{})
+	go func() {
+		defer close(jobs)
+		in := bufio.NewReaderSize(os.Stdin, 1<<20)
+		for n := 1; ; n++ {
+			line, err := in.ReadBytes('\n')
+			if len(bytes.TrimSpace(line)) > 0 {
+				select {
+				case jobs <- job{n, line}:
+				case <-stop:
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	go func() {
+		defer close(slots)
+		for j := range jobs {
+			s := make(slot, 1)
+			slots <- s
+			queue <- work{j, s}
+		}
+		close(queue)
+	}()
+	out := bufio.NewWriterSize(os.Stdout, 1<<20)
+	defer out.Flush()
+	bad, written, skipped := 0, 0, 0
+	stopped := false
+	for s := range slots {
+		a := <-s
+		if stopped {
+			continue
+		}
+		switch {
+		case a.err != nil:
+			bad++
+			fmt.Fprintln(os.Stderr, "oracle:", a.err)
+		case a.skip:
+			skipped++
+		default:
+			out.Write(a.out)
+			out.WriteByte('\n')
+			written++
+			if *flagLimit > 0 && written >= *flagLimit {
+				stopped = true
+				close(stop)
+			}
+		}
+	}
+	wg.Wait()
+	if skipped > 0 {
+		fmt.Fprintf(os.Stderr, "oracle: %d cases left out as ambiguous\n", skipped)
+	}
+	if bad > 0 {
+		fmt.Fprintf(os.Stderr, "oracle: %d of %d cases failed\n", bad, bad+written+skipped)
+		return 1
+	}
+	return 0
+}
+
+func handle(line []byte) (a answer) {
+	name := "?"
+	defer func() {
+		if r := recover(); r != nil {
+			buf := make([]byte, 1<<14)
+			a = answer{err: fmt.Errorf("%s: panic: %v\n%s", name, r, buf[:runtime.Stack(buf, false)])}
+		}
+	}()
+	if *flagHints {
+		return handleHints(line, &name)
+	}
+	if *flagQueue {
+		return handleQueueLife(line, &name)
+	}
+	c, err := decodeCase(line, *flagAdmit)
+	if err != nil {
+		return answer{err: fmt.Errorf("decoding: %w", err)}
+	}
+	name = c.Name
+	if *flagAdmit {
+		if err := admit(c); err != nil {
+			return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+		}
+	}
+	var caseJSON []byte
+	if *flagGolden || *flagCase {
+		caseJSON = bytes.TrimSpace(line)
+		if *flagAdmit {
+			if caseJSON, err = json.Marshal(c); err != nil {
+				return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+			}
+		}
+		if *flagCase {
+			return answer{out: caseJSON}
+		}
+	}
+	res, err := decide(c)
+	if err != nil {
+		return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+	}
+	if *flagE2E {
+		if err := endToEnd(c, res); err != nil {
+			return answer{err: fmt.Errorf("%s: end to end: %w", c.Name, err)}
+		}
+	}
+	if *flagSkip && (res.Ambiguous || res.Error != "" && !*flagErrors) {
+		return answer{skip: true}
+	}
+	var v any = res
+	if *flagGolden {
+		v = golden{caseJSON, res}
+	}
+	out, err := marshal(v)
+	return answer{out: out, err: err}
+}
+
+type golden struct {
+	Case   json.RawMessage `json:"case"`
+	Expect any             `json:"expect"`
+}
+
+func handleHints(line []byte, name *string) answer {
+	c, err := decodeHintCase(line)
+	if err != nil {
+		return answer{err: fmt.Errorf("decoding: %w", err)}
+	}
+	*name = c.Name
+	res, err := hints(c)
+	if err != nil {
+		return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+	}
+	var v any = res
+	if *flagGolden {
+		v = golden{json.RawMessage(bytes.TrimSpace(line)), res}
+	}
+	out, err := marshal(v)
+	return answer{out: out, err: err}
+}
+
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}

@@ -1,0 +1,53 @@
+"""Draws whole scenarios: nodes, then pods and events in turn.
+
+A drawn scenario is a document in the format of :mod:`tests.scenarios.scenario`, so it can be saved as a file of
+``tests/cluster/scenarios`` unchanged.
+"""
+
+from __future__ import annotations
+
+from tests.scenarios.drawing.events import budget, event
+from tests.scenarios.drawing.nodes import node, volume_limit
+from tests.scenarios.drawing.pods import pod
+from tests.scenarios.drawing.scene import PRIORITIES, Json, Scene
+from tests.scenarios.drawing.storage import storage_classes
+
+_MOST_PODS = 14
+_NODES = (1, 1, 2, 2, 2, 3, 3, 4, 5)
+
+
+def draw(seed: int, index: int) -> tuple[str, Json]:
+    """Draw a scenario.
+
+    Args:
+        seed: Seed of all scenarios that are drawn together.
+        index: Number of the scenario.
+
+    Returns:
+        Its name, which some of its objects contain, and its document.
+    """
+    scene = Scene(seed, index)
+    steps = [{"objects": _beginning(scene)}]
+    count = 0
+    for _ in range(scene.r.randint(5, 10)):
+        if count < _MOST_PODS and scene.p(0.7 if count < 4 else 0.5):
+            fresh = [f"p{count + one}" for one in range(scene.r.randint(1, 3))]
+            count += len(fresh)
+            steps.append({"objects": [one for name in fresh for one in pod(scene, name)]})
+        else:
+            steps += event(scene)
+    return scene.name, {"says": f"Drawn: {', '.join(scene.themes)}.", "steps": steps}
+
+
+def _beginning(scene: Scene) -> list[Json]:
+    found: list[Json] = []
+    for name, value in PRIORITIES.items():
+        policy = {"preemptionPolicy": "Never"} if name == "never" else {}
+        found.append({"kind": "PriorityClass", "metadata": {"name": name}, "value": value, **policy})
+    found += [node(scene, f"n{rank}") for rank in range(scene.pick(_NODES))]
+    if "volumes" in scene.themes:
+        found += storage_classes(scene)
+        found += [volume_limit(scene, name) for name in scene.nodes if scene.p(0.35)]
+    if "preemption" in scene.themes and scene.p(0.3):
+        found.append(budget(scene))
+    return found

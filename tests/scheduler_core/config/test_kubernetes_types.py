@@ -1,0 +1,110 @@
+"""Kubernetes types within plugin args: node affinity, selectors, spread constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.config.kubernetes_types import NodeAffinity, TopologySpreadConstraint
+from scheduler_core.config.validation import validate
+from tests.support.problems import problems_in
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def labels(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def fields(operator: str, *values: str) -> dict[str, Any]:
+    return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(values)}]}
+
+
+def problems(term: dict[str, Any]) -> list[str]:
+    return problems_in(lambda: validate(NodeAffinity, {REQUIRED: {"nodeSelectorTerms": [term]}}))
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        pytest.param(labels("In", "a", "b"), id="in"),
+        pytest.param(labels("NotIn", ""), id="not-in-empty-value"),
+        pytest.param(labels("Exists"), id="exists"),
+        pytest.param(labels("DoesNotExist"), id="does-not-exist"),
+        pytest.param(labels("Gt", "5"), id="greater"),
+        pytest.param(labels("Lt", "9223372036854775807"), id="largest-number"),
+        pytest.param(labels("Gt", "007"), id="leading-zeros"),
+        pytest.param(fields("In", "node-1"), id="field"),
+        pytest.param(fields("NotIn", "node-1"), id="not-field"),
+        pytest.param({}, id="term-that-selects-nothing"),
+    ],
+)
+def test_good_terms(term: dict[str, Any]) -> None:
+    """What kube-scheduler compiles is taken."""
+    assert problems(term) == []
+
+
+LABEL = f"{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0]"
+FIELD = f"{REQUIRED}.nodeSelectorTerms[0].matchFields[0]"
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        pytest.param(labels("In"), f"{LABEL}.values: must have at least one value with operator In", id="in-nothing"),
+        pytest.param(labels("NotIn"), f"{LABEL}.values: must have at least one value", id="not-in-nothing"),
+        pytest.param(labels("Exists", "a"), f"{LABEL}.values: must be empty with operator Exists", id="exists-value"),
+        pytest.param(labels("DoesNotExist", "a"), f"{LABEL}.values: must be empty", id="does-not-exist-value"),
+        pytest.param(labels("Gt", "a"), f"{LABEL}.values: must be one integer", id="greater-than-text"),
+        pytest.param(labels("Gt", "1", "2"), f"{LABEL}.values: must be one integer", id="greater-than-two"),
+        pytest.param(labels("Gt"), f"{LABEL}.values: must be one integer", id="greater-than-nothing"),
+        pytest.param(labels("Lt", "9223372036854775808"), f"{LABEL}.values: must be one integer", id="too-large"),
+        pytest.param(labels("In", "a b"), f'{LABEL}.values[0]: "a b" is not a label value', id="bad-value"),
+        pytest.param(labels("in", "a"), f"{LABEL}.operator: must be one of In, NotIn", id="operator"),
+        pytest.param(labels("Exists", key="a b"), f'{LABEL}.key: "a b" must have', id="key"),
+        pytest.param(fields("Exists"), f"{FIELD}.operator: must be one of In, NotIn,", id="field-operator"),
+        pytest.param(fields("In"), f"{FIELD}.values: must have exactly one value", id="field-nothing"),
+        pytest.param(fields("In", "a", "b"), f"{FIELD}.values: must have exactly one value", id="field-two"),
+    ],
+)
+def test_bad_terms(term: dict[str, Any], expected: str) -> None:
+    """Terms that kube-scheduler cannot compile are reported once, with their location."""
+    found = problems(term)
+    assert len(found) == 1
+    assert found[0].startswith(expected)
+
+
+def test_a_number_of_many_digits() -> None:
+    """A hostile number is refused for what it is, in no time."""
+    assert f"{LABEL}.values: must be one integer as text with operator Gt" in problems(labels("Gt", "9" * 10_000))
+
+
+def test_preferred_terms_that_count() -> None:
+    """A preferred term is only read when it has a weight."""
+    document = {PREFERRED: [{"weight": weight, "preference": labels("Like")} for weight in (0, 1, -1)]}
+    paths = [problem.partition(":")[0] for problem in problems_in(lambda: validate(NodeAffinity, document))]
+    assert paths == [f"{PREFERRED}[{index}].preference.matchExpressions[0].operator" for index in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        pytest.param({}, [], id="shortest"),
+        pytest.param({"minDomains": 2, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}, [], id="whole"),
+        pytest.param(
+            {"nodeTaintsPolicy": "Obey"}, ['nodeTaintsPolicy: must be one of Honor, Ignore, not "Obey"'], id="p"
+        ),
+        pytest.param({"maxSkew": 2**31}, ["maxSkew: must be at most 2147483647, not 2147483648"], id="skew"),
+        pytest.param(
+            {"topologyKey": ""},
+            ["topologyKey: must not be empty; set the node label whose values are the domains"],
+            id="key",
+        ),
+    ],
+)
+def test_spread_constraints(extra: dict[str, Any], expected: list[str]) -> None:
+    """A constraint has the grammar of the pod's spec."""
+    document = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **extra}
+    assert problems_in(lambda: validate(TopologySpreadConstraint, document)) == expected

@@ -1,0 +1,182 @@
+"""Dry runs with removed pods."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import (
+    NodeFilterPlugin,
+    PreFilterExtensions,
+    PreFilterPlugin,
+    PreFilterResult,
+)
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unschedulable
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from tests.support.builders import node, pod
+from tests.support.preemption import PreemptionWorld
+from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+
+ROW = np.array([0], dtype=np.intp)
+WANTED = pod("wants", requests={"cpu": "1"})
+PODS = [pod(f"p{index}", node_name="a", requests={"cpu": "2"}, ports=[80]) for index in range(2)]
+
+
+def world() -> tuple[PreemptionWorld, CycleState, PodInfo]:
+    made = PreemptionWorld([node("a"), node("b", allocatable={"cpu": "0", "pods": "9"})], PODS)
+    failed = made.failed(WANTED)
+    assert failed is not None
+    return made, failed[0].state, failed[0].info
+
+
+def test_judges_what_would_be() -> None:
+    """A removed pod frees room; a restored one does not."""
+    made, state, info = world()
+    first, _ = made.columns.pods[0].values()
+    with made.handle.dry_run(state, info) as dry_run:
+        assert dry_run.run_filters(ROW)[0] != 0
+        dry_run.remove(first)
+        assert (dry_run.run_filters(ROW)[0], first.row) == (0, NO_ROW)
+        dry_run.restore(first)
+        assert dry_run.run_filters(ROW)[0] != 0
+
+
+def test_everything_is_in_its_place_afterwards() -> None:
+    """Amounts and the order of the row's pods are restored, also if the block ends with an error."""
+    made, state, info = world()
+    first, second = made.columns.pods[0].values()
+    with suppress(RuntimeError), made.handle.dry_run(state, info) as dry_run:
+        dry_run.remove(first)
+        dry_run.remove(second)
+        dry_run.restore(first)
+        raise RuntimeError
+    assert list(made.columns.pods[0].values()) == [first, second]
+    assert (first.row, second.row, int(made.columns.pod_count[0])) == (0, 0, 2)
+
+
+def test_a_port_is_free_when_any_of_its_holders_leaves() -> None:
+    """As in kube-scheduler; the columns themselves still count ports."""
+    made, state, _ = world()
+    asks = made.columns.compile_pod(pod("asks", ports=[80]))
+    first, _ = made.columns.pods[0].values()
+    with made.handle.dry_run(state, asks) as dry_run:
+        dry_run.remove(first)
+        assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == []
+        dry_run.restore(first)
+        assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
+        dry_run.remove(first)
+    assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
+
+
+def test_resources_and_ports_are_local_to_rows() -> None:
+    """The default profile evaluates many nodes at once for pods without affinity and constraints."""
+    made, state, info = world()
+    state.skip_filter |= {"PodTopologySpread", "InterPodAffinity"}
+    with made.handle.dry_run(state, info) as dry_run:
+        assert dry_run.is_row_local
+
+
+class Counting(PreFilterPlugin, PreFilterExtensions):
+    """Records the pods that are added and removed."""
+
+    name = "Counting"
+    calls: ClassVar[list[str]]
+    answer = SUCCESS
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        del state, pod, nodes
+        return PreFilterResult()
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        del state, pod, nodes
+        self.calls.append(f"+{added.pod.metadata.name}@{row}")
+        return self.answer
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        del state, pod, nodes
+        self.calls.append(f"-{removed.pod.metadata.name}@{row}")
+        return self.answer
+
+
+class Picky(NodeFilterPlugin):
+    """Evaluates one node at a time."""
+
+    name = "Picky"
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        del state, pod
+        return unschedulable("taken") if list(node.pods) else SUCCESS
+
+
+def staged(*plugins: type[Counting | Picky]) -> Rig:
+    made = rig(plugins)
+    made.add(node("a"), PODS[0])
+    return made
+
+
+def test_plugins_follow() -> None:
+    """Plugins with sums get each step, unless PreFilter skipped them; with such plugins, rows are not independent."""
+
+    class Recording(Counting):
+        calls: ClassVar[list[str]] = []
+
+    made = staged(Recording)
+    columns = made.context.cache.columns
+    info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
+    plugin = Recording.calls
+    instance = made.context.profiles.get(DEFAULT_NAME)
+    assert instance is not None
+    handle = instance.pre_filter[0].handle
+    with handle.dry_run(CycleState(), info) as dry_run:
+        assert not dry_run.is_row_local
+        dry_run.remove(running)
+        dry_run.restore(running)
+    skipped = CycleState()
+    skipped.skip_filter.add("Counting")
+    with handle.dry_run(skipped, info) as dry_run:
+        dry_run.remove(running)
+    assert plugin == ["-p0@0", "+p0@0"]
+
+
+@pytest.mark.parametrize(
+    "answer", [pytest.param(error("lost"), id="error"), pytest.param(SKIP, id="not-allowed-there")]
+)
+def test_a_plugin_that_cannot_follow(answer: Status) -> None:
+    """The error names it, and the pod is back on its row."""
+
+    class Lost(Counting):
+        calls: ClassVar[list[str]] = []
+
+    Lost.answer = answer
+    made = staged(Lost)
+    columns = made.context.cache.columns
+    info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
+    instance = made.context.profiles.get(DEFAULT_NAME)
+    assert instance is not None
+    with (
+        pytest.raises(PluginError, match="Counting"),
+        instance.pre_filter[0].handle.dry_run(CycleState(), info) as dry_run,
+    ):
+        dry_run.remove(running)
+    assert running.row == 0
+
+
+def test_plugins_that_read_single_nodes_are_called_again() -> None:
+    """It is unknown what they read, so rows are not evaluated together; their results can be explained."""
+    made = staged(Picky)
+    columns = made.context.cache.columns
+    info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
+    instance = made.context.profiles.get(DEFAULT_NAME)
+    assert instance is not None
+    with made.scheduler.build(instance.config).bind[0].handle.dry_run(CycleState(), info) as dry_run:
+        assert not dry_run.is_row_local
+        assert dry_run.run_filters(ROW)[0] != 0
+        dry_run.remove(running)
+        assert dry_run.run_filters(ROW)[0] == 0

@@ -1,0 +1,45 @@
+"""Labels that satisfy requirements, checked with the selectors themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.explain.satisfying_labels import matching_labels, node_labels, required_terms, satisfied
+from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, Requirement
+from scheduler_core.model.selectors import compile_label_selector
+from tests.support.builders import pod
+
+ROWS = [
+    pytest.param({"a": "x"}, Requirement("a", "In", ("x", "y")), {"a": "x"}, id="In, holds"),
+    pytest.param({"a": "z"}, Requirement("a", "In", ("x", "y")), {"a": "x"}, id="In"),
+    pytest.param({"a": "x"}, Requirement("a", "NotIn", ("x",)), {}, id="NotIn"),
+    pytest.param({"a": "y"}, Requirement("a", "NotIn", ("x",)), {"a": "y"}, id="NotIn, holds"),
+    pytest.param({}, Requirement("a", "Exists"), {"a": "true"}, id="Exists"),
+    pytest.param({"a": "x"}, Requirement("a", "DoesNotExist"), {}, id="DoesNotExist"),
+    pytest.param({"a": "3"}, Requirement("a", "Gt", ("7",)), {"a": "8"}, id="Gt"),
+    pytest.param({"a": "9"}, Requirement("a", "Gt", ("7",)), {"a": "9"}, id="Gt, holds"),
+    pytest.param({"a": "text"}, Requirement("a", "Lt", ("7",)), {"a": "6"}, id="Lt"),
+    pytest.param({"a": "x"}, Requirement("a", "Gt", ("text",)), {"a": "x"}, id="unreadable"),
+]
+
+
+@pytest.mark.parametrize(("labels", "requirement", "expected"), ROWS)
+def test_changes_as_little_as_possible(
+    labels: dict[str, str], requirement: Requirement, expected: dict[str, str]
+) -> None:
+    """One requirement changes one label."""
+    assert satisfied(labels, [requirement]) == expected
+
+
+def test_labels_for_a_selector_are_selected() -> None:
+    """The proposed labels match the selector."""
+    selector = LabelSelector({"app": "db"}, (Requirement("tier", "In", ("a", "b")), Requirement("old", "DoesNotExist")))
+    assert compile_label_selector(selector).matches(matching_labels(selector))
+    assert matching_labels(None) == {}
+
+
+def test_a_pod_without_affinity_has_one_empty_term() -> None:
+    """Only its node selector applies then."""
+    waiting = pod(node_selector={"disk": "ssd"})
+    assert required_terms(waiting) == (NodeSelectorTerm(),)
+    assert node_labels(waiting, NodeSelectorTerm(), {"disk": "hdd", "a": "b"}) == {"disk": "ssd", "a": "b"}

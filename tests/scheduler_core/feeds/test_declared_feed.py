@@ -1,0 +1,166 @@
+"""Declared annotations, status fields and kinds reach the plugins and wake the pods that they rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import ObjectKind, ObjectReads, StatusField, annotations_of
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import pod
+from tests.support.scheduling import Rig, rig
+
+
+class License(Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+    free_seats: int = 0
+
+
+LICENSES = ObjectKind("/apis/example.com/v1/licenses", License)
+UNDECLARED = ObjectKind("/apis/example.com/v1/others", License)
+
+
+class Declaring(NodeFilterPlugin):
+    """Accepts a pod if node, license and pod all say "yes"."""
+
+    name = "Declaring"
+    reads = ObjectReads(
+        node_annotations=True, pod_annotations=True, node_status=(StatusField("phase", str, ""),), kinds=(LICENSES,)
+    )
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        license_ = self.handle.objects(LICENSES).get("one", "default")
+        results = {
+            "license": license_ is not None and license_.free_seats > 0,
+            "annotation": node.annotations.get("ok") == "yes",
+            "phase": getattr(node.node.status, "phase", "") == "yes",
+            "pod": annotations_of(pod.pod).get("ok") == "yes",
+        }
+        missing = [name for name, holds in results.items() if not holds]
+        return unschedulable(f"no {', '.join(missing)}") if missing else SUCCESS
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        node_changes = Action.UPDATE_NODE_ANNOTATION | Action.UPDATE_NODE_CONDITION
+        return (
+            EventRegistration(ClusterEvent(Resource.NODE, node_changes)),
+            EventRegistration(ClusterEvent(Resource.POD, Action.UPDATE_OTHER)),
+            EventRegistration(LICENSES.event(Action.ALL)),
+        )
+
+
+def _decoded(kind: type[Any], **fields: Any) -> Any:
+    meta = {"name": "one", "uid": "uid-one", "namespace": fields.pop("namespace", ""), **fields.pop("metadata", {})}
+    return msgspec.convert({"metadata": meta, **fields}, kind)
+
+
+class World:
+    """A scheduler with the plugin, and objects decoded as the plugin declares them."""
+
+    def __init__(self) -> None:
+        self.rig: Rig = rig([Declaring])
+        self.feed = self.rig.scheduler.feed
+        self.licenses = self.rig.scheduler.declared_feeds[LICENSES.path]
+
+    def node(self, ok: str = "yes", phase: str = "yes", **annotations: str) -> Node:
+        """Return the node."""
+        kind = self.rig.scheduler.decoded.node
+        status = {"allocatable": {"cpu": "4", "pods": "10"}, "phase": phase}
+        made: Node = _decoded(kind, metadata={"annotations": {"ok": ok, **annotations}}, status=status)
+        return made
+
+    def license(self, seats: int) -> License:
+        """Return the license."""
+        made: License = _decoded(License, namespace="default", freeSeats=seats)
+        return made
+
+    def pod(self, ok: str = "yes") -> Pod:
+        """Return the pod to schedule."""
+        kind, spec = self.rig.scheduler.decoded.pod, {"schedulerName": "default-scheduler"}
+        meta = {"name": "p", "uid": "uid-p", "annotations": {"ok": ok}}
+        made: Pod = _decoded(kind, namespace="default", metadata=meta, spec=spec)
+        return made
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_a_plugin_sees_all_that_it_declares(world: World) -> None:
+    """Annotations, a status field and an object of a declared kind decide together."""
+    world.feed.node_added(world.node())
+    world.licenses.added(world.license(1))
+    world.feed.pod_added(world.pod())
+    assert await world.rig.attempt() == "one"
+
+
+_CHANGES: list[Any] = [
+    pytest.param(
+        lambda world: world.feed.node_updated(world.node(), world.node(more="x")), True, id="node's annotation"
+    ),
+    pytest.param(
+        lambda world: world.feed.node_updated(world.node(), world.node(phase="no")), True, id="node's declared status"
+    ),
+    pytest.param(lambda world: world.feed.node_updated(world.node(), world.node()), False, id="node's heartbeat"),
+    pytest.param(lambda world: world.licenses.added(world.license(1)), True, id="object added"),
+    pytest.param(lambda world: world.licenses.updated(world.license(0), world.license(1)), True, id="object updated"),
+    pytest.param(lambda world: world.licenses.deleted(world.license(1)), True, id="object deleted"),
+    pytest.param(
+        lambda world: world.feed.pod_updated(world.pod("no"), world.pod("yes")), True, id="pod's own annotation"
+    ),
+    pytest.param(lambda world: world.feed.pod_updated(world.pod(), world.pod()), False, id="pod's heartbeat"),
+]
+
+
+@pytest.mark.parametrize(("change", "wakes"), _CHANGES)
+async def test_changes_of_what_is_declared_wake_rejected_pods(
+    world: World, change: Callable[[World], None], wakes: bool
+) -> None:
+    """A change of any declared part is an event for which the plugin can register."""
+    world.feed.node_added(world.node())
+    waiting = world.pod()
+    world.feed.pod_added(waiting)
+    assert await world.rig.attempt() == ""
+    assert world.rig.place(waiting) == "unschedulable"
+    change(world)
+    assert (world.rig.place(waiting) != "unschedulable") is wakes
+
+
+async def test_the_store_follows_the_cluster(world: World) -> None:
+    """Added, updated and deleted objects are found by name and namespace in their last version."""
+    (instance,) = world.rig.context.profiles
+    store = instance.plugins["Declaring"].handle.objects(LICENSES)
+    world.licenses.added(world.license(1))
+    world.licenses.updated(world.license(1), world.license(2))
+    found = store.get("one", "default")
+    assert found is not None
+    assert ([each.free_seats for each in store], len(store), found.free_seats) == ([2], 1, 2)
+    world.licenses.deleted(world.license(2))
+    assert store.get("one", "default") is None
+
+
+async def test_an_undeclared_kind_is_refused(world: World) -> None:
+    """The message says where to declare it."""
+    (instance,) = world.rig.context.profiles
+    with pytest.raises(PluginError, match=r"name the kind in the plugin's reads\.kinds"):
+        instance.plugins["Declaring"].handle.objects(UNDECLARED)
+
+
+async def test_without_declarations_annotations_are_no_events() -> None:
+    """If no plugin declares anything, nodes and pods are decoded as the scheduler's own types."""
+    made = rig()
+    assert (made.scheduler.decoded.node, made.scheduler.decoded.pod, made.scheduler.declared_feeds) == (Node, Pod, {})
+    assert annotations_of(pod("p")) == {}

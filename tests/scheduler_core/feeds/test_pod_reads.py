@@ -1,0 +1,66 @@
+"""States of pods that are older than a read of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.feeds.pod_reads import PodReads
+from scheduler_core.model.pod import Pod
+from tests.support.builders import pod
+
+WAITING = pod("web")
+BOUND = pod("web", node_name="n0")
+ENDED = pod("web", node_name="n0", phase="Succeeded")
+ENDED_WITHOUT_NODE = pod("web", phase="Failed")
+
+
+def deleting(of: Pod) -> Pod:
+    return replace(of, metadata=replace(of.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC)))
+
+
+@pytest.mark.parametrize(
+    ("read", "shown", "is_overtaken"),
+    [
+        pytest.param(None, WAITING, True, id="gone-then-waiting"),
+        pytest.param(None, ENDED, True, id="gone-then-ended"),
+        pytest.param(ENDED, WAITING, True, id="ended-then-waiting"),
+        pytest.param(ENDED, BOUND, True, id="ended-then-bound"),
+        pytest.param(ENDED, ENDED, False, id="ended"),
+        pytest.param(ENDED_WITHOUT_NODE, WAITING, True, id="ended-without-a-node"),
+        pytest.param(BOUND, WAITING, True, id="bound-then-waiting"),
+        pytest.param(BOUND, deleting(WAITING), True, id="bound-then-waiting-and-deleting"),
+        pytest.param(BOUND, BOUND, False, id="bound"),
+        pytest.param(BOUND, ENDED, False, id="bound-then-ended"),
+        pytest.param(deleting(WAITING), WAITING, True, id="deleting-then-waiting"),
+        pytest.param(deleting(BOUND), BOUND, True, id="deleting-then-bound"),
+        pytest.param(deleting(WAITING), deleting(WAITING), False, id="deleting"),
+        pytest.param(WAITING, WAITING, False, id="waiting"),
+        pytest.param(WAITING, BOUND, False, id="waiting-then-bound"),
+    ],
+)
+def test_what_a_read_overtakes(read: Pod | None, shown: Pod, is_overtaken: bool) -> None:
+    """A state is older if it lacks a fact that is never taken back; the read is dropped with the first that is not."""
+    reads = PodReads()
+    reads.record(WAITING.metadata.uid, read)
+    assert reads.is_overtaken(shown) is is_overtaken
+    assert len(reads) == is_overtaken
+
+
+def test_other_pods_are_not_concerned() -> None:
+    """Another pod of the same name has another UID."""
+    reads = PodReads()
+    reads.record(WAITING.metadata.uid, None)
+    assert not reads.is_overtaken(pod("web", uid="another"))
+    assert len(reads) == 1
+
+
+def test_a_deletion_drops_the_read() -> None:
+    """Nothing follows the deletion of a pod."""
+    reads = PodReads()
+    reads.record(WAITING.metadata.uid, None)
+    reads.deleted(WAITING.metadata.uid)
+    reads.deleted(WAITING.metadata.uid)
+    assert len(reads) == 0

@@ -1,0 +1,141 @@
+"""Namespaces, workloads and budgets: which changes reach which index; none requeues a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.model.affinity import LabelSelector
+from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.namespace import Namespace
+from scheduler_core.model.workloads import (
+    LabelPairsSpec,
+    LabelSelectorSpec,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.scheduling import rig
+
+WEB = {"app": "web"}
+
+
+def meta(version: str = "1", labels: dict[str, str] | None = None) -> ObjectMeta:
+    """Metadata of the object ``x``."""
+    return ObjectMeta("x", "default", f"uid-{version}", version, labels=labels or {})
+
+
+def budget(allowed: int = 1, version: str = "1") -> PodDisruptionBudget:
+    """A budget of the pods labelled ``app=web``."""
+    spec = PodDisruptionBudgetSpec(LabelSelector(WEB))
+    return PodDisruptionBudget(meta(version), spec, PodDisruptionBudgetStatus(allowed))
+
+
+def namespaces(columns: NodeColumns) -> int:
+    return columns.namespaces.version
+
+
+def workloads(columns: NodeColumns) -> int:
+    return columns.workloads.version
+
+
+def budgets(columns: NodeColumns) -> int:
+    return columns.disruption_budgets.version
+
+
+PAIRS, OTHER_PAIRS = LabelPairsSpec(WEB), LabelPairsSpec({"app": "db"})
+SELECTOR, OTHER_SELECTOR = LabelSelectorSpec(LabelSelector(WEB)), LabelSelectorSpec(LabelSelector({"app": "db"}))
+
+KINDS = [
+    pytest.param(
+        Namespace(meta("1", WEB)), Namespace(meta("2", WEB)), Namespace(meta("3")), namespaces, id="Namespace"
+    ),
+    pytest.param(
+        Service(meta(), PAIRS), Service(meta("2"), PAIRS), Service(meta("3"), OTHER_PAIRS), workloads, id="Service"
+    ),
+    pytest.param(
+        ReplicationController(meta(), PAIRS),
+        ReplicationController(meta("2"), PAIRS),
+        ReplicationController(meta("3"), OTHER_PAIRS),
+        workloads,
+        id="ReplicationController",
+    ),
+    pytest.param(
+        ReplicaSet(meta(), SELECTOR),
+        ReplicaSet(meta("2"), SELECTOR),
+        ReplicaSet(meta("3"), OTHER_SELECTOR),
+        workloads,
+        id="ReplicaSet",
+    ),
+    pytest.param(
+        StatefulSet(meta(), SELECTOR),
+        StatefulSet(meta("2"), SELECTOR),
+        StatefulSet(meta("3"), OTHER_SELECTOR),
+        workloads,
+        id="StatefulSet",
+    ),
+    pytest.param(budget(), budget(version="2"), budget(0, version="3"), budgets, id="PodDisruptionBudget"),
+]
+
+
+@pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
+def test_each_change_reaches_its_index(
+    first: PodSurrounding, same: PodSurrounding, other: PodSurrounding, version: Callable[[NodeColumns], int]
+) -> None:
+    """An index changes with additions, differences and deletions, not with a new version."""
+    made = rig()
+    columns, feed = made.context.cache.columns, made.scheduler.workload_feed
+    feed.added(first)
+    assert version(columns) == 1
+    feed.updated(first, same)
+    assert version(columns) == 1
+    feed.updated(same, other)
+    assert version(columns) == 2
+    feed.deleted(other)
+    assert version(columns) == 3
+    assert namespaces(columns) + workloads(columns) + budgets(columns) == 3
+
+
+@pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
+def test_what_is_gone_is_forgotten(
+    first: PodSurrounding, same: PodSurrounding, other: PodSurrounding, version: Callable[[NodeColumns], int]
+) -> None:
+    """After a deletion the same object is new; a second deletion has no effect."""
+    del same, other
+    made = rig()
+    columns, feed = made.context.cache.columns, made.scheduler.workload_feed
+    feed.added(first)
+    feed.deleted(first)
+    feed.deleted(first)
+    assert version(columns) == 2
+    feed.added(first)
+    assert version(columns) == 3
+
+
+@pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
+def test_no_pod_is_woken(
+    first: PodSurrounding,
+    same: PodSurrounding,
+    other: PodSurrounding,
+    version: Callable[[NodeColumns], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No plugin registers for these kinds, so the queue gets no event."""
+    del same, version
+    made = rig()
+    events: list[object] = []
+
+    def on_event(*words: object) -> None:
+        events.append(words)
+
+    monkeypatch.setattr(made.queue, "on_event", on_event)
+    feed = made.scheduler.workload_feed
+    feed.added(first)
+    feed.updated(first, other)
+    feed.deleted(other)
+    assert events == []

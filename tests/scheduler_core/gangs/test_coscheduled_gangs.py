@@ -1,0 +1,242 @@
+"""Gangs in a profile with Coscheduling, from the queue to the bind, and the groups that plugins see."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.cycle.binding import bind
+from scheduler_core.gangs.group_views import GangViews
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from tests.support.builders import PodFields, node, pod
+from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SORTED = Plugins(multi_point=plugin_set("NodeResourcesFit", "Coscheduling", "DefaultBinder"))
+BESIDE = Plugins(
+    multi_point=plugin_set("NodeResourcesFit", "Coscheduling", *BARE), queue_sort=plugin_set(disabled=["Coscheduling"])
+)
+"""With the queue in the order of another plugin, which all profiles share."""
+
+
+def _rig(plugins: Plugins = BESIDE, **args: object) -> Rig:
+    made = rig(defaults=Plugins(), serve=False)
+    made.serve(configured("default-scheduler", "Coscheduling", args, plugins))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    return made
+
+
+def _group(made: Rig, name: str, min_member: int) -> None:
+    key = GroupKey(GroupSource.BAYPLAN, "default", name)
+    made.scheduler.group_feed.group_changed(PodGroup(key, f"uid-of-{name}", min_member))
+
+
+def _member(group: str, index: int, cpu: int = 1, **fields: object) -> Pod:
+    labels = {"bayplan.dev/pod-group": group}
+    asked = PodFields(labels=labels, requests={"cpu": cpu}, **fields)  # type: ignore[typeddict-item]  # any field
+    return pod(f"{group}-{index}", **asked)
+
+
+async def _run(made: Rig, rounds: int = 200) -> None:
+    """Run the scheduler until only time can change anything."""
+    async with made.running():
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+
+
+async def _pass(made: Rig, seconds: int) -> None:
+    """Run the scheduler while time passes, second by second."""
+    confirmed: set[str] = set()
+    async with made.running():
+        for _ in range(seconds):
+            made.clock.advance(1)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            for name, node_name in made.bound.items():
+                if name not in confirmed:
+                    confirmed.add(name)
+                    _confirm(made, name, node_name)
+
+
+def _confirm(made: Rig, name: str, node_name: str) -> None:
+    """Deliver a bind by the watch."""
+    placed = next(each.info.pod for each in made.context.cache.placed_pods() if each.info.pod.metadata.name == name)
+    bound = msgspec.structs.replace(placed, spec=msgspec.structs.replace(placed.spec, node_name=node_name))
+    made.scheduler.feed.pod_updated(placed, bound)
+
+
+@pytest.mark.parametrize("plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="another's order")])
+async def test_a_gang_that_fits_is_bound_at_once(plugins: Plugins) -> None:
+    """No time passes: no pod waits for a backoff or a flush (#125, #364, #397, #450)."""
+    made = _rig(plugins)
+    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
+    _group(made, "train", 3)
+    made.add(*(_member("train", index) for index in range(3)))
+    await _run(made)
+    assert sorted(made.bound) == ["train-0", "train-1", "train-2"]
+
+
+async def test_members_that_lack_siblings_take_no_attempts() -> None:
+    """They are gated, and tried when the last one is created (#450, #682)."""
+    made = _rig()
+    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
+    _group(made, "train", 3)
+    members = [_member("train", index) for index in range(3)]
+    made.add(*members[:2])
+    await _run(made)
+    assert [made.place(member) for member in members[:2]] == ["gated", "gated"]
+    queued = made.queue.find(members[0].metadata.uid)
+    assert queued is not None
+    assert (queued.attempts, queued.gated_by) == (0, "Coscheduling")
+    made.add(members[2])
+    await _run(made)
+    assert len(made.bound) == 3
+
+
+async def test_a_gang_that_does_not_fit_holds_nothing() -> None:
+    """The infeasible member makes Permit reject the others, and a pod that needs their room gets it (#930)."""
+    made = _rig()
+    made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
+    _group(made, "train", 3)
+    made.add(*(_member("train", index) for index in range(3)))
+    await _run(made)
+    assert (made.bound, len(made.context.waiting), made.context.cache.placed_pods()) == ({}, 0, [])
+    made.add(pod("alone", requests={"cpu": 2}))
+    await _run(made)
+    assert made.bound == {"alone": "n"}
+
+
+async def test_room_for_the_missing_member_brings_the_gang_back() -> None:
+    """The member that fits now activates its siblings."""
+    made = _rig()
+    made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
+    _group(made, "train", 3)
+    made.add(*(_member("train", index) for index in range(3)))
+    await _run(made)
+    made.add(node("m", allocatable={"cpu": 1, "pods": 10}))
+    await _pass(made, 30)
+    assert len(made.bound) == 3
+
+
+@pytest.mark.parametrize("plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="another's order")])
+@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="until time is up")])
+async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int) -> None:
+    """One is bound as a whole, and no member of the other stays assumed, in any order of members (#114, #117)."""
+    made = _rig(plugins, podGroupRejectPercentage=percentage, permitWaitingTimeSeconds=20)
+    made.add(node("n", allocatable={"cpu": 3, "pods": 10}))
+    _group(made, "a", 2)
+    _group(made, "b", 2)
+    for index in range(2):
+        made.add(_member("a", index), _member("b", index))
+    await _pass(made, 120)
+    assert sorted(made.bound) in (["a-0", "a-1"], ["b-0", "b-1"])
+    assert made.context.cache.columns.requested[0].max() <= 3000
+    tried = sum(queued.attempts for _, queued in made.queue.places())
+    assert tried <= 60, "the other is tried in a loop, by the room that its own members give back (#682)"
+
+
+@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="until time is up")])
+async def test_two_gangs_of_halves(percentage: int) -> None:
+    """Each has room that the other needs: one of them is scheduled first."""
+    made = _rig(podGroupRejectPercentage=percentage, permitWaitingTimeSeconds=20)
+    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
+    _group(made, "a", 4)
+    _group(made, "b", 4)
+    for index in range(4):
+        made.add(_member("a", index), _member("b", index))
+    await _pass(made, 180)
+    assert sorted(made.bound) in ([f"a-{index}" for index in range(4)], [f"b-{index}" for index in range(4)])
+
+
+async def test_times_at_permit_end_together() -> None:
+    """The first timeout rejects the other members."""
+    made = _rig(podGroupRejectPercentage=100, permitWaitingTimeSeconds=20)
+    made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
+    _group(made, "train", 3)
+    made.add(*(_member("train", index) for index in range(3)))
+    await _run(made)
+    assert len(made.context.waiting) == 2
+    async with made.running():
+        made.clock.advance(20)
+        await made.until(lambda: not made.context.cache.placed_pods())
+    assert made.bound == {}
+
+
+async def test_a_member_whose_wait_is_over_does_not_count() -> None:
+    """Between its timeout and the end of its attempt it has a node that it will lose (#930)."""
+    made = _rig()
+    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
+    _group(made, "train", 2)
+    made.add(*(_member("train", index) for index in range(2)))
+    first = made.decide()
+    assert first is not None
+    made.clock.advance(60)
+    second = made.decide()
+    assert second is not None
+    assert await bind(made.context, first) is False
+    assert await bind(made.context, second) is False
+    assert made.bound == {}
+
+
+async def test_a_member_that_is_being_deleted_does_not_count() -> None:
+    """The API server would reject its bind."""
+    made = _rig()
+    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
+    _group(made, "train", 2)
+    members = [_member("train", index) for index in range(3)]
+    made.add(*members)
+    first = made.decide()
+    assert first is not None
+    meta = msgspec.structs.replace(first.info.pod.metadata, deletion_timestamp=NOW)
+    made.scheduler.feed.pod_updated(first.info.pod, msgspec.structs.replace(first.info.pod, metadata=meta))
+    second = made.decide()
+    assert second is not None
+    assert made.context.waiting.get(second.info.uid) is not None
+    third = made.decide()
+    assert third is not None
+    assert [await bind(made.context, attempt) for attempt in (first, second, third)] == [False, True, True]
+
+
+async def test_a_later_member_joins_alone() -> None:
+    """The gang runs; members beyond the quorum, or in place of a failed one, do not wait for others."""
+    made = _rig()
+    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
+    _group(made, "train", 2)
+    made.add(*(_member("train", index, node_name="n") for index in range(2)))
+    made.add(_member("train", 2))
+    await _run(made)
+    assert made.bound == {"train-2": "n"}
+
+
+def test_what_plugins_see_of_a_group() -> None:
+    """Members by state; pods of other namespaces and APIs belong to other groups."""
+    made = _rig()
+    made.add(node("n", allocatable={"cpu": 9, "pods": 10}))
+    _group(made, "train", 2)
+    queued, bound, ending = (
+        _member("train", 0),
+        _member("train", 1, node_name="n"),
+        _member("train", 2, node_name="n", deleted=NOW),
+    )
+    done = _member("train", 3, node_name="n", phase="Succeeded")
+    others = [
+        _member("train", 4, namespace="elsewhere"),
+        pod("native", group="train"),
+        pod("plain"),
+    ]
+    made.add(queued, bound, ending, done, *others)
+    groups = GangViews(made.context.cache, made.queue)
+    view = groups.group_of(queued)
+    assert view is not None
+    assert (view.known, view.succeeded, view.group is not None) == (4, 1, True)
+    assert [member.metadata.name for member in view.members()] == ["train-0", "train-1"]
+    assert [info.pod.metadata.name for info in view.assigned()] == ["train-1"]
+    assert [info.pod.metadata.name for info in view.waiting()] == ["train-0"]
+    seen = [groups.group_of(other) for other in others]
+    assert [None if each is None else str(each.key) for each in seen] == ["elsewhere/train", "default/train", None]
+    assert groups.get(GroupKey(GroupSource.SCHEDULER_PLUGINS, "default", "train")) is None

@@ -1,0 +1,105 @@
+"""A member that is deleted while the members of its gang wait at Permit or at the barrier before their binds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.errors import BoundElsewhereError
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from tests.support.approval_plugin import Approval
+from tests.support.builders import node
+from tests.support.gangs import gang_of, group, member
+from tests.support.scheduling import Rig, plugin_set, profile, rig
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FREE, HELD = "train-0", "train-1"
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A gang of three on a node; two of its members need an approval at Permit that is never given."""
+    made = rig([Approval], defaults=default_plugins(), serve=False)
+    made.serve(profile(plugins=Plugins(permit=plugin_set("Approval"))))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("a"))
+    made.scheduler.group_feed.group_changed(group(min_member=3))
+    return made
+
+
+def gang() -> list[Pod]:
+    """One member that passes Permit, and two that wait there for a minute."""
+    return [member(FREE), *(member(name, labels={"approval": "needed"}) for name in (HELD, "train-2"))]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "is_told_first"),
+    [
+        pytest.param(FREE, False, id="gone, from the barrier"),
+        pytest.param(FREE, True, id="being deleted, at the barrier"),
+        pytest.param(HELD, False, id="gone, from Permit"),
+        pytest.param(HELD, True, id="being deleted, at Permit"),
+    ],
+)
+async def test_a_member_that_leaves(cluster: Rig, leaves: str, is_told_first: bool) -> None:
+    """All members are released at once, also those that still wait at Permit, and none is bound."""
+    pods = gang()
+    cluster.add(*pods)
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.context.waiting) == 2)
+        before = next(each for each in pods if each.metadata.name == leaves)
+        if is_told_first:
+            ending = member(leaves, labels=before.metadata.labels, deleted=NOW)
+            cluster.scheduler.feed.pod_updated(before, ending)
+        else:
+            cluster.scheduler.feed.pod_deleted(before)
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        assert cluster.context.cache.assumed_count == 0
+        assert len(cluster.context.waiting) == 0
+    assert cluster.writer.attempted == []
+    assert not gang_of(cluster).has_quorum
+
+
+def on(name: str, node_name: str) -> Pod:
+    return member(name, labels={"approval": "needed"} if name != FREE else {}, node_name=node_name)
+
+
+async def test_a_member_that_a_rival_binds_while_it_waits(cluster: Rig) -> None:
+    """It is dropped; the others are released and retried as a gang without it."""
+    pods = gang()
+    cluster.add(node("b"), *pods)
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.context.waiting) == 2)
+        held = cluster.context.waiting.get(pods[1].metadata.uid)
+        assert held is not None
+        rival = "b" if held.node_name == "a" else "a"
+        cluster.scheduler.feed.pod_updated(pods[1], on(HELD, rival))
+        await cluster.until(lambda: cluster.context.record("default-scheduler").lost_binds == 1)
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        assert cluster.context.cache.assumed_count == 0
+        cluster.clock.advance(12)
+        await cluster.until(lambda: [each.pod.pod.metadata.name for each in cluster.context.waiting] == ["train-2"])
+        assert cluster.context.cache.assumed_count == 2
+    assert cluster.writer.attempted == []
+    assert cluster.place(pods[1]) == ""
+
+
+async def test_a_member_that_a_rival_binds_first(cluster: Rig) -> None:
+    """After the barrier the others stay bound; the lost member is not retried."""
+    pods = [member(name) for name in (FREE, HELD, "train-2")]
+    cluster.add(node("b"), *pods)
+    cluster.writer.fail_binds([BoundElsewhereError("taken", "b")])
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.writer.bindings) == 2)
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        lost = next(pod for pod in pods if pod.metadata.name not in cluster.bound)
+        cluster.scheduler.feed.pod_updated(lost, member(lost.metadata.name, node_name="b"))
+        cluster.clock.advance(12)
+        await cluster.scheduler.until_idle()
+    assert len(cluster.writer.attempted) == 3
+    assert cluster.context.record("default-scheduler").lost_binds == 1
+    assert cluster.context.cache.columns.pod_count.sum() == 3

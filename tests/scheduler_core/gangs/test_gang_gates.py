@@ -1,0 +1,76 @@
+"""Gates of a gang's members: where a member waits, and what happens to its nomination."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from scheduler_core.framework.extension_points import PreEnqueuePlugin
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.gangs import gang_of, group, key, member, members
+from tests.support.scheduling import rig
+
+
+class Door(PreEnqueuePlugin):
+    """Gates pods by name."""
+
+    name = "Door"
+    closed: ClassVar[set[str]] = set()
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Reject the pod."""
+        return unschedulable("closed") if pod.pod.metadata.name in self.closed else SUCCESS
+
+
+async def test_a_member_that_is_called_in_passes_its_gates() -> None:
+    """A member whose gate has closed meanwhile neither blocks the others nor completes the quorum."""
+    Door.closed = set()
+    made = rig([Door])
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("n0"))
+    made.scheduler.group_feed.group_changed(group(min_member=1))
+    runs = member("runs", node_name="n0")
+    made.add(runs, *members(2))
+    Door.closed = {"train-0"}
+    made.scheduler.feed.pod_deleted(runs)
+    gang = gang_of(made)
+    assert [pod.info.pod.metadata.name for pod in gang.waiting.values()] == ["train-1"]
+    assert made.place(members(1)[0]) == "gated"
+    assert isinstance(made.pop(), QueuedGang)
+    assert made.queue.pop() is None
+    made.queue.close()
+
+
+async def test_a_nomination_that_was_listed_before_the_group() -> None:
+    """After a restart pods may be listed before their PodGroups: their nominations count all the same."""
+    made = rig(defaults=default_plugins())
+    made.add(node("n0"), *members(2, nominated_node="n0"))
+    assert not len(made.queue.nominator)
+    made.scheduler.group_feed.group_changed(group(min_member=2))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    assert len(tuple(made.queue.nominator.nominated_pods("n0"))) == 2
+    made.queue.close()
+
+
+async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
+    """It ends with the group and requeues rejected pods; it is restored when the group is created again."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
+    low = pod("low", requests={"cpu": "3"})
+    made.add(node("n0"), *members(2, nominated_node="n0"), low)
+    assert made.decide() is None
+    made.scheduler.group_feed.group_deleted(key())
+    assert (len(made.queue.nominator), made.place(low)) == (0, "backoff")
+    first = members(1, nominated_node="n0")[0]
+    made.scheduler.feed.pod_updated(first, replace(first, status=replace(first.status, phase="Pending")))
+    assert not len(made.queue.nominator)
+    made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
+    assert len(made.queue.nominator) == 2
+    made.queue.close()

@@ -1,0 +1,317 @@
+"""The course of a gang's preemption: reports, waits, and ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
+from scheduler_core.config.enabled_plugins import Plugins, PluginSet
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.gangs.preemption import preview_gang_preemption
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.ports import ObjectReference
+from tests.support.binding_gate import Gate
+from tests.support.builders import pod
+from tests.support.gang_preemption import WHOLE, ask, deferring, ending, evicted, of_gang, runs, served, small
+from tests.support.gangs import gang_of, group, member, members, settle
+from tests.support.scheduling import Rig, plugin_set, rig
+from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
+
+FULL = [runs("v0", "a", 1), runs("v1", "a")]
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A scheduler for gangs, without nodes."""
+    return served(rig(defaults=default_plugins()))
+
+
+# -- reports ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_reported() -> None:
+    """Group, members and victims get the report; the status lists the victims before any is deleted."""
+    made, writer = deferring()
+    made.add(small("a"), *FULL)
+    ask(made, *members(2, priority=10), of=group())
+    await settle(made)
+    gang, outcome = gang_of(made), gang_of(made).outcome
+    assert outcome is not None
+    assert outcome.message.startswith(
+        "preempting: 2 pods would go on 1 node so that all 2 members that must be placed together fit; none of the "
+    )
+    assert gang.victims == (("default", "v0"), ("default", "v1"))
+    assert [event for event in writer.events if event.reason == "Preempted"] == []
+    patches = {patch.name: patch for patch in writer.patches}
+    assert {name: patch.nominated_node_name for name, patch in patches.items()} == {"train-0": "a", "train-1": "a"}
+    (message,) = {patch.condition.message for patch in patches.values() if patch.condition}
+    assert outcome.message == f"{message} Nearest: a (needs 1 cpu, has 0); it would fit on a with 1 cpu more."
+    (first,) = writer.deletions
+    assert first.condition is not None
+    assert first.condition.message == "default-scheduler: preempting to accommodate a higher priority podgroup"
+    writer.unanswered["v0"](None)
+    (event,) = [event for event in writer.events if event.reason == "Preempted"]
+    assert event.note == "Preempted by podgroup uid-of-group-default-train on node a"
+    assert event.related == ObjectReference(
+        "PodGroup", "train", "default", "uid-of-group-default-train", "bayplan.dev/v1alpha1"
+    )
+
+
+async def test_a_gang_that_fits_no_more(cluster: Rig) -> None:
+    """A preemption that does not help any more ends: no victims, no nominations."""
+    cluster.add(small("a"), *FULL)
+    ask(cluster, *members(2, priority=10), of=group())
+    await settle(cluster)
+    cluster.scheduler.feed.node_deleted(small("a"))
+    cluster.add(small("b", 1))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert (outcome.reason, gang_of(cluster).victims) == ("Unschedulable", ())
+    assert len(cluster.queue.nominator) == 0
+
+
+# -- waiting for victims -----------------------------------------------------------------------------------------
+
+
+async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
+    """No event requeues it before, whichever member its entry contains; then it is retried."""
+    made, writer = deferring()
+    made.add(small("a"), *FULL)
+    ask(made, *members(2, priority=10), of=group())
+    await settle(made)
+    made.add(small("b", 1))
+    made.clock.advance(20.0)
+    await settle(made)
+    assert [deletion.name for deletion in writer.deletions] == ["v0"]
+    assert {made.place(each) for each in gang_of(made).pods.values()} == {"gated"}
+    writer.unanswered["v0"](None)
+    made.scheduler.feed.pod_deleted(FULL[0])
+    writer.unanswered["v1"](None)
+    made.scheduler.feed.pod_deleted(FULL[1])
+    made.clock.advance(20.0)
+    await settle(made)
+    assert set(made.bound) == {"train-0", "train-1"}
+    assert (len(made.context.services.preemptions), gang_of(made).victims) == (0, ())
+
+
+async def test_a_member_that_comes_meanwhile() -> None:
+    """It waits with the others, and is included when the evictions are issued."""
+    made, writer = deferring()
+    made.add(small("a", 3), *FULL, runs("v2", "a"))
+    ask(made, *members(2, priority=10), of=group())
+    await settle(made)
+    made.add(member("train-2", priority=11))
+    await settle(made)
+    while writer.unanswered:
+        name, answer = writer.unanswered.popitem()
+        answer(None)
+        made.scheduler.feed.pod_deleted(runs(name, "a"))
+    made.clock.advance(20.0)
+    await settle(made)
+    assert len(made.bound) == 2
+
+
+async def test_a_member_that_is_held_back_while_the_gang_passes() -> None:
+    """A member is created before the victim is deleted, and the gang is scheduled before the eviction is answered."""
+    made, writer = deferring()
+    made.add(small("a", 4), runs("v0", "a", cpus=2))
+    ask(made, *members(3, priority=10), of=group(min_member=3))
+    await settle(made)
+    made.add(member("late", priority=10))
+    made.scheduler.feed.pod_deleted(runs("v0", "a", cpus=2))
+    made.clock.advance(2.0)
+    await settle(made)
+    assert set(made.bound) == {"train-0", "train-1", "train-2"}
+    writer.unanswered["v0"](None)
+    await settle(made)
+    assert "late" in made.bound
+
+
+async def test_an_eviction_that_fails() -> None:
+    """The gang is retried at once, and preempts again."""
+    made, writer = deferring()
+    made.add(small("a"), *FULL)
+    ask(made, *members(2, priority=10), of=group())
+    await settle(made)
+    writer.unanswered.pop("v0")(ClusterWriteError("no answer"))
+    await settle(made)
+    assert [deletion.name for deletion in writer.deletions] == ["v0", "v0"]
+
+
+async def test_no_second_round_while_victims_end(cluster: Rig) -> None:
+    """If it is retried while its victims terminate, the gang keeps its nominations and evicts no other pods."""
+    cluster.add(small("a"), *FULL)
+    ask(cluster, *members(2, priority=10), of=group())
+    await settle(cluster)
+    for each in FULL:
+        cluster.scheduler.feed.pod_updated(each, ending(each, by_preemption=True))
+    cluster.add(small("b", 1), runs("other", "b"))
+    cluster.scheduler.group_feed.group_changed(group(generation=2))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert [deletion.name for deletion in cluster.writer.deletions] == ["v0", "v1"]
+    gang = gang_of(cluster)
+    assert gang.outcome is not None
+    assert gang.outcome.message.startswith("waiting for pods that were preempted to end; ")
+    assert (gang.outcome.reason, len(gang.victims)) == ("Preempting", 2)
+    assert {cluster.queue.nominator.node_of(uid) for uid in gang.pods} == {"a"}
+    assert gang.last_attempt is not None
+    assert gang.last_attempt != gang.first_attempt
+
+
+async def test_the_way_to_the_end(cluster: Rig) -> None:
+    """The freed room goes to the gang: pods of lower priority are rejected there, and members use their nominations."""
+    cluster.add(small("a"), small("b"), *FULL, *(runs(f"w{each}", "b", 5) for each in range(2)))
+    ask(cluster, *members(2, priority=10), of=group())
+    await settle(cluster)
+    cluster.add(pod("late", priority=9, requests={"cpu": "1"}))
+    for each in FULL:
+        cluster.scheduler.feed.pod_deleted(each)
+        await settle(cluster)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert cluster.bound == {"train-0": "a", "train-1": "a"}
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert (outcome.reason, gang_of(cluster).victims) == ("Scheduled", ())
+
+
+async def test_lower_nominations_are_withdrawn(cluster: Rig) -> None:
+    """A pod of lower priority that was nominated to a node of the gang searches again."""
+    cluster.add(small("a"), *FULL)
+    cluster.add(pod("lower", priority=5, requests={"cpu": "2"}))
+    await settle(cluster)
+    assert list(cluster.queue.nominator.nodes()) == ["a"]
+    ask(cluster, *members(2, priority=10), of=group())
+    await settle(cluster)
+    assert cluster.queue.nominator.node_of("uid-of-default-lower") == ""
+
+
+async def test_victims_that_end_by_themselves_are_waited_for(cluster: Rig) -> None:
+    """No pod is evicted if terminating pods free enough room; the members are nominated to it."""
+    cluster.add(small("a"), *(ending(each) for each in FULL))
+    ask(cluster, *members(2, priority=10), of=group())
+    await settle(cluster)
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert outcome.message.startswith(
+        "waiting for 2 pods that end already, after which all 2 members that must be placed together fit; "
+    )
+    assert (evicted(cluster), list(cluster.queue.nominator.nodes())) == (set(), ["a"])
+
+
+async def test_a_victim_that_does_not_run_yet() -> None:
+    """A victim that waits at Permit is rejected instead of deleted."""
+    Gate.shut("permit")
+    multi_point = default_plugins().multi_point
+    gated = Plugins(multi_point=PluginSet(enabled=(PluginEntry(name="Gate"), *multi_point.enabled)))
+    made = served(rig([Gate], defaults=gated))
+    made.add(small("a"), pod("low", requests={"cpu": "2"}))
+    async with made.running():
+        await made.until(lambda: len(made.context.waiting) == 1)
+        ask(made, *members(2, priority=10), of=group())
+        await made.until(lambda: made.context.queue.find("uid-of-default-low") is not None and bool(made.writer.events))
+        await made.until(lambda: len(made.context.waiting) == 2)
+        Gate.open(made.context.waiting)
+        await made.until(lambda: len(made.bound) == 2)
+    assert evicted(made) == set()
+    assert [event.note for event in made.writer.events if event.reason == "Preempted"] == [
+        "Preempted by podgroup uid-of-group-default-train on node a (in kube-scheduler memory)."
+    ]
+
+
+async def test_room_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
+    """It requeues a waiting gang, whatever rejected it in the nearest domain."""
+    in_the_way = runs("other", "b", 50, cpus=2)
+    cluster.add(small("a", zone="a"), small("b", zone="b"), runs("port", "a", 50, cpus=0, ports=[80]), in_the_way)
+    pods = [member("train-0", priority=10, ports=[80]), member("train-1", priority=10)]
+    ask(cluster, *pods, of=group(topology=GroupTopology("zone")))
+    await settle(cluster)
+    cluster.scheduler.feed.pod_deleted(in_the_way)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"b"}
+
+
+# -- who may -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_profile_that_does_not_preempt() -> None:
+    """Without DefaultPreemption no pod is evicted, and a dry run says so."""
+    none = default_plugins().model_copy(update={"post_filter": plugin_set(disabled=["*"])})
+    made = served(rig(defaults=none))
+    made.add(small("a"), *FULL)
+    ask(made, *members(2, priority=10), of=group())
+    await settle(made)
+    preview = preview_gang_preemption(made.context, gang_of(made))
+    assert (evicted(made), preview.plan, preview.reason) == (
+        set(),
+        None,
+        "the profile enables no plugin that preempts for gangs",
+    )
+
+
+async def test_a_profile_with_extenders() -> None:
+    """Extenders that filter nodes could not take part: no pod is evicted, and a dry run says so."""
+    made = served(extended_rig((extender(), ScriptedExtender()), defaults=default_plugins()))
+    made.add(small("a"), *FULL)
+    ask(made, *members(2, priority=10), of=group())
+    await settle(made)
+    preview = preview_gang_preemption(made.context, gang_of(made))
+    assert (evicted(made), preview.plan, preview.reason) == (
+        set(),
+        None,
+        "extenders of the profile judge nodes, and would have no say in the choice of victims",
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpu_milli", "gone"),
+    [pytest.param(2000, {"v0", "v1"}, id="free afterwards"), pytest.param(3000, set(), id="not free even then")],
+)
+async def test_min_resources(cluster: Rig, cpu_milli: int, gone: set[str]) -> None:
+    """A group whose minResources would not be free afterwards evicts no pod."""
+    cluster.add(small("a"), *FULL)
+    ask(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
+    await settle(cluster)
+    assert evicted(cluster) == gone
+
+
+@pytest.mark.parametrize(
+    ("cpu_milli", "gone"),
+    [
+        pytest.param(2000, {"v0", "v1"}, id="beside-an-overcommitted-node"),
+        pytest.param(2001, set(), id="what-leaves-an-overcommitted-node-is-not-free"),
+    ],
+)
+async def test_min_resources_and_an_overcommitted_node(cluster: Rig, cpu_milli: int, gone: set[str]) -> None:
+    """What a node lacks counts for that node alone, also for pods that terminate there."""
+    cluster.add(small("a"), *FULL, small("b", 1), ending(runs("old", "b")))
+    cluster.add(pod("big", node_name="b", requests={"cpu": "9"}, priority=20))
+    ask(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
+    await settle(cluster)
+    assert evicted(cluster) == gone
+
+
+async def test_a_pod_that_preempts_takes_a_whole_gang(cluster: Rig) -> None:
+    """A single pod also evicts a gang with whole disruption as a whole, which counts for the choice of the node."""
+    cluster.scheduler.group_feed.group_changed(WHOLE)
+    cluster.add(small("a", 1), small("b", 1), of_gang("g0", "a"), of_gang("g1", "b"))
+    cluster.add(pod("high", priority=10, requests={"cpu": "1"}))
+    await settle(cluster)
+    assert evicted(cluster) == {"g0", "g1"}
+    notes = {event.note for event in cluster.writer.events if event.reason == "Preempted"}
+    assert notes == {f"Preempted by pod uid-of-default-high on node {name}" for name in "ab"}
+
+
+async def test_a_pod_prefers_to_take_one_pod_to_a_whole_gang(cluster: Rig) -> None:
+    """The members on other nodes count like the one on the node."""
+    cluster.scheduler.group_feed.group_changed(WHOLE)
+    cluster.add(small("a", 1), small("b", 1), small("c", 1))
+    cluster.add(of_gang("g0", "a"), of_gang("g1", "b"), runs("alone", "c"))
+    cluster.add(pod("high", priority=10, requests={"cpu": "1"}))
+    await settle(cluster)
+    assert evicted(cluster) == {"alone"}

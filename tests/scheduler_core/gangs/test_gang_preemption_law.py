@@ -1,0 +1,200 @@
+"""Laws of gang preemption in small clusters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.gangs.preemption import preview_gang_preemption
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupTopology
+from tests.support.builders import node, pod
+from tests.support.cluster_picture import picture
+from tests.support.gang_preemption import ask, ending, served
+from tests.support.gangs import gang_of, group, member, settle
+from tests.support.preemption import budget
+from tests.support.scheduling import Rig, rig
+
+APART = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "db"})),)
+    )
+)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A running pod: its node, its size, and its other properties."""
+
+    number: int
+    cpus: int
+    priority: int
+    kind: str
+    port: int
+
+
+@dataclass(frozen=True)
+class World:
+    """Nodes by their CPUs, pods on them, and a gang."""
+
+    cpus: Sequence[int]
+    pods: Sequence[Running]
+    wants: Sequence[int]
+    needed: int
+    port: int
+    priority: int
+    topology: GroupTopology | None
+    allowed: int
+    kind: str
+
+    def running(self) -> list[Pod]:
+        """Return the pods."""
+        return [self._pod(index, each) for index, each in enumerate(self.pods)]
+
+    def _pod(self, index: int, each: Running) -> Pod:
+        name, on = f"v{index}", f"n{each.number % len(self.cpus)}"
+        ports = [each.port] if each.port else []
+        requests = {"cpu": str(each.cpus)}
+        if each.kind == "gang":
+            return member(name, "victim", node_name=on, priority=each.priority, requests=requests, ports=ports)
+        made = pod(
+            name,
+            node_name=on,
+            priority=each.priority,
+            requests=requests,
+            ports=ports,
+            labels={"app": "db"},
+            affinity=APART if each.kind == "apart" else Affinity(),
+        )
+        return ending(made) if each.kind == "ending" else made
+
+    def staged(self) -> Rig:
+        """Return a scheduler that has received all events, and has not tried the gang."""
+        made = served(rig(defaults=default_plugins()))
+        for index, cpus in enumerate(self.cpus):
+            labels = {"zone": "xy"[index % 2]}
+            made.add(node(f"n{index}", labels=labels, allocatable={"cpu": str(cpus), "pods": "9"}))
+        made.scheduler.group_feed.group_changed(group("victim", 1, disrupts_whole=True))
+        made.add(*self.running())
+        made.context.cache.columns.disruption_budgets.assign(budget("db", {"app": "db"}, self.allowed))
+        ports = [self.port] if self.port else []
+        pods = [
+            member(
+                f"train-{index}",
+                requests={"cpu": str(cpus)},
+                priority=self.priority,
+                ports=ports,
+                labels={"app": "db"} if self.kind else {},
+                affinity=APART if self.kind == "apart" else Affinity(),
+            )
+            for index, cpus in enumerate(self.wants)
+        ]
+        ask(made, *pods, of=group(min_member=self.needed, topology=self.topology))
+        return made
+
+
+RUNNING = st.builds(
+    Running,
+    number=st.integers(0, 3),
+    cpus=st.integers(0, 3),
+    priority=st.integers(0, 4),
+    kind=st.sampled_from(["", "", "gang", "ending", "apart"]),
+    port=st.sampled_from([0, 0, 80]),
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, plain: bool = False) -> World:
+    """Draw a world; a plain one has only CPUs, and members of one class."""
+    pods = draw(st.lists(RUNNING, max_size=8))
+    wants = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    if plain:
+        pods = [Running(each.number, each.cpus, each.priority, "", 0) for each in pods]
+        wants = [wants[0]] * len(wants)
+    return World(
+        draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)),
+        pods,
+        wants,
+        len(wants) if plain else draw(st.integers(1, len(wants))),
+        0 if plain else draw(st.sampled_from([0, 0, 80])),
+        draw(st.integers(1, 4)),
+        None
+        if plain
+        else draw(st.sampled_from([None, GroupTopology("zone"), GroupTopology("zone", is_required=False)])),
+        draw(st.integers(0, 2)),
+        "" if plain else draw(st.sampled_from(["", "db", "apart"])),
+    )
+
+
+@given(worlds())
+@settings(deadline=None)
+def test_looking_changes_nothing(world: World) -> None:
+    """After a dry run every sum, order and nomination is as before."""
+    made = world.staged()
+    before = picture(made.context)
+    preview_gang_preemption(made.context, gang_of(made))
+    between = picture(made.context)
+    preview_gang_preemption(made.context, gang_of(made))
+    # Counts for a query begin with the first question and stay: only the second look finds all of them there.
+    assert {**before, "queries": between["queries"]} == between == picture(made.context)
+    made.queue.close()
+
+
+@given(worlds())
+@settings(deadline=None)
+def test_the_whole_quorum_fits_when_the_victims_are_gone(world: World) -> None:
+    """Victims have lower priority and are whole gangs; no pod is evicted for less than the quorum."""
+
+    async def course() -> None:
+        made = world.staged()
+        await settle(made)
+        gone = {deletion.name for deletion in made.writer.deletions}
+        gang = gang_of(made)
+        preempts = gang.outcome is not None and gang.outcome.reason == "Preempting"
+        # Members beyond the quorum preempt one by one once the quorum has nodes.
+        assert preempts or not gone or len(made.bound) >= world.needed
+        running = {each.metadata.name: each for each in world.running()}
+        assert all((running[name].spec.priority or 0) < world.priority for name in gone)
+        assert not any(running[name].metadata.deletion_timestamp for name in gone)
+        whole = {f"v{index}" for index, each in enumerate(world.pods) if each.kind == "gang"}
+        assert whole <= gone or not whole & gone
+        if not preempts:
+            return
+        assert made.bound == {}
+        for name, each in running.items():
+            if name in gone or each.metadata.deletion_timestamp is not None:
+                made.scheduler.feed.pod_deleted(each)
+        made.clock.advance(30.0)
+        await settle(made)
+        assert len(made.bound) >= world.needed
+
+    asyncio.run(course())
+
+
+@given(worlds(plain=True))
+@settings(deadline=None)
+def test_it_preempts_if_and_only_if_that_helps(world: World) -> None:
+    """If only CPUs count, it preempts whenever all lower pods together free enough room, unless there is enough."""
+    made = world.staged()
+
+    def slots(least: int) -> int:
+        """Return how many members fit beside the pods of at least a priority."""
+        free = list(world.cpus)
+        for each in world.pods:
+            free[each.number % len(free)] -= each.cpus if each.priority >= least else 0
+        held = [
+            sum(each.number % len(free) == row and each.priority >= least for each in world.pods)
+            for row in range(len(free))
+        ]
+        size = world.wants[0]
+        return sum(max(0, min(cpus // size, 9 - count)) for cpus, count in zip(free, held, strict=True))
+
+    preview = preview_gang_preemption(made.context, gang_of(made))
+    assert (preview.plan is not None) == (slots(0) < world.needed <= slots(world.priority))
+    made.queue.close()

@@ -1,0 +1,55 @@
+"""Reservations with a clock that advances while it is read, and timers that fire slightly early, as real ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.scheduler import Scheduler, SchedulerOptions
+from tests.support.builders import node
+from tests.support.gangs import gang_of, group, members, settle
+from tests.support.recording_writer import RecordingWriter
+from tests.support.scheduling import Rig, profile
+from tests.support.virtual_clock import VirtualClock, VirtualTimer
+
+TICK, EARLY, PATIENCE = 1e-5, 4e-4, 5.0
+
+
+class RealClock(VirtualClock):
+    """Each reading takes a moment; timers fire less than a millisecond early, as in some event loops."""
+
+    def now(self) -> float:
+        self._now += TICK
+        return self._now
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> VirtualTimer:
+        return super().call_later(max(0.0, seconds - EARLY), callback)
+
+
+@pytest.mark.parametrize("readings", range(60))
+async def test_the_time_of_a_reservation_is_never_missed(readings: int) -> None:
+    """The gang is tried and capacity is reserved, wherever in the code the time passes."""
+    clock, writer = RealClock(), RecordingWriter()
+    options = SchedulerOptions(gang_reservation_seconds=PATIENCE)
+    rig = Rig(Scheduler(clock, writer, options, in_tree_registry(), default_plugins()), clock, writer)
+    rig.serve(profile())
+    rig.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    rig.add(node("a", allocatable={"cpu": "2", "pods": "9"}))
+    rig.scheduler.group_feed.group_changed(group("other", min_member=2))
+    rig.add(*members(2, "other"))
+    await settle(rig)
+    rig.scheduler.group_feed.group_changed(group("large", min_member=2, is_strict=True))
+    rig.add(*members(2, "large"))
+    await settle(rig)
+    failed = gang_of(rig, "large").first_failure
+    assert failed is not None
+    # The moment is so many readings of the clock away when the gang is tried for another reason.
+    clock.advance(failed + PATIENCE - readings * TICK - clock.now())
+    rig.add(node("b", allocatable={"cpu": "1", "pods": "9"}))
+    await settle(rig)
+    clock.advance(0.5)
+    await settle(rig)
+    assert gang_of(rig, "large").reservation

@@ -1,0 +1,73 @@
+"""``scheduleTimeoutSeconds``: a group that has timed out is reported and moved behind its peers."""
+
+from __future__ import annotations
+
+from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
+
+
+async def test_the_timeout() -> None:
+    """Its status says so and what was lacking, and its reservation ends."""
+    traffic = await full_traffic(schedule_timeout_seconds=50.0)
+    gang, since = traffic.of("big"), traffic.of("big").since
+    traffic.rig.clock.advance(50.0 - PATIENCE - 1.0)
+    assert gang.outcome is not None
+    assert (gang.outcome.reason, gang.reservation, bool(traffic.rig.scheduler.reservations)) == ("TimedOut", "", False)
+    assert "within its scheduleTimeoutSeconds of 50;" in gang.outcome.message
+    assert "none of the 3 members that must be placed together fits" in gang.outcome.message
+    assert gang.since > since
+
+
+async def test_behind_its_peers() -> None:
+    """A gang that has timed out is tried after one that was created later."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    filler = traffic.runs("a", 4)
+    traffic.gang("old", 2, 2, is_strict=False, schedule_timeout_seconds=30.0)
+    await traffic.settle()
+    traffic.rig.clock.advance(5.0)
+    traffic.gang("young", 2, 2, is_strict=False)
+    await traffic.settle()
+    traffic.rig.clock.advance(30.0)
+    traffic.ends(filler)
+    await traffic.settle()
+    assert (traffic.is_placed("old"), traffic.is_placed("young")) == (False, True)
+
+
+async def test_it_tries_on() -> None:
+    """A gang that has timed out is scheduled when there is room, and its timeout starts again."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    filler = traffic.runs("a", 4)
+    traffic.gang("big", 2, 2, schedule_timeout_seconds=30.0)
+    await traffic.settle()
+    traffic.rig.clock.advance(31.0)
+    traffic.ends(filler)
+    await traffic.settle()
+    assert traffic.is_placed("big")
+
+
+async def test_no_timeout_without_a_quorum() -> None:
+    """A gang that cannot be tried does not lose its position."""
+    traffic = await full_traffic(schedule_timeout_seconds=50.0)
+    gang = traffic.of("big")
+    traffic.rig.scheduler.feed.pod_deleted(next(iter(gang.pods.values())))
+    traffic.rig.clock.advance(100.0)
+    assert gang.outcome is not None
+    assert gang.outcome.reason == "Unschedulable"
+
+
+async def test_a_plan_is_looked_for_again() -> None:
+    """A Strict gang without a plan is retried after a while, without any event."""
+    traffic = Traffic()
+    traffic.nodes({"a": 1})
+    traffic.gang("big", 2, 2)
+    await traffic.settle()
+    attempts = []
+    for _ in range(3):
+        traffic.rig.clock.advance(PATIENCE + 2.0)
+        await traffic.settle()
+        entry = traffic.of("big").entry
+        assert entry is not None
+        attempts.append(entry.attempts)
+    assert attempts == sorted(set(attempts))
+    assert traffic.of("big").reservation == ""

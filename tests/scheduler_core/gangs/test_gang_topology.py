@@ -1,0 +1,111 @@
+"""Gangs and the topology domains in which they are scheduled."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.model.pod_group import GroupTopology
+from tests.support.builders import node
+from tests.support.gangs import gang_of, group, member, members, settle
+from tests.support.scheduling import Rig
+
+
+def zones(**rooms: int) -> list[object]:
+    """Return a node in each zone with a number of CPUs."""
+    return [
+        node(f"node-{zone}", labels={"zone": zone}, allocatable={"cpu": str(cpus), "pods": "99"})
+        for zone, cpus in rooms.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rooms", "is_required", "expected"),
+    [
+        pytest.param({"a": 8, "b": 4, "c": 2}, True, {"node-b"}, id="the domain that packs best"),
+        pytest.param({"a": 8, "b": 3, "c": 2}, True, {"node-a"}, id="the only one with room"),
+        pytest.param({"a": 3, "b": 3, "c": 3}, True, set(), id="required: none has room"),
+        pytest.param({"a": 3, "b": 3}, False, {"node-a", "node-b"}, id="preferred: over several"),
+    ],
+)
+async def test_domains(cluster: Rig, rooms: dict[str, int], is_required: bool, expected: set[str]) -> None:
+    """All in one domain of the key, the one that packs best; several only if the constraint is preferred."""
+    cluster.add(*zones(**rooms))  # type: ignore[arg-type]  # nodes
+    topology = GroupTopology("zone", is_required=is_required)
+    cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
+    cluster.add(*members(4))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == expected
+
+
+async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
+    """A gang's message names the nearest domain and what it lacks."""
+    cluster.add(*zones(a=2, b=3))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
+    cluster.add(*members(4))
+    await settle(cluster)
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert "zone=b" in outcome.message
+
+
+async def test_a_node_that_changes_its_domain(cluster: Rig) -> None:
+    """It requeues a gang that waits for a domain: no plugin's hint does, because domains belong to the group."""
+    cluster.add(*zones(a=2, b=2))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
+    cluster.add(*members(4))
+    await settle(cluster)
+    assert cluster.bound == {}
+    before, after = (
+        node("node-b", labels={"zone": zone}, allocatable={"cpu": "2", "pods": "99"}) for zone in ("b", "a")
+    )
+    cluster.scheduler.feed.node_updated(before, after)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"node-a", "node-b"}
+
+
+async def test_the_narrowest_level_that_fits(cluster: Rig) -> None:
+    """With levels, members share a rack if one has room, and the zone in any case."""
+    cluster.add(
+        *(
+            node(f"{zone}-{rack}", labels={"zone": zone, "rack": rack}, allocatable={"cpu": str(cpus), "pods": "9"})
+            for zone, rack, cpus in (("a", "1", 2), ("a", "2", 2), ("b", "1", 3), ("b", "2", 9))
+        )
+    )
+    wish = GroupTopology("zone", levels=("rack",))
+    cluster.scheduler.group_feed.group_changed(group("small", min_member=3, topology=wish))
+    cluster.add(*members(3, "small"))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"b-1"}
+    cluster.scheduler.group_feed.group_changed(group("wide", min_member=4, topology=wish))
+    cluster.add(*members(4, "wide"))
+    await settle(cluster)
+    assert {node for name, node in cluster.bound.items() if name.startswith("wide")} == {"b-2"}
+
+
+async def test_later_members_keep_to_the_domain(cluster: Rig) -> None:
+    """A member that is scheduled alone goes to the domain of the others, or waits."""
+    cluster.add(*zones(a=3, b=9))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
+    cluster.add(*members(2))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"node-a"}
+    cluster.add(member("train-8"))
+    await settle(cluster)
+    assert cluster.bound["train-8"] == "node-a"
+    cluster.add(member("train-9"))
+    await settle(cluster)
+    assert "train-9" not in cluster.bound
+    assert "1 node(s) were outside the gang's domain zone=a" in cluster.condition.message
+
+
+async def test_a_late_member_of_a_gang_in_two_domains(cluster: Rig) -> None:
+    """It joins the first of the members by UID, in every process: the order of a set of strings differs in each."""
+    cluster.add(*zones(a=99, b=99))  # type: ignore[arg-type]  # nodes
+    names = [f"train-{number}" for number in range(12)]
+    for name in names:
+        cluster.scheduler.group_feed.group_changed(group(name, min_member=2, topology=GroupTopology("zone")))
+        cluster.add(member(f"{name}-0", name, node_name="node-b"), member(f"{name}-1", name, node_name="node-a"))
+        cluster.add(member(f"{name}-2", name))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"node-b"}

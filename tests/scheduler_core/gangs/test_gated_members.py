@@ -1,0 +1,174 @@
+"""Pods that are gated because their PodGroup is not known: condition, event, log, and the end of it."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.gangs.gated_members import REPORT_AFTER_SECONDS
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.pod_group import GroupSource
+from tests.support.builders import node, pod
+from tests.support.gangs import group, key, member, members, settle
+from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
+
+REFUSED = "the API server refused"
+MISSING = (
+    'waiting for pods\'s pod group "train" to appear in scheduling queue: no valid PodGroup default/train of '
+    "bayplan.dev exists; create or correct it, or create the pod without label bayplan.dev/pod-group"
+)
+
+
+@pytest.fixture
+def cluster(cluster: Rig) -> Rig:
+    """A scheduler with enough room that knows the PodGroups of Bayplan's own API."""
+    cluster.add(node("a"))
+    return cluster
+
+
+def reported(made: Rig) -> list[tuple[str, str, str]]:
+    """Return pod, reason and message of the conditions that are written once reports are due."""
+    made.writer.patches.clear()
+    made.clock.advance(REPORT_AFTER_SECONDS)
+    patches = [(patch.name, patch.condition) for patch in made.writer.patches]
+    return [(name, each.reason, each.message) for name, each in patches if each is not None]
+
+
+def showing(shown: Pod, message: str) -> Pod:
+    """Return the pod with the condition of a report."""
+    condition = PodCondition("PodScheduled", "False", "SchedulingGated", message)
+    return msgspec.structs.replace(shown, status=msgspec.structs.replace(shown.status, conditions=(condition,)))
+
+
+async def test_a_missing_group(cluster: Rig) -> None:
+    """Each member gets a condition that makes no autoscaler add nodes, and an event."""
+    cluster.add(*members(2))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert reported(cluster) == [(f"train-{number}", "SchedulingGated", MISSING) for number in range(2)]
+    events = [(event.regarding.name, event.reason, event.note) for event in cluster.writer.events]
+    assert events == [(f"train-{number}", "FailedScheduling", MISSING) for number in range(2)]
+
+
+async def test_a_group_that_comes_a_moment_later(cluster: Rig) -> None:
+    """Nothing is reported, and the group's arrival alone lets the members be bound."""
+    cluster.add(*members(2))
+    cluster.scheduler.group_feed.group_changed(group())
+    await settle(cluster)
+    assert reported(cluster) == []
+    assert set(cluster.bound) == {"train-0", "train-1"}
+
+
+async def test_what_is_shown_already_is_not_written_again(cluster: Rig) -> None:
+    """A new leader finds the condition of the previous one."""
+    cluster.add(showing(member("train-0"), MISSING))
+    assert reported(cluster) == []
+    assert cluster.writer.events == []
+
+
+async def test_the_reason_changes(cluster: Rig) -> None:
+    """The condition follows: unread, missing, known but without quorum."""
+    feed = cluster.scheduler.group_feed
+    feed.withhold(GroupSource.BAYPLAN, REFUSED)
+    waiting = member("train-0")
+    cluster.add(waiting)
+    unread = f'pod group "train" cannot be read: {REFUSED}'
+    assert reported(cluster) == [("train-0", "SchedulingGated", unread)]
+    feed.serve(GroupSource.BAYPLAN)
+    assert reported(cluster) == [("train-0", "SchedulingGated", MISSING)]
+    cluster.scheduler.feed.pod_updated(waiting, showing(waiting, MISSING))
+    feed.group_changed(group())
+    quorum = "waiting for minCount pods from a gang to appear in scheduling queue"
+    assert reported(cluster) == [("train-0", "SchedulingGated", quorum)]
+    feed.group_deleted(key())
+    assert reported(cluster) == []
+    cluster.scheduler.feed.pod_updated(waiting, showing(waiting, quorum))
+    feed.group_changed(group())
+    feed.group_deleted(key())
+    assert reported(cluster) == [("train-0", "SchedulingGated", MISSING)]
+
+
+@pytest.mark.parametrize(
+    ("withheld", "lines"),
+    [
+        pytest.param(REFUSED, ["pods that name a PodGroup of bayplan.dev are not scheduled"], id="an API"),
+        pytest.param(
+            "", [f"pods that name PodGroup default/{name} of bayplan.dev are not" for name in "ab"], id="two groups"
+        ),
+    ],
+)
+def test_the_log_has_one_line_for_each_cause(
+    cluster: Rig, caplog: pytest.LogCaptureFixture, withheld: str, lines: list[str]
+) -> None:
+    """However many pods are affected, and however often they are checked."""
+    if withheld:
+        cluster.scheduler.group_feed.withhold(GroupSource.BAYPLAN, withheld)
+    with caplog.at_level(logging.WARNING):
+        for number in range(2):
+            cluster.add(*(member(f"{name}-{number}", name) for name in "ab"))
+            reported(cluster)
+            cluster.serve(profile(percentage=50 + number))
+    logged = [record.getMessage() for record in caplog.records if record.name.endswith("gated_members")]
+    assert len(logged) == len(lines)
+    assert all(line in text for line, text in zip(lines, logged, strict=True))
+
+
+def test_many_members_are_reported_over_several_turns(cluster: Rig) -> None:
+    """A gang of a thousand does not block the loop: some hundreds are reported, then other tasks run."""
+    cluster.add(*members(600))
+    reports = []
+    while found := reported(cluster):
+        reports.append(len(found))
+    assert sum(reports) == 600
+
+
+BY_PERMIT = Plugins(
+    multi_point=plugin_set("SchedulingGates", "Coscheduling", *BARE), queue_sort=plugin_set(disabled=["Coscheduling"])
+)
+
+
+@pytest.mark.parametrize("plugins", [None, BY_PERMIT], ids=["in one cycle", "by Permit"])
+def test_scheduling_gates_are_reported_first(plugins: Plugins | None) -> None:
+    """The API server reports a pod's own gates; the group comes next, however the profile schedules gangs."""
+    made = rig(defaults=Plugins() if plugins else default_plugins(), serve=False)
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.serve(profile(plugins=plugins))
+    gated = member("train-0", gates=["example.com/later"])
+    made.add(gated)
+    assert reported(made) == []
+    made.scheduler.feed.pod_updated(gated, member("train-0"))
+    assert reported(made) == [("train-0", "SchedulingGated", MISSING)]
+
+
+def test_nothing_is_reported_without_a_profile() -> None:
+    """This process must not write to pods of other schedulers, nor as a standby."""
+    made = rig(defaults=default_plugins(), serve=False)
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(member("train-0"))
+    assert reported(made) == []
+
+
+async def test_the_last_members_of_a_gang(cluster: Rig) -> None:
+    """A member beyond the quorum also waits for the group when it is deleted, and continues when it is back."""
+    cluster.scheduler.group_feed.group_changed(group())
+    cluster.add(*members(2))
+    await settle(cluster)
+    cluster.scheduler.group_feed.group_deleted(key())
+    cluster.add(member("train-2"))
+    await settle(cluster)
+    assert "train-2" not in cluster.bound
+    cluster.scheduler.group_feed.group_changed(group())
+    await settle(cluster)
+    assert "train-2" in cluster.bound
+
+
+def test_rejections_by_a_gate_are_not_counted_for_ever(cluster: Rig) -> None:
+    """A pod that has passed its gate and waits with its gang does not count as unschedulable by that gate."""
+    cluster.add(member("train-0"), pod("plain"))
+    assert cluster.queue.unschedulable_by["GangScheduling", "default-scheduler"] == 1
+    cluster.scheduler.group_feed.group_changed(group())
+    assert cluster.queue.unschedulable_by["GangScheduling", "default-scheduler"] == 0

@@ -1,0 +1,337 @@
+"""Group cycles: all members or none, and always with a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from tests.support.builders import node, pod
+from tests.support.gangs import gang_of, group, key, member, members, settle
+from tests.support.scheduling import Rig, profile, rig
+
+
+def confirm(rig: Rig, *pods: Pod) -> None:
+    """Deliver the binds of pods by the watch."""
+    for each in pods:
+        rig.scheduler.feed.pod_updated(each, pod_on(each, rig.bound[each.metadata.name]))
+
+
+def pod_on(each: Pod, node_name: str) -> Pod:
+    """Return the pod as it runs."""
+    return member(each.metadata.name, node_name=node_name)
+
+
+async def test_a_gang_that_fits(cluster: Rig) -> None:
+    """All members are bound in one attempt."""
+    cluster.add(node("a"), node("b"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=6))
+    cluster.add(*members(6))
+    await settle(cluster)
+    assert len(cluster.bound) == 6
+    gang = gang_of(cluster)
+    assert gang.outcome is not None
+    assert (gang.outcome.reason, gang.outcome.fitting, gang.needed) == ("Scheduled", 6, 0)
+    assert all(cluster.queue.find(each) is None for each in gang.pods)
+
+
+async def test_members_of_one_class_see_each_other(cluster: Rig) -> None:
+    """The last of them gets the one place that is left."""
+    cluster.add(*(node(f"n{number}") for number in range(5)))
+    cluster.scheduler.group_feed.group_changed(group(min_member=20))
+    cluster.add(*members(20))
+    await settle(cluster)
+    assert sorted(Counter(cluster.bound.values()).values()) == [4] * 5
+
+
+async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
+    """No member is bound or assumed, and each member's message has the number of feasible members."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=5))
+    cluster.add(*members(5))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert cluster.context.cache.assumed_count == 0
+    assert int(cluster.context.cache.columns.requested.sum()) == 0
+    conditions = [patch.condition for patch in cluster.writer.patches if patch.condition is not None]
+    assert len(conditions) == 5
+    (message,) = {each.message for each in conditions}
+    assert message == (
+        "4 of the 5 members that must be placed together fit; with them in place, for default/train-4: "
+        "0/1 nodes are available: 1 Insufficient cpu."
+    )
+    assert {cluster.place(each) for each in gang_of(cluster).pods.values()} == {"unschedulable"}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
+    """Without enough members none is tried; the last one that is created completes the quorum."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=4))
+    pods = members(4)
+    cluster.add(*pods[:count])
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert {cluster.place(each) for each in pods[:count]} == {"gated"}
+    cluster.add(*pods[count:])
+    await settle(cluster)
+    assert len(cluster.bound) == 4
+
+
+async def test_members_wait_for_their_group(cluster: Rig) -> None:
+    """Without the PodGroup object the quorum is not known."""
+    cluster.add(node("a"), *members(2))
+    await settle(cluster)
+    assert cluster.bound == {}
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+async def test_gated_members_do_not_count(cluster: Rig) -> None:
+    """A member with a closed gate does not count for the quorum."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    free, held = member("train-0"), member("train-1", gates=["wait"])
+    cluster.add(free, held)
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert gang_of(cluster).gated == 1
+    cluster.scheduler.feed.pod_updated(held, member("train-1"))
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+async def test_other_namespaces_do_not_count(cluster: Rig) -> None:
+    """A pod with the same label in another namespace is not a member."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(member("train-0"), member("train-1", namespace="other"))
+    await settle(cluster)
+    assert cluster.bound == {}
+
+
+async def test_more_than_the_quorum(cluster: Rig) -> None:
+    """Members beyond the quorum are scheduled if feasible; otherwise they wait alone, and the gang is scheduled."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(*members(6))
+    await settle(cluster)
+    assert len(cluster.bound) == 4
+    waiting = [each for each in gang_of(cluster).pods.values() if each.metadata.name not in cluster.bound]
+    assert {cluster.place(each) for each in waiting} == {"unschedulable"}
+    assert gang_of(cluster).outcome is not None
+
+
+async def test_later_members_join_alone(cluster: Rig) -> None:
+    """A gang that runs gets further members one at a time."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    first = members(2)
+    cluster.add(*first)
+    await settle(cluster)
+    confirm(cluster, *first)
+    cluster.add(member("train-2"))
+    assert cluster.queue.pop() is cluster.queue.find("uid-of-default-train-2")
+
+
+async def test_priority_then_age_of_the_group(cluster: Rig) -> None:
+    """Gangs are ordered by priority, then by age; later ones do not overtake."""
+    cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
+    for name in ("old", "young"):
+        cluster.scheduler.group_feed.group_changed(group(name, min_member=2))
+        cluster.clock.advance(1.0)
+    cluster.scheduler.group_feed.group_changed(group("high", min_member=2, priority=5))
+    cluster.add(*members(2, "young"), *members(2, "old"), *members(2, "high"))
+    order = []
+    while (queued := cluster.queue.pop()) is not None:
+        order.append(queued.uid.rpartition("/")[2])
+    assert order == ["high", "old", "young"]
+
+
+async def test_a_member_that_is_deleted_takes_the_quorum_along(cluster: Rig) -> None:
+    """The gang leaves the queue without its quorum, and returns with the replacement."""
+    cluster.add(node("a", allocatable={"cpu": "1", "pods": "10"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    first, second = members(2)
+    cluster.add(first, second)
+    await settle(cluster)
+    cluster.scheduler.feed.pod_deleted(second)
+    assert cluster.place(first) == "gated"
+    cluster.add(node("b"))
+    await settle(cluster)
+    assert cluster.bound == {}
+    cluster.add(member("train-9"))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert set(cluster.bound) == {"train-0", "train-9"}
+
+
+@pytest.mark.parametrize(
+    ("event", "wakes"),
+    [
+        pytest.param(node("b"), True, id="a node with room"),
+        pytest.param(node("b", allocatable={"cpu": "100m", "pods": "9"}), False, id="a node without"),
+        pytest.param(pod("other", requests={"cpu": "1"}), False, id="another pod"),
+    ],
+)
+async def test_events_wake_a_gang_as_they_wake_a_pod(cluster: Rig, event: object, wakes: bool) -> None:
+    """Hints are called for the members that were rejected."""
+    cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    cluster.add(*members(3))
+    await settle(cluster)
+    cluster.add(event)  # type: ignore[arg-type]  # nodes or pods
+    entry = gang_of(cluster).entry
+    assert entry is not None
+    assert (entry.place.label != "unschedulable") == wakes
+
+
+async def test_a_group_that_asks_for_less(cluster: Rig) -> None:
+    """A lower minMember applies from the next cycle on, which follows by itself."""
+    cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    cluster.add(*members(3))
+    await settle(cluster)
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, generation=2))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
+    """The group is not tried while the cluster as a whole has less."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 6000}))
+    cluster.add(*members(2))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert cluster.condition.message == (
+        "the group's minResources are not free in the cluster: cpu 6000m of which 4000m are free"
+    )
+    cluster.add(node("b"))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+@pytest.mark.parametrize("taken", [{"cpu": "5"}, {"cpu": "50"}], ids=["by-1", "by-46"])
+async def test_an_overcommitted_node_takes_nothing_from_another(cluster: Rig, taken: dict[str, str]) -> None:
+    """What a node lacks is not subtracted from what is free on others."""
+    cluster.add(node("a"), node("b"), pod("rival", node_name="a", requests=taken))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 4000}))
+    cluster.add(*members(2))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"b"}
+
+
+# -- binding together --------------------------------------------------------------------------------------------
+
+
+async def test_a_bind_that_fails_after_the_barrier(cluster: Rig) -> None:
+    """The others stay bound; the missing one waits with its gang, is retried, and completes it."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    cluster.add(*members(3))
+    cluster.writer.fail_binds([ClusterWriteError("refused")])
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.bound) == 2 and not cluster.scheduler.binding_count)
+        gang = gang_of(cluster)
+        assert (gang.needed, len(gang.waiting)) == (1, 1)
+        cluster.clock.advance(20.0)
+        await cluster.until(lambda: len(cluster.bound) == 3)
+
+
+async def test_a_member_that_goes_before_the_barrier(cluster: Rig) -> None:
+    """No member is bound."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    pods = members(3)
+    cluster.add(*pods)
+    async with cluster.running():
+        await cluster.until(lambda: cluster.scheduler.binding_count == 3)
+        cluster.scheduler.feed.pod_deleted(pods[1])
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+    assert cluster.writer.attempted == []
+    assert cluster.context.cache.assumed_count == 0
+    assert {cluster.place(each) for each in (pods[0], pods[2])} == {"gated"}
+
+
+def test_keys_of_sources() -> None:
+    """A key is printed as users write it."""
+    assert str(key("train", "ml")) == "ml/train"
+
+
+async def test_members_of_several_schedulers(cluster: Rig) -> None:
+    """No scheduler has the quorum, and all members' messages say what to do."""
+    cluster.serve(profile(), profile("other"))
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(member("train-0"), member("train-1", scheduler_name="other"))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert "give all members of a group one schedulerName" in cluster.condition.message
+
+
+async def test_a_group_is_as_old_as_its_object(cluster: Rig) -> None:
+    """After a restart the older group is still first, in whatever order groups are listed."""
+    now = cluster.clock.wall()
+    for name, hours in (("young", 1), ("old", 2)):
+        cluster.scheduler.group_feed.group_changed(group(name, created=now - timedelta(hours=hours)))
+    cluster.add(*members(2, "young"), *members(2, "old"))
+    assert cluster.pop().uid.endswith("/old")
+
+
+def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
+    """It belongs to the first in the order of the APIs, without ignored ones, whether listed or not."""
+    labels = {"scheduling.x-k8s.io/pod-group": "other"}
+    several = member("train-0", labels=labels, group="native")
+    cluster.add(several)
+    assert [gang.key.name for gang in cluster.queue.gangs] == ["native"]
+    without = rig()
+    without.queue.gangs.ignore(GroupSource.NATIVE)
+    without.add(several)
+    assert [gang.key.name for gang in without.queue.gangs] == ["train"]
+    without = rig()
+    without.queue.gangs.ignore(GroupSource.NATIVE)
+    without.queue.gangs.ignore(GroupSource.BAYPLAN)
+    without.add(several)
+    assert [gang.key.name for gang in without.queue.gangs] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        pytest.param(
+            [node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"}), node("b")],
+            "Nearest: b (needs 3 cpu, has 1), a (needs 3 cpu, has 1, needs 2Gi memory, has 1Gi); "
+            "it would fit on b with 2 cpu more.",
+            id="amounts",
+        ),
+        pytest.param(
+            [
+                node("a", allocatable={"cpu": "3", "memory": "2Gi", "pods": "9"}),
+                node("b", taints=["busy=x:NoSchedule"]),
+            ],
+            "Nearest: b (node(s) had untolerated taint(s)), a (needs 3 cpu, has 0, needs 2Gi memory, has 0); "
+            "it would fit on b but for that.",
+            id="a reason",
+        ),
+    ],
+)
+async def test_the_status_of_the_group_has_the_nearest_nodes(cluster: Rig, nodes: list[Node], expected: str) -> None:
+    """The group's status has the nearest nodes for the next member, with the others assumed; members' do not."""
+    cluster.add(*nodes)
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(*members(2, requests={"cpu": "3", "memory": "2Gi"}))
+    await settle(cluster)
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert outcome.message.startswith("1 of the 2 members that must be placed together fit; ")
+    assert outcome.message.endswith(expected)
+    assert "Nearest" not in cluster.condition.message

@@ -1,0 +1,64 @@
+"""Answers about a hypothetical cluster follow the host ports of its pods."""
+
+from __future__ import annotations
+
+from scheduler_core.config.enabled_plugins import PluginConfig
+from scheduler_core.explain.examination import examine
+from scheduler_core.explain.nearest_nodes import near_misses
+from scheduler_core.explain.unblocking import unblocking_events
+from scheduler_core.framework.cluster_events import NODE_ADD
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
+from scheduler_core.model.pod_group import GroupTopology
+from tests.support.builders import node, pod
+from tests.support.gang_preemption import ask, evicted, runs, served, small
+from tests.support.gang_traffic import Traffic
+from tests.support.gangs import group, members, settle
+from tests.support.scheduling import profile, rig
+
+PORT = 80
+
+
+async def test_a_gang_preempts_where_its_port_really_is_free_then() -> None:
+    """Not where a pod of higher priority uses the port of a victim as well.
+
+    kube-scheduler's dry run takes that port for free. With one candidate at most, such a node hides the one that helps.
+    """
+    args = {"minCandidateNodesAbsolute": 1, "minCandidateNodesPercentage": 0}
+    config = profile().model_copy(update={"plugin_config": (PluginConfig(name="DefaultPreemption", args=args),)})
+    made = served(rig(defaults=default_plugins(), serve=False))
+    made.serve(config)
+    made.add(small("helps"), runs("victim", "helps", ports=[PORT]))
+    for number in range(20):
+        name = f"shared-{number}"
+        made.add(small(name), runs(f"low-{number}", name, ports=[PORT]))
+        made.add(runs(f"high-{number}", name, 50, ports=[PORT]))
+    ask(made, *members(1, priority=10, ports=[PORT]), of=group(min_member=1))
+    await settle(made)
+    assert evicted(made) == {"victim"}
+
+
+def test_a_node_that_returns_brings_its_pods() -> None:
+    """A pod that is bound to a node which is gone uses its port there as soon as the node is back."""
+    made = rig(defaults=default_plugins())
+    made.add(node("other"), pod("bound", node_name="back", ports=[PORT]))
+    term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("back",)),))
+    wants = pod(ports=[PORT], affinity=Affinity(NodeAffinity(required=NodeSelector((term,)))))
+    made.add(wants)
+    (instance,) = made.context.profiles
+    found = examine(made.context, instance, made.context.cache.columns.compile_pod(wants))
+    misses = near_misses(made.context.cache.columns, instance, found, 3)
+    added = [each for each in unblocking_events(made.context, instance, found, misses) if each.event == NODE_ADD]
+    assert [each.fits_on for each in added] == [""]
+
+
+async def test_an_empty_node_has_room_for_one_member_with_a_host_port() -> None:
+    """Zones of one large node do not hide the zone with a node for each member, which has to become free."""
+    traffic = Traffic()
+    for zone in "abcde":
+        traffic.nodes({zone: 8}, labels={"zone": zone})
+    for name in ("x", "y"):
+        traffic.nodes({name: 2}, labels={"zone": "last"})
+        traffic.runs(name, 2)
+    traffic.gang("big", 2, 2, topology=GroupTopology("zone"), member={"ports": [PORT]})
+    assert (await traffic.reserve("big")).reservation == "zone=last"

@@ -1,0 +1,252 @@
+"""Victims of a gang's preemption: for the whole quorum, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from scheduler_core.gangs.preemption import preview_gang_preemption
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.disruption import PodDisruptionBudget
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupTopology, PodGroup
+from tests.support.builders import PodFields
+from tests.support.cluster_picture import picture
+from tests.support.gang_preemption import APART, WHOLE, ask, ending, evicted, of_gang, runs, served, small
+from tests.support.gangs import gang_of, group, members, settle
+from tests.support.preemption import budget
+from tests.support.scheduling import Rig, rig
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A scheduler for gangs, without nodes."""
+    return served(rig(defaults=default_plugins()))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster, a gang of members with one CPU and priority 10, and the expected victims."""
+
+    nodes: Iterable[Node]
+    running: Iterable[Pod]
+    gone: set[str]
+    size: int = 2
+    budgets: Iterable[PodDisruptionBudget] = ()
+    groups: Iterable[PodGroup] = ()
+    topology: GroupTopology | None = None
+    member_fields: PodFields = field(default_factory=PodFields)
+    priority: int | None = None
+
+
+ZONE, WISH = GroupTopology("zone"), GroupTopology("zone", is_required=False)
+
+
+CASES = [
+    pytest.param(
+        Case([small("a")], [runs("v0", "a"), runs("v1", "a")], {"v0", "v1"}), id="all that is in the way leaves"
+    ),
+    pytest.param(
+        Case([small("a")], [runs("v0", "a"), runs("v1", "a", 10)], set()), id="nobody leaves when not all would fit"
+    ),
+    pytest.param(Case([small("a")], [runs("v0", "a")], {"v0"}), id="what is free is used"),
+    pytest.param(Case([small("a")], [runs("v0", "a", 10), runs("v1", "a", 10)], set()), id="equal priority stays"),
+    pytest.param(
+        Case([small("a", 3)], [runs("v0", "a", 9), runs("v1", "a", 1), runs("v2", "a", 2)], {"v1", "v2"}),
+        id="the lowest on a node",
+    ),
+    pytest.param(
+        Case(
+            [small("a"), small("b"), small("c")],
+            [runs("a0", "a", 5, 2), runs("b0", "b", 1, 2), runs("c0", "c", 3, 2)],
+            {"b0"},
+        ),
+        id="the node of the lowest, once for both",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [runs("a0", "a", 5), runs("b0", "b", 1), runs("c0", "c", 3)],
+            {"b0", "c0"},
+        ),
+        id="the nodes of the lowest",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [runs("a0", "a", 5), runs("b0", "b", 1, labels={"app": "db"}), runs("c0", "c", 3)],
+            {"a0", "c0"},
+            budgets=[budget("db", {"app": "db"}, 0)],
+        ),
+        id="a budget is respected before priorities are",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [runs("a0", "a", 1, labels={"app": "db"}), runs("b0", "b", 1, labels={"app": "db"}), runs("c0", "c", 3)],
+            {"a0", "c0"},
+            budgets=[budget("db", {"app": "db"}, 1)],
+        ),
+        id="a budget counts over all nodes",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1)],
+            [runs("a0", "a", labels={"app": "db"}), runs("b0", "b", labels={"app": "db"})],
+            {"a0", "b0"},
+            budgets=[budget("db", {"app": "db"}, 0)],
+        ),
+        id="a budget gives way where nothing else helps",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1), small("d", 1)],
+            [of_gang("g0", "a"), of_gang("g1", "b"), of_gang("g2", "c"), runs("d0", "d", 1)],
+            {"g0", "g1", "g2"},
+            groups=[WHOLE],
+        ),
+        id="a gang that is disrupted as a whole leaves as a whole",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [of_gang("g0", "a"), of_gang("g1", "b"), of_gang("g2", "c")],
+            {"g0", "g1"},
+            groups=[APART],
+        ),
+        id="another gang loses what is needed",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [of_gang("g0", "a"), of_gang("g1", "b"), runs("c0", "c")],
+            set(),
+            groups=[replace(APART, priority=10)],
+        ),
+        id="members count by their group's priority where it is higher",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1), small("d", 1)],
+            [of_gang("g0", "a"), of_gang("g1", "d", 10), runs("b0", "b", 9), runs("c0", "c", 9)],
+            {"b0", "c0"},
+            groups=[WHOLE],
+        ),
+        id="a whole gang with one member that is too important stays",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [of_gang("g0", "a"), of_gang("g1", "b"), runs("c0", "c")],
+            {"g0", "g1"},
+            groups=[WHOLE],
+        ),
+        id="who leaves anyway makes room for the next member",
+    ),
+    pytest.param(
+        Case(
+            [small("x0", 1, zone="x"), small("x1", 1, zone="x"), small("y0", 1, zone="y"), small("y1", 1, zone="y")],
+            [runs("a", "x0", 1), runs("b", "x1", 8), runs("c", "y0", 2), runs("d", "y1", 3)],
+            {"c", "d"},
+            topology=ZONE,
+        ),
+        id="the domain where the least harm is done",
+    ),
+    pytest.param(
+        Case(
+            [small("x0", 1, zone="x"), small("x1", 1, zone="x"), small("y0", 1, zone="y")],
+            [runs("a", "x0", 1), runs("b", "x1", 10), runs("c", "y0", 2)],
+            set(),
+            topology=ZONE,
+        ),
+        id="required: no domain has room for all",
+    ),
+    pytest.param(
+        Case(
+            [small("x0", 1, zone="x"), small("x1", 1, zone="x"), small("y0", 1, zone="y")],
+            [runs("a", "x0", 1), runs("b", "x1", 10), runs("c", "y0", 2)],
+            {"a", "c"},
+            topology=WISH,
+        ),
+        id="preferred: over several",
+    ),
+    pytest.param(
+        Case(
+            [small("a")],
+            [runs("v0", "a"), runs("v1", "a")],
+            set(),
+            member_fields=PodFields(preemption_policy="Never"),
+        ),
+        id="a member that never preempts",
+    ),
+    pytest.param(
+        Case([small("a")], [runs("v0", "a"), runs("v1", "a")], set(), priority=0), id="the group's own priority counts"
+    ),
+    pytest.param(
+        Case([small("a")], [runs("v0", "a", 15), runs("v1", "a", 15)], {"v0", "v1"}, priority=20),
+        id="a group above its members, which are none of its victims",
+    ),
+    pytest.param(
+        Case([small("a")], [ending(runs("v0", "a")), runs("v1", "a")], {"v1"}), id="who ends anyway is not evicted"
+    ),
+    pytest.param(
+        Case(
+            [small("a"), small("b")],
+            [runs("v0", "a", ports=[80]), runs("v1", "b", ports=[80])],
+            {"v0", "v1"},
+            member_fields=PodFields(ports=[80]),
+        ),
+        id="because of ports",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 3)],
+            [runs("big", "a", 1, 2), runs("little", "a", 2, 1)],
+            {"big"},
+        ),
+        id="the first member's victim makes room for the second",
+    ),
+    pytest.param(
+        Case([small("a", 4)], [runs("v0", "a", 1, 1), runs("v1", "a", 2, 3)], {"v1"}, size=3),
+        id="a victim comes back when a later one makes enough room",
+    ),
+]
+
+
+def staged(made: Rig, case: Case) -> list[Pod]:
+    """Set up the case; return the gang's members, which are not added yet."""
+    for each in case.groups:
+        made.scheduler.group_feed.group_changed(each)
+    made.add(*case.nodes, *case.running)
+    for one in case.budgets:
+        made.context.cache.columns.disruption_budgets.assign(one)
+    return members(case.size, **PodFields(priority=10, **case.member_fields))
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_victims(cluster: Rig, case: Case) -> None:
+    """Exactly the needed victims are evicted, for the whole quorum or not at all."""
+    pods = staged(cluster, case)
+    ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
+    await settle(cluster)
+    assert (evicted(cluster), cluster.bound) == (case.gone, {})
+    assert {name for _, name in gang_of(cluster).victims} == case.gone
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert (outcome.reason == "Preempting") == bool(case.gone)
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_previews(cluster: Rig, case: Case) -> None:
+    """A dry run returns the same victims, or the reason for none, and changes nothing."""
+    pods = staged(cluster, case)
+    ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
+    before = picture(cluster.context)
+    preview = preview_gang_preemption(cluster.context, gang_of(cluster))
+    victims = () if preview.plan is None else preview.plan.victims
+    assert {info.pod.metadata.name for info in victims} == case.gone
+    assert bool(preview.reason) == (preview.plan is None)
+    assert (picture(cluster.context), evicted(cluster)) == (before, set())

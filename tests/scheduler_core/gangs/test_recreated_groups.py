@@ -1,0 +1,127 @@
+"""A PodGroup that is deleted and created again under its name: a new object, which inherits nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource, PodGroup
+from scheduler_core.queueing.gang_state import Gang
+from tests.support.builders import node, pod
+from tests.support.gangs import gang_of, group, key, members
+from tests.support.scheduling import Rig, rig
+
+TIMEOUT = 100.0
+ONE = group(min_member=2, schedule_timeout_seconds=TIMEOUT, is_strict=True)
+TWO = replace(ONE, uid="another-uid")
+
+MEMBERSHIP = {"binding", "key", "member_left", "placed", "pods", "succeeded", "waiting"} | {"was_known", "was_whole"}
+"""What belongs to the members of a gang, whichever PodGroup they have."""
+
+SEEN = pytest.mark.parametrize("is_deletion_seen", [True, False], ids=["deletion-seen", "deletion-not-seen"])
+
+
+def served() -> Rig:
+    """Return a scheduler with two members of a gang that does not fit."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
+    made.scheduler.group_feed.group_changed(ONE)
+    made.add(*members(2))
+    return made
+
+
+async def tried(made: Rig) -> None:
+    """Try the gang as often as possible now."""
+    while (entry := made.queue.pop()) is not None:
+        assert isinstance(entry, QueuedGang)
+        await made.scheduler.gang_scheduler.schedule(entry)
+
+
+def recreate(made: Rig, group: PodGroup, *, is_deletion_seen: bool) -> None:
+    if is_deletion_seen:
+        made.scheduler.group_feed.group_deleted(key())
+    made.scheduler.group_feed.group_changed(group)
+
+
+@SEEN
+async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
+    """The timeout of a group starts with the group."""
+    made = served()
+    await tried(made)
+    made.clock.advance(TIMEOUT - 10)
+    recreate(made, TWO, is_deletion_seen=is_deletion_seen)
+    await tried(made)
+    made.clock.advance(TIMEOUT - 10)
+    outcome = gang_of(made).outcome
+    assert outcome is not None
+    assert outcome.reason == "Unschedulable"
+    made.queue.close()
+
+
+@SEEN
+async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
+    """The new group is tried at once."""
+    made = served()
+    await tried(made)
+    recreate(made, TWO, is_deletion_seen=is_deletion_seen)
+    entry = gang_of(made).entry
+    assert entry is not None
+    assert made.pop() is entry
+    made.add(node("n1"))
+    made.clock.advance(60.0)
+    assert made.queue.pop() is None
+    made.queue.close()
+
+
+@SEEN
+async def test_a_reservation_is_not_inherited(is_deletion_seen: bool) -> None:
+    """The nodes that were reserved for the old group are free."""
+    made = served()
+    made.add(node("n1", allocatable={"cpu": "1", "pods": "10"}), pod("runs", node_name="n1", requests={"cpu": "1"}))
+    made.scheduler.reservations.after_seconds = 0.0
+    await tried(made)
+    assert len(made.scheduler.reservations) == 1
+    recreate(made, TWO, is_deletion_seen=is_deletion_seen)
+    assert (len(made.scheduler.reservations), gang_of(made).reservation) == (0, "")
+    made.queue.close()
+
+
+async def test_the_same_group_keeps_its_record() -> None:
+    """A group that was invalid for a while is the same object."""
+    made = served()
+    await tried(made)
+    failed = gang_of(made).first_failure
+    made.clock.advance(10)
+    recreate(made, ONE, is_deletion_seen=True)
+    assert (failed is not None, gang_of(made).first_failure) == (True, failed)
+    made.queue.close()
+
+
+@given(st.lists(st.sampled_from(["try", "wait", "wait long", "edit"]), max_size=6), st.booleans())
+async def test_a_group_begins_as_if_it_were_the_first(past: list[str], is_deletion_seen: bool) -> None:
+    """The law: of its past a gang keeps only its members."""
+    made = served()
+    present = ONE
+    for step in past:
+        if step == "try":
+            await tried(made)
+        elif step == "edit":
+            present = replace(present, generation=present.generation + 1)
+            made.scheduler.group_feed.group_changed(present)
+        else:
+            made.clock.advance(5.0 if step == "wait" else TIMEOUT)
+    recreate(made, TWO, is_deletion_seen=is_deletion_seen)
+    gang, first = gang_of(made), Gang(key(), made.clock.now())
+    first.group, first.group_uid = TWO, TWO.uid
+    rest = set(Gang.__slots__) - MEMBERSHIP - {"entry"}
+    assert {name: getattr(gang, name) for name in rest} == {name: getattr(first, name) for name in rest}
+    entry = gang.entry
+    assert entry is not None
+    assert (entry.attempts, entry.unschedulable_count, entry.error_count, entry.rejected_by) == (0, 0, 0, frozenset())
+    made.queue.close()

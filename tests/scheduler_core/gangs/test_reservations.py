@@ -1,0 +1,246 @@
+"""Strict gangs get capacity in the end, and no pod is blocked for longer than necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.pod import TopologySpreadConstraint
+from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
+from tests.support.gangs import group, key
+
+RESERVED = "node(s) were reserved for gang default/big"
+APART = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "noisy"}), topology_key="zone"),)
+    )
+)
+SPREAD = TopologySpreadConstraint(
+    1, "zone", "DoNotSchedule", label_selector=LabelSelector(match_labels={"app": "noisy"})
+)
+SHY = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(
+            PodAffinityTerm(
+                label_selector=LabelSelector(match_labels={"bayplan.dev/pod-group": "big"}), topology_key="zone"
+            ),
+        )
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("is_strict", "expected"), [pytest.param(True, True, id="Strict"), pytest.param(False, False, id="BestEffort")]
+)
+async def test_small_pods_that_never_end_to_come(is_strict: bool, expected: bool) -> None:
+    """A gang that starves otherwise does not starve if it is Strict."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4, "b": 4})
+    for number in range(8):
+        traffic.runs("a" if number % 2 else "b", 1, 10.0 + number * 5)
+    for _ in range(6):
+        traffic.comes(1, 40.0)
+    traffic.gang("big", 4, 2, is_strict=is_strict)
+    for _ in range(300):
+        traffic.comes(1, 40.0)
+        await traffic.step()
+    assert traffic.is_placed("big") == expected
+
+
+@pytest.mark.parametrize(
+    ("comes", "expected"),
+    [
+        pytest.param({"cpu": 2}, True, id="fits beside the gang"),
+        pytest.param({"cpu": 3}, False, id="needs what the gang needs"),
+        pytest.param({"cpu": 3, "priority": 1}, True, id="of a higher priority"),
+        pytest.param({"cpu": 1, "labels": {"app": "noisy"}}, True, id="of a label that nobody minds"),
+        pytest.param({"cpu": 1, "affinity": SHY}, False, id="wants to be apart from the gang"),
+        pytest.param({"cpu": 0, "requests": {}}, True, id="asks for nothing"),
+    ],
+)
+async def test_pods_that_come_later(comes: dict[str, Any], expected: bool) -> None:
+    """Pods that fit beside the gang once the pods in the way are gone are admitted; others wait."""
+    traffic = await full_traffic()
+    await traffic.step(100.0)
+    later = traffic.comes(**comes)
+    await traffic.settle()
+    if comes["cpu"] == 3 and expected:
+        # Two CPUs are free on each node: it preempts nobody of its own, so it waits for the next end.
+        await traffic.step(100.0)
+    assert traffic.is_bound(later) == expected
+
+
+@pytest.mark.parametrize(
+    ("member", "comes", "expected"),
+    [
+        pytest.param({"affinity": APART}, {"labels": {"app": "noisy"}}, False, id="a label that members keep off"),
+        pytest.param({"affinity": APART}, {"labels": {"app": "quiet"}}, True, id="another label"),
+        pytest.param({"spread": [SPREAD]}, {"labels": {"app": "noisy"}}, False, id="a label that they are spread by"),
+        pytest.param({"spread": [SPREAD]}, {"labels": {"app": "quiet"}}, True, id="no label that they are spread by"),
+        pytest.param({"ports": [80]}, {"ports": [80]}, False, id="a port of theirs"),
+        pytest.param({"ports": [80]}, {"ports": [81]}, True, id="another port"),
+    ],
+)
+async def test_pods_that_would_keep_members_off(member: dict[str, Any], comes: dict[str, Any], expected: bool) -> None:
+    """Pods that may conflict by ports or terms are not admitted either."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4, "b": 4}, labels={"zone": "z"})
+    for name in ("a", "b"):
+        traffic.runs(name, 3, 100.0)
+    traffic.gang("big", 2, 2, member=member)
+    await traffic.reserve("big")
+    later = traffic.comes(1, **comes)
+    await traffic.settle()
+    assert traffic.is_bound(later) == expected
+
+
+async def test_a_blocked_pod_is_reported() -> None:
+    """The pod's message names the gang of the reservation, and preemption does not help."""
+    traffic = await full_traffic()
+    await traffic.step(100.0)
+    traffic.comes(3)
+    await traffic.settle()
+    assert RESERVED in traffic.rig.condition.message
+    assert "2 Preemption is not helpful for scheduling" in traffic.rig.condition.message
+
+
+async def test_preemption_does_not_take_reserved_room() -> None:
+    """A pod above the running ones and not above the gang evicts no pod where the room is the gang's."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    traffic.runs("a", 4, 100.0)
+    traffic.gang("big", 2, 2, priority=5, member={"preemption_policy": "Never"})
+    await traffic.reserve("big")
+    traffic.comes(4, priority=5)
+    await traffic.settle()
+    assert RESERVED in traffic.rig.condition.message
+    assert traffic.rig.writer.deletions == []
+
+
+async def test_blocked_pods_are_requeued_at_the_end() -> None:
+    """The end of a reservation requeues the pods that it blocked, at once."""
+    traffic = await full_traffic()
+    await traffic.step(100.0)
+    later = traffic.comes(3)
+    await traffic.settle()
+    assert traffic.rig.place(later) == "unschedulable"
+    traffic.rig.scheduler.group_feed.group_changed(group("big", min_member=3, is_strict=False))
+    assert traffic.of("big").reservation == ""
+    assert traffic.rig.place(later) == "active"
+
+
+async def test_room_that_backfill_leaves_is_backfilled_again() -> None:
+    """A pod that is blocked only because another one was admitted is requeued when that one is deleted."""
+    traffic = await full_traffic()
+    await traffic.step(100.0)
+    first = traffic.comes(2, 10.0)
+    await traffic.settle()
+    second = traffic.comes(2)
+    await traffic.settle()
+    assert (traffic.is_bound(first), traffic.is_bound(second)) == (True, False)
+    await traffic.step(11.0)
+    assert traffic.is_bound(second)
+
+
+async def test_it_begins_by_time_alone() -> None:
+    """Without any event, capacity is reserved when the time has come."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    traffic.runs("a", 4)
+    traffic.gang("big", 2, 2)
+    await traffic.settle()
+    await traffic.step(PATIENCE - 1.0)
+    assert traffic.of("big").reservation == ""
+    await traffic.step(1.0)
+    assert traffic.of("big").reservation == "a"
+    outcome = traffic.of("big").outcome
+    assert outcome is not None
+    assert "capacity is reserved for it, on a, until the pods that run there have ended" in outcome.message
+
+
+async def test_one_reservation_for_the_same_nodes() -> None:
+    """The second gang waits for its turn and reports it; its turn comes when the first one is scheduled."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    traffic.runs("a", 4, 60.0)
+    traffic.gang("first", 2, 2, 30.0)
+    traffic.gang("second", 2, 2)
+    await traffic.reserve("first")
+    second = traffic.of("second")
+    assert second.reservation == ""
+    assert second.outcome is not None
+    assert "capacity that it needs is reserved for gang default/first" in second.outcome.message
+    await traffic.step(60.0)
+    assert (traffic.is_placed("first"), second.reservation) == (True, "a")
+    await traffic.step(30.0)
+    assert traffic.is_placed("second")
+
+
+async def test_reservations_beside_each_other() -> None:
+    """Gangs that need different nodes do not wait for each other."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4, "b": 4})
+    traffic.runs("a", 4)
+    traffic.runs("b", 4)
+    traffic.gang("first", 2, 2)
+    traffic.gang("second", 2, 2)
+    await traffic.reserve("first")
+    assert {traffic.of("first").reservation, traffic.of("second").reservation} == {"a", "b"}
+
+
+async def test_a_gang_of_higher_priority_takes_over() -> None:
+    """A gang of higher priority gets the reservation if it has no other nodes."""
+    traffic = await full_traffic()
+    traffic.gang("vital", 4, 2, priority=9, member={"preemption_policy": "Never"})
+    await traffic.reserve("vital")
+    await traffic.step(20.0)
+    big = traffic.of("big")
+    assert (traffic.of("vital").reservation, big.reservation) == ("a, b", "")
+    assert big.outcome is not None
+    assert "is reserved for gang default/vital" in big.outcome.message
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda t: t.rig.scheduler.group_feed.group_deleted(key("big")), id="the group is gone"),
+        pytest.param(
+            lambda t: t.rig.scheduler.group_feed.group_changed(group("big", min_member=3)), id="not Strict any more"
+        ),
+        pytest.param(
+            lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.of("big").pods.values()))), id="no quorum any more"
+        ),
+    ],
+)
+async def test_ends(end: Callable[[Traffic], None]) -> None:
+    """Nothing is reserved for a gang that cannot or need not use it."""
+    traffic = await full_traffic()
+    end(traffic)
+    assert not traffic.rig.scheduler.reservations
+    assert traffic.of("big").reservation == ""
+
+
+async def test_it_ends_when_the_gang_is_placed() -> None:
+    """The reservation is used up."""
+    traffic = await full_traffic()
+    await traffic.step(200.0)
+    assert traffic.is_placed("big")
+    assert not traffic.rig.scheduler.reservations
+    assert traffic.of("big").reservation == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [pytest.param(200.0, "active", id="the last one needed"), pytest.param(100.0, "backoff", id="one of several")],
+)
+async def test_a_pod_in_the_way_goes(seconds: float, expected: str) -> None:
+    """The gang is tried next as soon as it has enough room, whatever its backoff."""
+    traffic = await full_traffic(options={"initial_backoff_seconds": 300.0, "max_backoff_seconds": 300.0})
+    member = next(iter(traffic.of("big").pods.values()))
+    traffic.rig.clock.advance(seconds - 30.0)
+    over = [each for each, due in traffic.ends_at.items() if due <= 1000.0 + seconds]
+    traffic.end_now(*over)
+    assert traffic.rig.place(member) == expected

@@ -1,0 +1,45 @@
+"""Metrics of the members of a gang, which are assumed one after the other and permitted together."""
+
+from __future__ import annotations
+
+from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import FilterPlugin
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import Code, Status, unschedulable
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node
+from tests.support.gangs import group, members, settle
+from tests.support.scheduling import BARE, DEFAULT_NAME, plugin_set, rig
+
+SECONDS = 1 / 4
+
+
+class Slow(FilterPlugin):
+    """Takes a quarter of a second; lets every node pass."""
+
+    name = "Slow"
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> None:
+        self.handle.clock.advance(SECONDS)  # type: ignore[attr-defined]  # the rig's clock
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        return unschedulable("never called")
+
+
+async def test_a_member_does_not_count_the_time_of_the_others() -> None:
+    """Permit of a member excludes the search for the members after it; the search of the gang includes them all."""
+    made = rig([Slow], defaults=Plugins(multi_point=plugin_set("Slow", "NodeResourcesFit", *BARE)))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("a"))
+    made.scheduler.group_feed.group_changed(group(min_member=3))
+    made.add(*members(3))
+    await settle(made)
+    metrics = made.context.metrics
+    metrics.settle()
+    stages = metrics.profiles[DEFAULT_NAME].stages.histograms
+    assert stages[CycleStage.FILTER][Code.SUCCESS].total == 3 * SECONDS
+    assert (stages[CycleStage.PERMIT][Code.SUCCESS].count, stages[CycleStage.PERMIT][Code.SUCCESS].total) == (3, 0)
+    assert (metrics.group_algorithm.count, metrics.group_algorithm.total) == (1, 3 * SECONDS)

@@ -1,0 +1,48 @@
+"""Counters and histograms of plugins, up to their form at /metrics."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.serving.metrics import metrics_registry
+from prometheus_client import generate_latest
+
+from scheduler_core.errors import PluginError
+from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
+from tests.support.scheduling import rig
+
+
+async def test_they_are_shown_with_their_profile() -> None:
+    """A plugin's metrics are exported as bayplan_plugin_, with one sample for each profile."""
+    made = rig()
+    metrics = made.context.services.metrics_of("default-scheduler")
+    metrics.count("seats_taken")
+    metrics.count("seats_taken", 2)
+    metrics.observe("lookup_seconds", 0.004)
+    metrics.observe("lookup_seconds", 1000)
+    shown = generate_latest(metrics_registry(made.scheduler, {})).decode()
+    label = '{profile="default-scheduler"}'
+    assert f"bayplan_plugin_seats_taken_total{label} 3.0\n" in shown
+    assert 'bayplan_plugin_lookup_seconds_bucket{le="0.001",profile="default-scheduler"} 0.0\n' in shown
+    assert 'bayplan_plugin_lookup_seconds_bucket{le="0.005",profile="default-scheduler"} 1.0\n' in shown
+    assert f"bayplan_plugin_lookup_seconds_count{label} 2.0\n" in shown
+    assert f"bayplan_plugin_lookup_seconds_sum{label} 1000.004\n" in shown
+
+
+def test_a_bad_name_is_refused() -> None:
+    """A name that Prometheus would reject is an error of the plugin at once, not of the scrape."""
+    with pytest.raises(PluginError, match="use letters, digits and _"):
+        RecordedPluginMetrics().count("seats-taken")
+
+
+def test_one_name_is_of_one_kind() -> None:
+    """A name is either a counter or a histogram."""
+    metrics = RecordedPluginMetrics()
+    metrics.count("a")
+    with pytest.raises(PluginError, match="use two"):
+        metrics.observe("a", 1)
+
+
+def test_a_counter_does_not_fall() -> None:
+    """A negative amount is rejected."""
+    with pytest.raises(PluginError, match="only increases"):
+        RecordedPluginMetrics().count("a", -1)

@@ -1,0 +1,80 @@
+"""The image index knows which nodes hold which image, and its size."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.model.node import ContainerImage
+from scheduler_core.snapshot.indexes.image_index import ImageIndex
+
+
+def rows_of(index: ImageIndex, name: str) -> list[int]:
+    state = index.get(name)
+    return [] if state is None else state.row_array().tolist()
+
+
+def test_every_name_of_an_image_is_found() -> None:
+    """Both tag and digest."""
+    index = ImageIndex()
+    index.add_node(2, [ContainerImage(("app:v1", "app@sha256:1"), 100)])
+    index.add_node(0, [ContainerImage(("app:v1",), 100)])
+    assert rows_of(index, "app:v1") == [0, 2]
+    assert rows_of(index, "app@sha256:1") == [2]
+    assert index.get("unknown") is None
+
+
+def test_the_first_size_holds_until_no_node_has_the_image() -> None:
+    """As in the reference."""
+    index = ImageIndex()
+    first, second = ContainerImage(("app",), 100), ContainerImage(("app",), 999)
+    index.add_node(0, [first])
+    index.add_node(1, [second])
+    index.remove_node(0, [first])
+    state = index.get("app")
+    assert state is not None
+    assert state.size_bytes == 100
+    index.remove_node(1, [second])
+    assert index.get("app") is None
+    index.add_node(1, [second])
+    added_again = index.get("app")
+    assert added_again is not None
+    assert added_again.size_bytes == 999
+
+
+def test_every_change_raises_the_version() -> None:
+    """So that what was computed knows that it is old."""
+    index = ImageIndex()
+    versions = [index.version]
+    for _ in range(2):
+        index.add_node(0, [ContainerImage(("app",), 1)])
+        versions.append(index.version)
+        index.remove_node(0, [ContainerImage(("app",), 1)])
+        versions.append(index.version)
+    assert versions == sorted(set(versions))
+
+
+def test_rows_are_not_writeable() -> None:
+    """They are handed to plugins."""
+    index = ImageIndex()
+    index.add_node(0, [ContainerImage(("app",), 1)])
+    state = index.get("app")
+    assert state is not None
+    with pytest.raises(ValueError, match="read-only"):
+        state.row_array()[0] = 1
+
+
+_IMAGES = st.lists(st.sampled_from("abc"), max_size=3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), _IMAGES)))
+def test_the_index_equals_what_nodes_report(reports: list[tuple[int, list[str]]]) -> None:
+    """After any series of reports, each replacing the node's last."""
+    index = ImageIndex()
+    current: dict[int, list[ContainerImage]] = {}
+    for row, names in reports:
+        index.remove_node(row, current.get(row, []))
+        current[row] = [ContainerImage((name,), 1) for name in names]
+        index.add_node(row, current[row])
+        for name in "abc":
+            holders = [each for each, images in sorted(current.items()) if any(name in image.names for image in images)]
+            assert rows_of(index, name) == holders

@@ -1,0 +1,210 @@
+"""Counts of placed pods, by query and by carried term, are kept up as pods come and go."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
+from scheduler_core.model.affinity_terms import PodQuery
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, compile_label_selector, equality_matcher
+from scheduler_core.snapshot.bounds import SnapshotBounds
+from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.indexes.pod_index import PodIndex, TermKind
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+
+NODES = [node("a"), node("b"), node("c")]
+WEB = PodQuery(equality_matcher({"app": "web"}), frozenset(("default",)))
+FEWEST_QUERIES = 64
+ENDING = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def web(name: str, where: str, namespace: str = "default") -> Pod:
+    return pod(name, node_name=where, namespace=namespace, labels={"app": "web"})
+
+
+def counts(nodes: NodeColumns, query: PodQuery) -> list[int]:
+    return [int(count) for count in nodes.pod_index.query(query).total[: nodes.size]]
+
+
+def test_a_new_query_counts_all_pods() -> None:
+    """By the row that they are on."""
+    nodes = columns(NODES, [web("p", "a"), web("q", "a"), web("r", "c"), pod("s", node_name="b")])
+    assert counts(nodes, WEB) == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        pytest.param(WEB, [1, 0, 0], id="a-namespace"),
+        pytest.param(PodQuery(WEB.selector, frozenset(("default", "m"))), [1, 1, 0], id="two-namespaces"),
+        pytest.param(PodQuery(WEB.selector, frozenset(), MATCH_EVERYTHING), [1, 1, 1], id="all-namespaces"),
+        pytest.param(PodQuery(WEB.selector, frozenset(), equality_matcher({"t": "x"})), [0, 1, 0], id="by-label"),
+        pytest.param(PodQuery(WEB.selector), [0, 0, 0], id="no-namespace"),
+        pytest.param(PodQuery(MATCH_NOTHING, frozenset(("default",))), [0, 0, 0], id="nothing"),
+        pytest.param(PodQuery(MATCH_EVERYTHING, frozenset(("default",))), [1, 0, 0], id="everything"),
+    ],
+)
+def test_namespaces(query: PodQuery, expected: list[int]) -> None:
+    """Named ones, and known ones by label."""
+    nodes = columns(NODES, [web("p", "a"), web("q", "b", "m"), web("r", "c", "unknown")])
+    nodes.namespaces.assign("m", {"t": "x"})
+    assert counts(nodes, query) == expected
+
+
+def test_ending_pods_are_told_apart() -> None:
+    """They are among the total too."""
+    nodes = columns(NODES, [web("p", "a"), pod("q", node_name="a", labels={"app": "web"}, deleted=ENDING)])
+    found = nodes.pod_index.query(WEB)
+    assert (found.total[0], found.ending[0]) == (2, 1)
+
+
+def test_namespace_labels_are_asked_anew() -> None:
+    """Queries that do not ask for labels keep their counts."""
+    nodes = columns(NODES, [web("p", "a", "m")])
+    by_label = PodQuery(WEB.selector, frozenset(), equality_matcher({"t": "x"}))
+    kept = nodes.pod_index.query(WEB)
+    assert counts(nodes, by_label) == [0, 0, 0]
+    nodes.namespaces.assign("m", {"t": "x"})
+    nodes.add_pod(nodes.compile_pod(web("q", "b", "m")), 1)
+    assert counts(nodes, by_label) == [1, 1, 0]
+    assert nodes.pod_index.query(WEB) is kept
+
+
+def test_counts_grow_with_the_columns() -> None:
+    """A query that was made before counts on rows that come later."""
+    nodes = columns(NODES, [web("p", "a")])
+    assert counts(nodes, WEB) == [1, 0, 0]
+    rows = [nodes.add_node(node(f"more{number}")) for number in range(200)]
+    nodes.add_pod(nodes.compile_pod(web("q", "more199")), rows[-1])
+    assert counts(nodes, WEB) == [1, *[0] * 201, 1]
+
+
+def test_a_node_takes_its_pods_along() -> None:
+    """Its row counts nothing when another node gets it."""
+    nodes = columns(NODES, [web("p", "a"), web("q", "b")])
+    assert counts(nodes, WEB) == [1, 1, 0]
+    nodes.remove_node("a")
+    assert counts(nodes, WEB) == [0, 1, 0]
+
+
+def test_the_version_moves_with_counts_only() -> None:
+    """What was made of them stays good until then."""
+    nodes = columns(NODES, [web("p", "a")])
+    found = nodes.pod_index.query(WEB)
+    version = found.version
+    nodes.add_pod(nodes.compile_pod(pod("other")), 0)
+    assert found.version == version
+    nodes.add_pod(nodes.compile_pod(web("q", "b")), 1)
+    assert found.version > version
+
+
+def test_queries_are_bounded() -> None:
+    """The least recently used query is dropped, and recounted when it is used again."""
+    index = PodIndex(NamespaceLabels(), SnapshotBounds(query_bytes=0))
+    index.resize(1, [{}])
+    first, second = index.query(WEB), index.query(PodQuery(MATCH_EVERYTHING))
+    for number in range(FEWEST_QUERIES - 2):
+        index.query(PodQuery(equality_matcher({"n": str(number)})))
+    assert index.query(WEB) is first
+    index.query(PodQuery(equality_matcher({"n": "one more"})))
+    assert index.query(WEB) is first
+    assert index.query(PodQuery(MATCH_EVERYTHING)) is not second
+
+
+def test_the_most_queries() -> None:
+    """On few nodes, too, where their counts take next to no memory."""
+    index = PodIndex(NamespaceLabels(), SnapshotBounds(queries=3))
+    index.resize(1, [{}])
+    queries = [PodQuery(equality_matcher({"n": str(number)})) for number in range(4)]
+    counts = [index.query(query) for query in queries]
+    assert all(index.query(query) is known for query, known in zip(queries[1:], counts[1:], strict=True))
+    assert index.query(queries[0]) is not counts[0]
+
+
+def test_a_query_that_nothing_uses_any_more_is_dropped() -> None:
+    """Pods are compared with it so often as a new count would cost, and not for ever."""
+    nodes = NodeColumns(SnapshotBounds(idle_checks=3))
+    row = nodes.add_node(node("a"))
+    exists = LabelSelector({}, (Requirement("app", "Exists"),))
+    query = PodQuery(compile_label_selector(exists), frozenset(("default",)))
+    known = nodes.pod_index.query(query)
+    infos = [nodes.compile_pod(web(f"p{number}", "a")) for number in range(4)]
+    for info in infos[:3]:
+        nodes.add_pod(info, row)
+    assert nodes.pod_index.query(query) is known
+    for info in infos[:3]:
+        nodes.remove_pod(info)
+    nodes.add_pod(infos[3], row)
+    assert nodes.pod_index.query(query) is not known
+    assert counts(nodes, query) == [1]
+
+
+def test_pods_are_compared_with_queries_of_their_namespace() -> None:
+    """However many namespaces there were."""
+    nodes = columns(NODES)
+    anywhere = compile_label_selector(LabelSelector({}, (Requirement("app", "Exists"),)))
+    asked = [nodes.pod_index.query(PodQuery(anywhere, frozenset((f"ns{number}",)))) for number in range(100)]
+    nodes.add_pod(nodes.compile_pod(web("p", "a", "ns7")), 0)
+    assert [number for number, each in enumerate(asked) if each.idle_checks] == [7]
+
+
+def term(app: str, key: str = "zone") -> PodAffinityTerm:
+    return PodAffinityTerm(key, LabelSelector({"app": app}))
+
+
+CARRIER = pod(
+    "c",
+    node_name="b",
+    affinity=Affinity(
+        pod_affinity=PodAffinity((term("web"),), (WeightedPodAffinityTerm(3, term("web")),)),
+        pod_anti_affinity=PodAffinity((term("web"), term("web")), (WeightedPodAffinityTerm(4, term("db")),)),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "held"),
+    [
+        pytest.param(TermKind.REQUIRED, {"app": "web"}, [(0, [0, 1, 0])], id="required"),
+        pytest.param(TermKind.REQUIRED_ANTI, {"app": "web"}, [(0, [0, 2, 0])], id="required-anti-twice"),
+        pytest.param(TermKind.PREFERRED, {"app": "web"}, [(3, [0, 1, 0])], id="preferred"),
+        pytest.param(TermKind.PREFERRED_ANTI, {"app": "web"}, [], id="about-others"),
+        pytest.param(TermKind.PREFERRED_ANTI, {"app": "db"}, [(4, [0, 1, 0])], id="preferred-anti"),
+        pytest.param(TermKind.REQUIRED, {}, [], id="about-nobody"),
+    ],
+)
+def test_terms_about(kind: TermKind, labels: dict[str, str], held: list[tuple[int, list[int]]]) -> None:
+    """Each distinct term that speaks of a pod, and on which rows how many pods carry it."""
+    nodes = columns(NODES, [CARRIER])
+    about = nodes.pod_index.matching_terms(kind, nodes.compile_pod(pod(labels=labels)))
+    assert [(each.term.weight, each.holders[:3].tolist()) for each in about] == held
+
+
+def test_a_term_that_nobody_carries_any_more_is_gone() -> None:
+    """And is counted from nothing when it comes back."""
+    nodes = columns(NODES, [CARRIER])
+    info = nodes.compile_pod(pod(labels={"app": "web"}))
+    nodes.remove_pod(nodes.pods[1][CARRIER.metadata.uid])
+    assert list(nodes.pod_index.matching_terms(TermKind.REQUIRED, info)) == []
+    nodes.add_pod(nodes.compile_pod(CARRIER), 2)
+    (held,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, info)
+    assert (held.holders[:3].tolist(), held.sum) == ([0, 0, 1], 1)
+
+
+def test_held_terms_grow_with_the_columns() -> None:
+    """A term that is carried already is counted on rows that come later."""
+    nodes = columns(NODES, [CARRIER])
+    rows = [nodes.add_node(node(f"more{number}")) for number in range(200)]
+    nodes.add_pod(nodes.compile_pod(pod("d", affinity=CARRIER.spec.affinity or Affinity())), rows[-1])
+    (held,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, nodes.compile_pod(pod(labels={"app": "web"})))
+    assert (held.holders.sum(), held.holders[rows[-1]]) == (2, 1)

@@ -1,0 +1,135 @@
+"""The default selector of a pod is what its services and its owner select by."""
+
+import pytest
+
+from scheduler_core.model.affinity import LabelSelector, Requirement
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import LabelMatcher, compile_label_selector
+from scheduler_core.model.workloads import (
+    LabelPairsSpec,
+    LabelSelectorSpec,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    Workload,
+)
+from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
+from tests.support.builders import pod
+
+
+def service(name: str, selector: dict[str, str] | None, namespace: str = "default") -> Service:
+    return Service(ObjectMeta(name, namespace), LabelPairsSpec(selector))
+
+
+def controller(selector: dict[str, str] | None) -> ReplicationController:
+    return ReplicationController(ObjectMeta("o", "default"), LabelPairsSpec(selector))
+
+
+def replicas(selector: LabelSelector | None) -> ReplicaSet:
+    return ReplicaSet(ObjectMeta("o", "default"), LabelSelectorSpec(selector))
+
+
+def stateful(selector: LabelSelector | None) -> StatefulSet:
+    return StatefulSet(ObjectMeta("o", "default"), LabelSelectorSpec(selector))
+
+
+def owned(kind: str, api_version: str = "apps/v1", *, controls: bool = True) -> Pod:
+    """A pod with labels app=web and tier=front, owned by o."""
+    owner = OwnerReference(kind, "o", api_version=api_version, controller=controls)
+    return pod(labels={"app": "web", "tier": "front"}, owners=[OwnerReference("Other", "x"), owner])
+
+
+def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
+    return compile_label_selector(LabelSelector(labels, expressions))
+
+
+PLAIN = pod(labels={"app": "web", "tier": "front"})
+WEB = LabelSelector({"app": "web"})
+HAS_TIER = LabelSelector({}, (Requirement("tier", "Exists"),))
+BROKEN = LabelSelector({}, (Requirement("tier", "Near"),))
+
+
+@pytest.mark.parametrize(
+    ("subject", "workloads", "selector"),
+    [
+        pytest.param(PLAIN, [], matcher(), id="nothing"),
+        pytest.param(PLAIN, [service("s", {"app": "web"})], matcher(app="web"), id="a-service"),
+        pytest.param(
+            PLAIN,
+            [service("s", {"app": "web"}), service("t", {"tier": "front"})],
+            matcher(app="web", tier="front"),
+            id="two-services",
+        ),
+        pytest.param(PLAIN, [service("s", {"app": "db"})], matcher(), id="a-service-of-others"),
+        pytest.param(PLAIN, [service("s", {"app": "web", "x": "y"})], matcher(), id="a-service-that-half-matches"),
+        pytest.param(PLAIN, [service("s", {"app": "web"}, "other")], matcher(), id="another-namespace"),
+        pytest.param(PLAIN, [service("s", None)], matcher(), id="a-service-without-a-selector"),
+        pytest.param(PLAIN, [service("s", {})], matcher(), id="a-service-of-all-adds-nothing"),
+        pytest.param(PLAIN, [replicas(WEB)], matcher(), id="not-its-owner"),
+        pytest.param(owned("ReplicaSet"), [replicas(WEB)], matcher(app="web"), id="a-replica-set"),
+        pytest.param(owned("StatefulSet"), [stateful(WEB)], matcher(app="web"), id="a-stateful-set"),
+        pytest.param(
+            owned("ReplicationController", "v1"), [controller({"app": "web"})], matcher(app="web"), id="a-controller"
+        ),
+        pytest.param(
+            owned("ReplicationController", "v1"),
+            [controller({"app": "db"}), service("s", {"app": "web"})],
+            matcher(app="db"),
+            id="a-controller-that-contradicts-wins",
+        ),
+        pytest.param(
+            owned("ReplicaSet"),
+            [replicas(HAS_TIER), service("s", {"app": "web"})],
+            matcher(Requirement("tier", "Exists"), app="web"),
+            id="services-and-owner",
+        ),
+        pytest.param(owned("ReplicaSet"), [stateful(WEB)], matcher(), id="an-owner-of-another-kind"),
+        pytest.param(owned("ReplicaSet", "v1"), [replicas(WEB)], matcher(), id="another-api-group"),
+        pytest.param(owned("ReplicaSet", controls=False), [replicas(WEB)], matcher(), id="an-owner-in-name-only"),
+        pytest.param(owned("ReplicaSet"), [service("s", {"app": "web"})], matcher(app="web"), id="an-unknown-owner"),
+        pytest.param(owned("ReplicaSet"), [replicas(None)], matcher(), id="an-owner-without-a-selector"),
+        pytest.param(owned("ReplicaSet"), [replicas(BROKEN)], matcher(), id="an-unreadable-selector"),
+        pytest.param(
+            owned("ReplicationController", "v1"), [controller(None)], matcher(), id="a-controller-without-a-selector"
+        ),
+    ],
+)
+def test_default_selector(subject: Pod, workloads: list[Workload], selector: LabelMatcher) -> None:
+    """Of services that select the pod, and of the owner that controls it."""
+    index = WorkloadIndex()
+    for workload in workloads:
+        index.assign(workload)
+    assert index.default_selector(subject) == selector
+    assert index.default_selector(subject) is index.default_selector(subject)
+
+
+def test_it_follows_changes() -> None:
+    """Of both services and owners."""
+    index, subject = WorkloadIndex(), owned("ReplicaSet")
+    found = []
+    index.assign(service("s", {"app": "web"}))
+    found.append(index.default_selector(subject))
+    index.assign(service("s", {"tier": "front"}))
+    found.append(index.default_selector(subject))
+    index.assign(replicas(WEB))
+    found.append(index.default_selector(subject))
+    index.remove(service("s", {"tier": "front"}))
+    found.append(index.default_selector(subject))
+    index.remove(replicas(WEB))
+    found.append(index.default_selector(subject))
+    expected = [{"app": "web"}, {"tier": "front"}, {"app": "web", "tier": "front"}, {"app": "web"}, {}]
+    assert found == [matcher(**labels) for labels in expected]
+
+
+def test_the_version_moves_with_selectors_only() -> None:
+    """Most updates of an owner are of its status."""
+    index = WorkloadIndex()
+    index.assign(replicas(WEB))
+    version = index.version
+    index.assign(replicas(WEB))
+    index.remove(stateful(WEB))
+    assert index.version == version
+    index.assign(replicas(HAS_TIER))
+    assert index.version == version + 1

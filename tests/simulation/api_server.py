@@ -1,0 +1,281 @@
+"""An API server in memory: objects, their versions, their history, and the requests that the operator makes.
+
+Network faults and delays are injected by :mod:`tests.simulation.network`. Objects are stored as the structs that the
+operator decodes, and sent to it as JSON.
+
+Follows kube-apiserver v1.36.3 as far as the operator can observe it: one counter of versions for all resources, a bind
+of a pod that is bound or of another UID is a 409, a deletion of an unbound pod is immediate and that of a bound one
+waits for its kubelet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.storage import ClaimPointer, PersistentVolume, PersistentVolumeClaim
+
+PODS = "/api/v1/pods"
+NODES = "/api/v1/nodes"
+VOLUMES = "/api/v1/persistentvolumes"
+CLAIMS = "/api/v1/persistentvolumeclaims"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+NAMESPACES = "/api/v1/namespaces"
+
+NAMESPACE = "default"
+US = "us"
+GRACE_NOT_OVER = datetime(2026, 1, 1, tzinfo=UTC)
+
+Answer = tuple[int, bytes]
+"""Status code and body."""
+
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.decode
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of a resource's history: the version, and the line that a watch sends."""
+
+    version: int
+    line: bytes
+
+
+@dataclass(slots=True)
+class Collection:
+    """The objects of one resource.
+
+    Attributes:
+        objects: By name.
+        history: Changes that watches can still replay.
+        compacted: Changes up to this version are no longer in the history.
+        listeners: Called with each change.
+    """
+
+    objects: dict[str, Any] = field(default_factory=dict)
+    history: list[Change] = field(default_factory=list)
+    compacted: int = 0
+    listeners: list[Callable[[Change], None]] = field(default_factory=list)
+
+
+class ApiServer:
+    """The server.
+
+    Attributes:
+        version: Version of the last change of any object.
+        on_bound: Called with each pod that is bound, and the client that bound it.
+        on_deletion: Called with each bound pod that is being deleted.
+    """
+
+    def __init__(self) -> None:
+        self.version = 100
+        self.on_bound: Callable[[Pod, str], None] = lambda _, __: None
+        self.on_deletion: Callable[[Pod], None] = lambda _: None
+        self.on_event: Callable[[dict[str, Any]], None] = lambda _: None
+        self._collections: dict[str, Collection] = {}
+        self._uids = 0
+
+    def collection(self, path: str) -> Collection:
+        """Return the collection of a path, such as ``/api/v1/pods``."""
+        found = self._collections.get(path)
+        if found is None:
+            found = self._collections[path] = Collection()
+        return found
+
+    def objects(self, path: str) -> list[Any]:
+        """Return every object of a path, by name."""
+        objects = self.collection(path).objects
+        return [objects[name] for name in sorted(objects)]
+
+    def pods(self) -> Iterator[Pod]:
+        """Yield every pod, in the order of creation."""
+        yield from self.collection(PODS).objects.values()
+
+    def pod(self, name: str) -> Pod | None:
+        """Return a pod by its name."""
+        found: Pod | None = self.collection(PODS).objects.get(name)
+        return found
+
+    # -- changes by other clients ---------------------------------------------------------------------------------
+
+    def new_uid(self, name: str) -> str:
+        """Return a UID that no object had before."""
+        self._uids += 1
+        return f"{name}-{self._uids:04d}"
+
+    def put(self, path: str, shown: Any) -> Any:
+        """Create or replace an object; return it with its new version."""
+        collection = self.collection(path)
+        name = shown.metadata.name
+        self.version += 1
+        new = replace(shown, metadata=replace(shown.metadata, resource_version=str(self.version)))
+        verb = b"MODIFIED" if name in collection.objects else b"ADDED"
+        collection.objects[name] = new
+        self._notify(collection, verb, new)
+        return new
+
+    def remove(self, path: str, name: str) -> Any:
+        """Delete an object at once; return its last state, None if there is none."""
+        collection = self.collection(path)
+        gone = collection.objects.pop(name, None)
+        if gone is not None:
+            self.version += 1
+            gone = replace(gone, metadata=replace(gone.metadata, resource_version=str(self.version)))
+            self._notify(collection, b"DELETED", gone)
+        return gone
+
+    def compact(self, path: str) -> None:
+        """Compact a resource's history: a watch that was disconnected has to list."""
+        collection = self.collection(path)
+        collection.compacted = self.version
+        collection.history.clear()
+
+    def bind(self, name: str, uid: str, node_name: str, who: str) -> Answer:
+        """Bind a pod."""
+        pod = self.pod(name)
+        if pod is None:
+            return _status(404, f'pods "{name}" not found')
+        if pod.metadata.uid != uid:
+            return _status(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
+        if pod.spec.node_name:
+            return _status(409, f"pod {name} is already assigned to node {pod.spec.node_name}")
+        if pod.metadata.deletion_timestamp is not None:
+            return _status(409, f"pod {name} is being deleted, cannot be assigned to a host")
+        conditions = _with(pod.status.conditions, PodCondition("PodScheduled", "True"))
+        bound = replace(
+            pod, spec=replace(pod.spec, node_name=node_name), status=replace(pod.status, conditions=conditions)
+        )
+        self.on_bound(self.put(PODS, bound), who)
+        return 201, b'{"kind":"Status","status":"Success"}'
+
+    def end_pod(self, name: str, uid: str = "") -> Answer:
+        """Delete a pod: at once if it is not bound, else when its kubelet has stopped it."""
+        pod = self.pod(name)
+        if pod is None:
+            return _status(404, f'pods "{name}" not found')
+        if uid and pod.metadata.uid != uid:
+            return _status(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
+        if not pod.spec.node_name or pod.is_terminal:
+            self.remove(PODS, name)
+        elif pod.metadata.deletion_timestamp is None:
+            ending = GRACE_NOT_OVER + timedelta(seconds=self.version)
+            ended = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=ending))
+            self.on_deletion(self.put(PODS, ended))
+        return 200, b"{}"
+
+    # -- requests of the operator -------------------------------------------------------------------------------
+
+    def respond(self, method: str, path: str, body: bytes | None, who: str = US) -> Answer:
+        """Process one request other than a watch."""
+        parts = path.split("/")
+        document = _DECODE(body) if body else {}
+        if "/events.k8s.io/" in path:
+            self.on_event(document)
+            return 201, b"{}"
+        if method == "GET" and "/namespaces/" not in path:
+            return self._list(path)
+        if parts[-1] == "binding":
+            meta = document["metadata"]
+            return self.bind(meta["name"], meta["uid"], document["target"]["name"], who)
+        if parts[-2] == "persistentvolumes":
+            return self._patch_volume(parts[-1], document)
+        if parts[-2] == "persistentvolumeclaims":
+            return self._patch_claim(parts[-1], document)
+        if parts[-1] == "status":
+            return self._patch_status(parts[-2], document)
+        if method == "DELETE":
+            return self.end_pod(parts[-1], document["preconditions"]["uid"])
+        pod = self.pod(parts[-1])
+        return (200, _ENCODE(pod)) if pod is not None else _status(404, f'pods "{parts[-1]}" not found')
+
+    def initial_lines(self, path: str) -> list[bytes]:
+        """Return a list as a watch sends it."""
+        lines = [_line(b"ADDED", each) for each in self.objects(path)]
+        mark = f'{{"resourceVersion":"{self.version}","annotations":{{"k8s.io/initial-events-end":"true"}}}}'
+        lines.append(b'{"type":"BOOKMARK","object":{"metadata":%b}}' % mark.encode())
+        return lines
+
+    def _list(self, path: str) -> Answer:
+        items = b",".join(_ENCODE(each) for each in self.objects(path))
+        return 200, b'{"metadata":{"resourceVersion":"%d"},"items":[%b]}' % (self.version, items)
+
+    def _patch_status(self, name: str, document: dict[str, Any]) -> Answer:
+        pod = self.pod(name)
+        if pod is None:
+            return _status(404, f'pods "{name}" not found')
+        uid = document["metadata"]["uid"]
+        if pod.metadata.uid != uid:
+            return _status(422, f"metadata.uid: Invalid value: {uid}: field is immutable")
+        status = pod.status
+        for given in document["status"].get("conditions", ()):
+            condition = PodCondition(
+                given["type"],
+                given["status"],
+                given.get("reason") or "",
+                given.get("message") or "",
+                given.get("observedGeneration", 0),
+            )
+            status = replace(status, conditions=_with(status.conditions, condition))
+        if "nominatedNodeName" in document["status"]:
+            status = replace(status, nominated_node_name=document["status"]["nominatedNodeName"] or "")
+        if status != pod.status:
+            self.put(PODS, replace(pod, status=status))
+        return 200, b"{}"
+
+    def _patch_volume(self, name: str, document: dict[str, Any]) -> Answer:
+        volume: PersistentVolume | None = self.collection(VOLUMES).objects.get(name)
+        refused = _refusal(volume, document)
+        if volume is None or refused is not None:
+            return refused or _status(404, name)
+        ref = document["spec"]["claimRef"]
+        pointer = None if ref is None else ClaimPointer(ref["namespace"], ref["name"], ref["uid"])
+        metadata = replace(volume.metadata, annotations=volume.metadata.annotations | _annotations(document))
+        written = replace(volume, metadata=metadata, spec=replace(volume.spec, claim_ref=pointer))
+        return 200, _ENCODE(self.put(VOLUMES, written))
+
+    def _patch_claim(self, name: str, document: dict[str, Any]) -> Answer:
+        claim: PersistentVolumeClaim | None = self.collection(CLAIMS).objects.get(name)
+        refused = _refusal(claim, document)
+        if claim is None or refused is not None:
+            return refused or _status(404, name)
+        metadata = replace(claim.metadata, annotations=claim.metadata.annotations | _annotations(document))
+        return 200, _ENCODE(self.put(CLAIMS, replace(claim, metadata=metadata)))
+
+    def _notify(self, collection: Collection, verb: bytes, shown: Any) -> None:
+        change = Change(self.version, _line(verb, shown))
+        collection.history.append(change)
+        for listener in collection.listeners:
+            listener(change)
+
+
+def _line(verb: bytes, shown: Any) -> bytes:
+    return b'{"type":"%b","object":%b}' % (verb, _ENCODE(shown))
+
+
+def _annotations(document: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = document["metadata"].get("annotations", {})
+    return found
+
+
+def _refusal(shown: PersistentVolume | PersistentVolumeClaim | None, document: dict[str, Any]) -> Answer | None:
+    meta = document["metadata"]
+    if shown is None:
+        return _status(404, "not found")
+    if shown.metadata.uid != meta["uid"] or shown.metadata.resource_version != meta["resourceVersion"]:
+        return _status(409, "the object has been modified; please apply your changes to the latest version")
+    return None
+
+
+def _status(code: int, message: str) -> Answer:
+    return code, _ENCODE({"kind": "Status", "code": code, "message": message})
+
+
+def _with(conditions: tuple[PodCondition, ...], new: PodCondition) -> tuple[PodCondition, ...]:
+    return (*(each for each in conditions if each.type != new.type), new)

@@ -1,0 +1,128 @@
+"""Planted bugs in the handling of gangs; see :mod:`tests.simulation.planted_bugs`.
+
+Each breaks the guarantee that a gang is placed together or not at all, or the count on which it rests, or loses a
+waiting gang.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_core.cycle.quorum_barrier import GangBinding
+from scheduler_core.feeds import late_confirmations as settling
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.gangs import failure as gang_failure
+from scheduler_core.gangs import group_scheduling
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing import gang_registry as membership
+from scheduler_core.queueing.gang_entries import GangEntries
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import Gang
+from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped
+
+
+def _no_barrier(original: Original) -> Original:
+    async def ready(self: GangBinding, uid: str) -> Status:
+        del self, uid
+        return SUCCESS
+
+    del original
+    return ready
+
+
+def _alone(original: Original) -> Original:
+    del original
+    return lambda *_: False
+
+
+def _all_namespaces(original: Original) -> Original:
+    def key_of(pod: Any, *rest: Any) -> GroupKey | None:
+        key: GroupKey | None = original(pod, *rest)
+        return None if key is None else key._replace(namespace="default")
+
+    return key_of
+
+
+def _without_succeeded(original: Any) -> Any:
+    del original
+    return property(lambda self: 1 if self.group is None else max(0, self.group.min_member - len(self.placed)))
+
+
+def _ended_are_placed(original: Original) -> Original:
+    def saw(self: Gang, pod: Any) -> None:
+        was_placed = pod.metadata.uid in self.placed
+        original(self, pod)
+        if was_placed and pod.is_terminal:
+            self.placed.add(pod.metadata.uid)
+
+    return saw
+
+
+def _no_group_gate(original: Original) -> Original:
+    del original
+    return lambda *_: SUCCESS
+
+
+def _group_is_enough(original: Original) -> Original:
+    def unlisted(self: Gangs, key: GroupKey) -> str:
+        gang = self.get(key)
+        return "" if gang is not None and gang.group is not None else str(original(self, key))
+
+    return unlisted
+
+
+def _inherited(original: Original) -> Original:
+    def group_changed(self: Gangs, group: Any) -> Gang:
+        known = self.get(group.key)
+        if known is not None:
+            known.group_uid = group.uid
+        gang: Gang = original(self, group)
+        return gang
+
+    return group_changed
+
+
+def _still_placed(original: Original) -> Original:
+    def settle(context: Any, feed: Any, info: Any, pod: Any) -> None:
+        original(context, feed, info, pod)
+        if pod is not None and not pod.spec.node_name:
+            context.queue.gangs.assumed(info.uid)
+
+    return settle
+
+
+def _net_sum(original: Original) -> Original:
+    def free_amount(nodes: Any, name: str, leaving: Any = ()) -> int:
+        column = nodes.resources.find(name)
+        if column is None or tuple(leaving):
+            amount: int = original(nodes, name, leaving)
+            return amount
+        return int((nodes.allocatable[column] - nodes.requested[column])[nodes.alive].sum())
+
+    return free_amount
+
+
+GANG_BUGS: dict[str, Bug] = {
+    "members whose group is not known are decided": lambda: _patched(GangEntries, "gate", _no_group_gate),
+    "members are decided before the list of groups": lambda: _patched(Gangs, "obstacle", _group_is_enough),
+    "members are not let in when their group is known": _skipped(GangEntries, "_try_gate"),
+    "members that wait keep waiting when their group goes": _skipped(GangEntries, "_gate_members"),
+    "the barrier before the binds is left out": lambda: _patched(GangBinding, "ready", _no_barrier),
+    "who fails before the barrier fails alone": _skipped(GangBinding, "failed"),
+    "the binding of a gang never ends": _skipped(GangBinding, "ended"),
+    "members are not taken back into their gang": lambda: _patched(GangEntries, "requeue_member", _alone),
+    "members that wait alone are not called in": _skipped(GangEntries, "_regroup"),
+    "a place that was given back still counts": _skipped(Gangs, "released"),
+    "members are counted across namespaces": lambda: _patched(membership, "group_key_of", _all_namespaces),
+    "members that succeeded do not count": lambda: _patched(Gang, "needed", _without_succeeded),
+    "members that have ended count as placed": lambda: _patched(Gang, "saw", _ended_are_placed),
+    "the entry of a gang without quorum stays": _skipped(GangEntries, "_withdraw"),
+    "members that are gone wait with their gang": _skipped(GangEntries, "remove_member"),
+    "a change of minMember wakes nobody": _skipped(GangEntries, "group_changed"),
+    "a gang that nobody names is kept": _skipped(Gangs, "_drop_if_empty"),
+    "a PodGroup inherits from an earlier one of its name": lambda: _patched(Gangs, "group_changed", _inherited),
+    "a member that was never bound counts as placed": lambda: _patched(settling, "_settle", _still_placed),
+    "what an overcommitted node lacks is subtracted": lambda: _patched(gang_failure, "free_amount", _net_sum),
+    "what a failed try holds is kept": _skipped(group_scheduling, "undo"),
+}
+"""Planted bugs by the defect that they cause."""

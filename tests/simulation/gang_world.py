@@ -1,0 +1,275 @@
+"""Steps that act on gangs: users who create and delete them, gates, failures, and faults at the worst moment.
+
+Faults for the binding of a gang are armed in advance and take effect when one begins: these moments last milliseconds,
+and no step would meet them by chance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace as altered
+
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupTopology, PodGroup, group_key_of
+from tests.simulation.api_server import PODS
+from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, draw_job, opened
+from tests.simulation.inhabitants import HOST, ZONE, happens, one_of
+from tests.simulation.pod_groups import PodGroups
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Scene
+
+_LEAST_MEMBERS = (2, 2, 2, 3, 3, 4, 5, 6, 8, 12)
+_BIND_FAULTS = ("refused", "failed", "lost before", "lost after", "unanswered", "conflict", "slow")
+
+Act = Callable[[random.Random, int], None]
+
+
+class GangWorld:
+    """Performs the steps.
+
+    Attributes:
+        jobs: Controllers that create members.
+    """
+
+    def __init__(self, scene: Scene, groups: PodGroups) -> None:
+        self._seed = scene.seed
+        self._server = scene.server
+        self._network = scene.network
+        self._supervisor = scene.supervisor
+        self._counts = scene.counts
+        self._groups = groups
+        self.jobs = GangJobs(scene.network.loop, scene.server)
+        self._on_placed: list[Callable[[str], None]] = []
+        self._kills = 0
+        self._made = 0
+        self.acts: dict[str, Act] = {
+            "create a gang": self._create,
+            "delete a gang": self._delete_gang,
+            "resize a gang": self._resize,
+            "delete a waiting member": self._delete_waiting,
+            "delete a running member": self._delete_running,
+            "ambush a placed member": self._ambush_member,
+            "break a gang's binds": self._ambush_binds,
+            "kill between binds": self._ambush_operator,
+            "members succeed": lambda rng, _: self._end_members(rng, "Succeeded"),
+            "members fail": lambda rng, _: self._end_members(rng, "Failed"),
+            "lift a gang's gates": self._lift_gates,
+            "change minMember": self._change_least,
+            "change a group's priority": self._change_priority,
+            "recreate a PodGroup": self._recreate_group,
+        }
+
+    # -- notifications --------------------------------------------------------------------------------------------
+
+    def placed(self, uid: str) -> None:
+        """Take effect on a member that was placed with its gang and is about to be bound."""
+        waiting, self._on_placed = self._on_placed, []
+        for each in waiting:
+            each(uid)
+
+    def bound(self, pod: Pod) -> None:
+        """Take effect when the operator has bound a pod."""
+        key = group_key_of(pod)
+        group = None if key is None else self._groups.objects.get(key)
+        if not self._kills or key is None or group is None:
+            return
+        there = [each for each in self._members(key) if each.spec.node_name and not each.is_terminal]
+        if len(there) < group.min_member:
+            self._kills -= 1
+            self._counts.add("operator killed between binds")
+            self._network.loop.call_soon(self._supervisor.kill)
+
+    def heal(self) -> None:
+        """Disarm all faults, and lift all gates."""
+        self._on_placed.clear()
+        self._kills = 0
+
+    # -- gangs --------------------------------------------------------------------------------------------------
+
+    def _members(self, key: GroupKey) -> list[Pod]:
+        return [pod for pod in self._server.pods() if group_key_of(pod) == key]
+
+    def _job(self, rng: random.Random) -> GangJob | None:
+        jobs = list(self.jobs.jobs.values())
+        return one_of(rng, jobs) if jobs else None
+
+    def _create(self, rng: random.Random, number: int) -> None:
+        """Create the group first or the members first, and all members at once or some of them."""
+        free = [key for key in KEYS if key not in self.jobs.jobs]
+        if not free:
+            return
+        key, least = one_of(rng, free), one_of(rng, _LEAST_MEMBERS)
+        size = least + one_of(rng, (0, 0, 0, 0, 1, 2, -1))
+        job = draw_job(rng, f"g{number}", key, size)
+        priority = one_of(rng, (None, None, job.priority, 5, 100))
+        group = PodGroup(key, self._group_uid(key), least, generation=1, priority=priority, topology=_topology(rng))
+        group = replace(group, min_resources=self._min_resources(job, least, number))
+        first = size if happens(rng, 0.6) else rng.randrange(size)
+        if happens(rng, 0.6):
+            self._groups.put(group)
+        else:
+            self._network.loop.call_later(4.0 * rng.random(), self._create_group, job, group)
+        self.jobs.begin(job, first)
+        self._network.loop.call_later(0.5 + 3.0 * rng.random(), self.jobs.look_after, job)
+
+    def _min_resources(self, job: GangJob, least: int, number: int) -> dict[str, int]:
+        """Return at times what the quorum needs; a generator of its own leaves other draws unchanged."""
+        rng = random.Random(f"{self._seed}/minResources {number}")
+        return {"cpu": least * max(job.sizes)} if happens(rng, 0.4) else {}
+
+    def _create_group(self, job: GangJob, group: PodGroup) -> None:
+        if self.jobs.jobs.get(job.key) is job and job.key not in self._groups.objects:
+            self._groups.put(group)
+
+    def _group_uid(self, key: GroupKey) -> str:
+        self._made += 1
+        return f"{key.namespace}-{key.name}-{self._made}"
+
+    def _delete_gang(self, rng: random.Random, number: int) -> None:
+        """Delete a job with its members; its group is deleted a little earlier, or stays."""
+        del number
+        job = self._job(rng)
+        if job is None:
+            return
+        if happens(rng, 0.7):
+            self._groups.remove(job.key)
+        self.jobs.end(job)
+
+    def _resize(self, rng: random.Random, number: int) -> None:
+        del number
+        job = self._job(rng)
+        if job is not None:
+            job.size = max(1, job.size + one_of(rng, (-1, 1, 2)))
+            self.jobs.look_after(job)
+
+    # -- groups -------------------------------------------------------------------------------------------------
+
+    def _group(self, rng: random.Random) -> PodGroup | None:
+        groups = list(self._groups.objects.values())
+        return one_of(rng, groups) if groups else None
+
+    def _change_least(self, rng: random.Random, number: int) -> None:
+        del number
+        group = self._group(rng)
+        if group is not None:
+            least = max(1, group.min_member + one_of(rng, (-2, -1, 1)))
+            self._counts.add("minMember changed")
+            self._groups.put(replace(group, min_member=least, generation=group.generation + 1))
+
+    def _change_priority(self, rng: random.Random, number: int) -> None:
+        """Set the priority to the members' or another one, or unset it."""
+        del number
+        job = self._job(rng)
+        group = None if job is None else self._groups.objects.get(job.key)
+        if job is not None and group is not None:
+            priority = one_of(rng, (job.priority, 5, 100)) if group.priority is None else None
+            self._groups.put(replace(group, priority=priority, generation=group.generation + 1))
+
+    def _recreate_group(self, rng: random.Random, number: int) -> None:
+        """Delete a group and mostly create it again: without its group, members wait."""
+        del number
+        group = self._group(rng)
+        if group is None:
+            return
+        self._groups.remove(group.key)
+        if happens(rng, 0.9):
+            successor = replace(group, uid=self._group_uid(group.key), generation=1)
+            self._network.loop.call_later(0.05 + 4.0 * rng.random() ** 2, self._return_group, successor)
+
+    def _return_group(self, group: PodGroup) -> None:
+        if group.key not in self._groups.objects:
+            self._counts.add("PodGroup recreated")
+            self._groups.put(group)
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    def _some_member(self, rng: random.Random, which: Callable[[Pod], bool]) -> Pod | None:
+        """Return a member for which ``which`` is true and that is not being deleted."""
+        found = [
+            pod
+            for pod in self._server.pods()
+            if group_key_of(pod) is not None and pod.metadata.deletion_timestamp is None and which(pod)
+        ]
+        return one_of(rng, found) if found else None
+
+    def _delete(self, pod: Pod, fault: str) -> None:
+        self._counts.add(fault)
+        self._network.say(f"delete member {pod.metadata.uid}")
+        self._server.end_pod(pod.metadata.name)
+
+    def _delete_waiting(self, rng: random.Random, number: int) -> None:
+        del number
+        held = self._supervisor.held()
+        pod = self._some_member(rng, lambda pod: not pod.spec.node_name and pod.metadata.uid not in held)
+        if pod is not None:
+            self._delete(pod, "gang member deleted while it waits")
+
+    def _delete_running(self, rng: random.Random, number: int) -> None:
+        del number
+        pod = self._some_member(rng, lambda pod: bool(pod.spec.node_name) and not pod.is_terminal)
+        if pod is not None:
+            self._delete(pod, "gang member deleted while it runs")
+
+    def _end_members(self, rng: random.Random, phase: str) -> None:
+        pod = self._some_member(rng, lambda pod: bool(pod.spec.node_name) and not pod.is_terminal)
+        if pod is None:
+            return
+        key = group_key_of(pod)
+        assert key is not None
+        for each in self._members(key):
+            if each is pod or (each.spec.node_name and not each.is_terminal and happens(rng, 0.4)):
+                self._counts.add("gang member succeeded" if phase == "Succeeded" else "gang member failed")
+                self._server.put(PODS, altered(each, status=altered(each.status, phase=phase)))
+
+    def _lift_gates(self, rng: random.Random, number: int) -> None:
+        del number
+        pod = self._some_member(rng, lambda pod: bool(pod.spec.scheduling_gates))
+        if pod is None:
+            return
+        key = group_key_of(pod)
+        assert key is not None
+        for each in self._members(key) if happens(rng, 0.5) else [pod]:
+            if each.spec.scheduling_gates:
+                self._counts.add("gang member's gate lifted")
+                self._server.put(PODS, opened(each))
+
+    # -- ambushes -----------------------------------------------------------------------------------------------
+
+    def _ambush_member(self, rng: random.Random, number: int) -> None:
+        """Delete a member of the next gang that is placed, before it is bound."""
+        del number
+        seconds, share = one_of(rng, (0.0, 0.01, 0.05, 1.0, 3.0)), rng.random()
+        self._on_placed.append(lambda uid: self._delete_one_placed(uid, seconds, share))
+
+    def _delete_one_placed(self, uid: str, seconds: float, share: float) -> None:
+        self._network.loop.call_later(seconds, self._delete_placed, uid, share)
+
+    def _delete_placed(self, uid: str, share: float) -> None:
+        """Delete the member, or another one of its gang that has a reservation."""
+        held = self._supervisor.held()
+        first = next((pod for pod in self._server.pods() if pod.metadata.uid == uid), None)
+        key = None if first is None else group_key_of(first)
+        if key is not None:
+            found = [pod for pod in self._members(key) if pod.metadata.uid in held and not pod.spec.node_name]
+            if found:
+                self._delete(found[int(share * len(found))], "gang member deleted half-way")
+
+    def _ambush_binds(self, rng: random.Random, number: int) -> None:
+        del number
+        how, count = one_of(rng, _BIND_FAULTS), rng.randrange(1, 3)
+        self._on_placed.append(lambda _: self._network.arm("bind", how, count))
+
+    def _ambush_operator(self, rng: random.Random, number: int) -> None:
+        del rng, number
+        self._kills = 1
+
+
+def _topology(rng: random.Random) -> GroupTopology | None:
+    if not happens(rng, 0.4):
+        return None
+    return GroupTopology(ZONE, (HOST,) if happens(rng, 0.2) else (), is_required=happens(rng, 0.6))

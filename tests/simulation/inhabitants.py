@@ -1,0 +1,192 @@
+"""Draws pods, nodes, volumes and budgets of the simulated cluster.
+
+Nodes are few and small, so that pods wait, preempt and conflict.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+)
+from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.namespace import Namespace
+from scheduler_core.model.node import Node, NodeSpec, NodeStatus
+from scheduler_core.model.pod import (
+    ClaimVolumeSource,
+    Container,
+    ContainerPort,
+    Pod,
+    PodSpec,
+    Quantities,
+    ResourceRequirements,
+    SchedulingGate,
+    TopologySpreadConstraint,
+    Volume,
+)
+from scheduler_core.model.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSpec,
+    StorageClass,
+    VolumeNodeAffinity,
+    VolumePhase,
+)
+from scheduler_core.model.taints import Taint, Toleration
+from tests.simulation.api_server import NAMESPACE
+from tests.simulation.plain_fit import APP
+from tests.simulation.plugins import DOOR, TURN, TURNS
+from tests.simulation.profiles import PROFILES
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+ZONES = ("a", "b", "c")
+APPS = ("web", "db", "job")
+TAINT = Taint("dedicated", "NoSchedule", "batch")
+MADE_TO_ORDER = "made-to-order"
+ON_THE_SHELF = "on-the-shelf"
+
+T = TypeVar("T")
+
+
+def happens(rng: random.Random, share: float) -> bool:
+    """Return true with this probability."""
+    return rng.random() < share
+
+
+def one_of(rng: random.Random, choices: Sequence[T]) -> T:
+    """Draw one of several."""
+    return choices[rng.randrange(len(choices))]
+
+
+def node(rng: random.Random, name: str, uid: str) -> Node:
+    """Draw a small node."""
+    amounts: Quantities = {
+        "cpu": f"{one_of(rng, (1500, 2000, 3000, 4000))}m",
+        "memory": f"{one_of(rng, (2048, 4096, 8192))}Mi",
+        "pods": str(one_of(rng, (4, 6, 10))),
+    }
+    return Node(
+        ObjectMeta(name, uid=uid, labels={ZONE: one_of(rng, ZONES), HOST: name}),
+        NodeSpec(taints=(TAINT,) if happens(rng, 0.1) else ()),
+        NodeStatus(capacity=amounts, allocatable=amounts),
+    )
+
+
+def pod(rng: random.Random, name: str, uid: str) -> Pod:
+    """Draw a pending pod; a claim of its volume has the pod's name."""
+    labels = {APP: one_of(rng, APPS)}
+    if happens(rng, 0.4):
+        labels[TURN] = one_of(rng, TURNS).replace(" ", "-")
+    if happens(rng, 0.08):
+        labels[DOOR] = "closed"
+    spec = PodSpec(
+        scheduler_name=PROFILES[happens(rng, 0.4)],
+        priority=one_of(rng, (0, 0, 0, 5, 10, 100)),
+        preemption_policy="Never" if happens(rng, 0.1) else "",
+        containers=(_container(rng),),
+        tolerations=(Toleration(TAINT.key, "Exists"),) if happens(rng, 0.15) else (),
+        node_selector={ZONE: one_of(rng, ZONES)} if happens(rng, 0.15) else {},
+        scheduling_gates=(SchedulingGate("example.com/later"),) if happens(rng, 0.12) else (),
+        affinity=_affinity(rng, labels[APP]),
+        topology_spread_constraints=_spread(rng, labels[APP]),
+        volumes=(Volume("data", claim=ClaimVolumeSource(name)),) if happens(rng, 0.2) else (),
+    )
+    return Pod(ObjectMeta(name, NAMESPACE, uid=uid, generation=1, labels=labels), spec)
+
+
+def with_requests(shown: Pod, cpu_milli: int) -> Pod:
+    """Return the same pod with another CPU request."""
+    [main] = shown.spec.containers
+    requests = {**main.resources.requests, "cpu": f"{cpu_milli}m"}
+    changed = replace(main, resources=ResourceRequirements(requests))
+    return replace(shown, spec=replace(shown.spec, containers=(changed,)))
+
+
+def _container(rng: random.Random) -> Container:
+    requests: Quantities = {
+        "cpu": f"{one_of(rng, (100, 300, 500, 900, 1400, 2000))}m",
+        "memory": f"{one_of(rng, (128, 512, 1024, 2048))}Mi",
+    }
+    if happens(rng, 0.1):
+        requests = {}
+    port = one_of(rng, (8080, 9090))
+    ports = (ContainerPort(port, port),) if happens(rng, 0.1) else ()
+    return Container("main", resources=ResourceRequirements(requests), ports=ports)
+
+
+def _affinity(rng: random.Random, app: str) -> Affinity | None:
+    if happens(rng, 0.12):
+        term = PodAffinityTerm(HOST, LabelSelector({APP: app}))
+        return Affinity(pod_anti_affinity=PodAffinity(required=(term,)))
+    if happens(rng, 0.07):
+        term = PodAffinityTerm(ZONE, LabelSelector({APP: one_of(rng, APPS)}))
+        return Affinity(pod_affinity=PodAffinity(required=(term,)))
+    return None
+
+
+def _spread(rng: random.Random, app: str) -> tuple[TopologySpreadConstraint, ...]:
+    if not happens(rng, 0.12):
+        return ()
+    return (TopologySpreadConstraint(1, one_of(rng, (ZONE, HOST)), label_selector=LabelSelector({APP: app})),)
+
+
+# -- storage and surroundings ---------------------------------------------------------------------------------------
+
+
+def classes() -> tuple[StorageClass, ...]:
+    """Return two classes: volumes provisioned on demand, and existing ones; both wait for the first consumer."""
+    mode = "WaitForFirstConsumer"
+    return (
+        StorageClass(ObjectMeta(MADE_TO_ORDER, uid=MADE_TO_ORDER), "csi.example.com", mode),
+        StorageClass(ObjectMeta(ON_THE_SHELF, uid=ON_THE_SHELF), "kubernetes.io/no-provisioner", mode),
+    )
+
+
+def claim(rng: random.Random, name: str, uid: str) -> PersistentVolumeClaim:
+    """Draw a claim of a waiting class."""
+    spec = PersistentVolumeClaimSpec(
+        ("ReadWriteOnce",),
+        resources=ResourceRequirements({"storage": "1Gi"}),
+        storage_class_name=one_of(rng, (MADE_TO_ORDER, ON_THE_SHELF)),
+    )
+    return PersistentVolumeClaim(AnnotatedMeta(name, NAMESPACE, uid=uid), spec, VolumePhase("Pending"))
+
+
+def volume(name: str, uid: str, zone: str) -> PersistentVolume:
+    """Return a volume that is accessible from one zone."""
+    term = NodeSelectorTerm((Requirement(ZONE, "In", (zone,)),))
+    spec = PersistentVolumeSpec(
+        {"storage": "2Gi"},
+        ("ReadWriteOnce",),
+        storage_class_name=ON_THE_SHELF,
+        node_affinity=VolumeNodeAffinity(NodeSelector((term,))),
+    )
+    return PersistentVolume(AnnotatedMeta(name, uid=uid), spec, VolumePhase("Available"))
+
+
+def budget(app: str, allowed: int) -> PodDisruptionBudget:
+    """Return a budget of the pods of an app."""
+    return PodDisruptionBudget(
+        ObjectMeta(f"keep-{app}", NAMESPACE, uid=f"keep-{app}"),
+        PodDisruptionBudgetSpec(LabelSelector({APP: app})),
+        PodDisruptionBudgetStatus(allowed),
+    )
+
+
+def namespace() -> Namespace:
+    """Return the only namespace."""
+    return Namespace(ObjectMeta(NAMESPACE, uid=NAMESPACE))

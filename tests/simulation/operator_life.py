@@ -1,0 +1,265 @@
+"""One life of the operator: its real cluster I/O and a scheduler core, from start to kill or stop.
+
+The parts start and stop in the order of ``bayplan.app``. Informers, writer, dispatcher, event recorder, storage writes
+and the whole core are real; only the lowest layer of the connection is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from bayplan.kube.watches.cluster_informers import ClusterInformers
+from bayplan.kube.watches.informer import InformerOptions
+from bayplan.kube.writes.api_dispatcher import DispatcherOptions
+from bayplan.kube.writes.storage_writes import StorageWrites
+from bayplan.kube.writes.writer import KubeWriter, WriterOptions
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.errors import BoundElsewhereError
+from scheduler_core.framework.registry import Registry
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Binding
+from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from tests.simulation.extender import ModelExtender
+from tests.simulation.gang_account import GangAccount
+from tests.simulation.ledger import ReservationLedger, Surroundings
+from tests.simulation.network import ModelConnection, Network
+from tests.simulation.plugins import plugin_types
+from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
+from tests.simulation.profiles import config_of, defaults
+from tests.simulation.received import ReceivedFeed
+from tests.simulation.virtual_loop import LIFE, LoopClock, VirtualLoop
+
+_REQUEST_SECONDS = 10.0
+_DISPATCHER = DispatcherOptions(retry_maximum_seconds=5.0)
+SETTLE_SECONDS = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class LifeOptions:
+    """Options of one life.
+
+    Attributes:
+        number: Counted from 1.
+        seed: Seed of the core and of jitter.
+        seconds_per_look: See :class:`LoopClock`.
+        bind_limit: Maximum number of concurrent binds.
+    """
+
+    number: int
+    seed: int
+    seconds_per_look: float
+    bind_limit: int
+
+
+class WatchedScheduler(Scheduler):
+    """A core that reports its placements.
+
+    Attributes:
+        ledger: Receives them.
+    """
+
+    ledger: ReservationLedger
+
+    def _start_binding(self, attempt: Attempt) -> None:
+        if self.ledger.gangs is not None:
+            self.ledger.gangs.placed(attempt)
+        super()._start_binding(attempt)
+
+
+class WatchedWriter(KubeWriter):
+    """The operator's writer, which reports its binds and what reads show of bound pods.
+
+    Attributes:
+        ledger: Receives them.
+    """
+
+    ledger: ReservationLedger
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind a pod."""
+        gangs = self.ledger.gangs
+        assert gangs is not None
+        gangs.sends(binding.uid)
+        try:
+            await super().bind(binding)
+        except Exception as error:
+            gangs.bind_failed(binding.uid)
+            if isinstance(error, BoundElsewhereError):
+                self.ledger.bound_by_rival(binding.uid, error.node_name)
+            raise
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """Read a pod."""
+        pod = await super().read_pod(namespace, name)
+        if pod is not None and pod.spec.node_name:
+            self.ledger.bound_by_rival(pod.metadata.uid, pod.spec.node_name)
+        return pod
+
+
+class OperatorLife:
+    """One process.
+
+    Attributes:
+        scheduler: The core.
+        ledger: Its reservations.
+        received: Pods and nodes that the core has received.
+        received_groups: PodGroups that the core has received.
+        informers: Its informers.
+        instances: Every framework instance that was built.
+        is_scheduling: Whether its first cycle may have begun.
+        is_over: Whether it was killed or has stopped.
+    """
+
+    def __init__(self, loop: VirtualLoop, network: Network, around: Surroundings, options: LifeOptions) -> None:
+        self.number = options.number
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        self._context.run(LIFE.set, options.number)
+        self._clock = clock = LoopClock(loop, options.seconds_per_look)
+        self._connection = connection = ModelConnection(network, clock)
+        network.current_life = options.number
+        around.ours.clear()
+        self.ledger = ReservationLedger(around)
+        self._writer = self._context.run(self._make_writer, options.bind_limit)
+        self._writer.ledger = self.ledger
+        ports = SchedulerPorts(
+            storage=StorageWrites(connection, _REQUEST_SECONDS),
+            make_extender=lambda _, __: ModelExtender(network, around.counts),
+        )
+        self.scheduler = make_scheduler(clock, self._writer, self.ledger, options, ports)
+        self.received = ReceivedFeed(self.scheduler.context, self.scheduler.reservations.node_changed)
+        self.scheduler.feed = self.received
+        self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler.context)
+        self.ledger.watch(self.received)
+        self.ledger.gangs = GangAccount(
+            self.ledger, self.received, self.received_groups, self.scheduler.context, around.on_placed
+        )
+        self._groups = GroupWatch(loop, clock, around.groups, self.received_groups, f"{options.seed}/{options.number}")
+        self.informers = ClusterInformers(connection, self.scheduler, clock)
+        for index, (_, informer) in enumerate(self.informers):
+            informer.configure(
+                InformerOptions(
+                    backoff_maximum_seconds=3.0, slice_seconds=float("inf"), seed=options.seed * 100 + index
+                )
+            )
+        self.instances: list[FrameworkInstance] = []
+        self.is_scheduling = False
+        self.is_over = False
+        self._run: asyncio.Task[Any] | None = None
+
+    def _make_writer(self, bind_limit: int) -> WatchedWriter:
+        options = WriterOptions(bind_limit, _REQUEST_SECONDS, _DISPATCHER, pod_lookup=None)
+        return WatchedWriter(self._connection, options, self._clock)
+
+    def start(self, profiles: dict[str, str]) -> None:
+        """Start the informers, and schedule when all lists are complete.
+
+        Args:
+            profiles: The revision by scheduler name; it is read when the first cycle begins.
+        """
+        for _, informer in self.informers:
+            self._spawn(informer.run())
+        self._groups.start()
+        self._spawn(self._start(profiles))
+
+    async def _start(self, profiles: dict[str, str]) -> None:
+        await self._writer.start()
+        await self.informers.synced.wait()
+        self.activate(*profiles.items())
+        self.is_scheduling = True
+        self._run = self._spawn(self.scheduler.run())
+
+    def activate(self, *profiles: tuple[str, str]) -> None:
+        """Build revisions of profiles and activate them together.
+
+        Raises:
+            ConfigError: A revision is not valid; nothing was changed.
+        """
+        built = [self.scheduler.build_planned(plan_of(name, revision)) for name, revision in profiles]
+        self.instances += built
+        self.scheduler.activate(built)
+
+    def kill(self) -> None:
+        """Kill the process; requests that were sent still arrive."""
+        self.is_over = self.ledger.is_closed = self._connection.is_dead = self._clock.is_dead = True
+        for task in self._loop.tasks_of(self.number):
+            task.cancel()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Stop gracefully."""
+        await self._spawn(self._stop(grace_seconds))
+        self.kill()
+
+    async def _stop(self, grace_seconds: float) -> None:
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.gather(self._run, return_exceptions=True)
+        self.is_scheduling = False
+        self.ledger.is_stopping = True
+        await self.scheduler.stop(grace_seconds * 0.4)
+        await self._writer.stop(grace_seconds * 0.4)
+
+    @property
+    def fault(self) -> str:
+        """Return why the scheduler's loop has ended by itself; "" if it has not."""
+        if self._run is None or not self._run.done() or self._run.cancelled():
+            return ""
+        return repr(self._run.exception())
+
+    @property
+    def queued_writes(self) -> int:
+        """Return the number of writes that wait or are being sent."""
+        return self._writer.dispatcher.queued + self._writer.dispatcher.in_flight + self._writer.pending_binds
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self._loop.create_task(work, context=self._context)
+
+
+def make_scheduler(
+    clock: LoopClock,
+    writer: Any,
+    ledger: ReservationLedger,
+    options: LifeOptions,
+    ports: SchedulerPorts | None = None,
+) -> WatchedScheduler:
+    """Return a core with the simulation's plugins and without any periodic retry."""
+    core_options = SchedulerOptions(
+        seed=options.seed, max_unschedulable_seconds=float("inf"), confirm_after_seconds=SETTLE_SECONDS
+    )
+    made = WatchedScheduler(clock, writer, core_options, registry_of(ledger), defaults(), ports=ports)
+    made.ledger = ledger
+    return made
+
+
+def registry_of(ledger: ReservationLedger) -> Registry:
+    """Return the built-in plugins and the simulation's."""
+    registry = in_tree_registry()
+    for kind in plugin_types(ledger):
+        registry.register(kind)
+    return registry
+
+
+@lru_cache(maxsize=64)
+def plan_of(name: str, revision: str) -> ProfilePlan:
+    """Return the plan of a revision, cached per process."""
+    config: ProfileConfig = config_of(name, revision)
+    return plan_profile(config, registry_of(_NOBODY), defaults())
+
+
+class _NullLedger(ReservationLedger):
+    """Null ledger for code that only names plugins."""
+
+    def __init__(self) -> None:
+        """Take no arguments."""
+
+
+_NOBODY = _NullLedger()

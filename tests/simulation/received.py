@@ -1,0 +1,100 @@
+"""Records the pods and nodes that the scheduler has received, and when it processes them.
+
+The informers' state is not the same: while a cycle waits for an extender, events are queued, so informers are ahead of
+the scheduler; and after a read the scheduler is ahead of the informers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+
+
+class ReceivedFeed(ClusterFeed):
+    """The scheduler's feed, which records what it has received.
+
+    Attributes:
+        pods: By ``namespace/name``.
+        nodes: By name.
+        on_gone: Called with the UID of each pod that is gone, also if a read has shown that.
+        on_returned: Called with the UID of each pod that a read has shown to wait, after its bind was answered.
+    """
+
+    def __init__(self, context: CycleContext, node_changed: Callable[[str], None]) -> None:
+        super().__init__(context, node_changed)
+        self._report = context.suspension.report
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.on_gone: Callable[[str], None] = _ignore
+        self.on_returned: Callable[[str], None] = _ignore
+        self._gone: set[str] = set()
+
+    def pod_added(self, pod: Pod) -> None:
+        """Receive a new pod."""
+        self._report(self._note_added, pod)
+        super().pod_added(pod)
+
+    def pod_updated(self, old: Pod, pod: Pod) -> None:
+        """Receive a changed pod."""
+        self._report(self._note_pod, pod)
+        super().pod_updated(old, pod)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """Receive the deletion of a pod."""
+        self._report(self._forget_pod, pod)
+        super().pod_deleted(pod)
+
+    def node_added(self, node: Node) -> None:
+        """Receive a new node."""
+        self._report(self._note_node, node)
+        super().node_added(node)
+
+    def node_updated(self, old: Node, node: Node) -> None:
+        """Receive a changed node."""
+        self._report(self._note_node, node)
+        super().node_updated(old, node)
+
+    def node_deleted(self, node: Node) -> None:
+        """Receive the deletion of a node."""
+        self._report(self._forget_node, node)
+        super().node_deleted(node)
+
+    def _note_added(self, pod: Pod) -> None:
+        known = self.pods.get(pod.key)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            # An informer adds a pod once; only a read returns one that is known.
+            self.on_returned(pod.metadata.uid)
+        self._note_pod(pod)
+
+    def _note_pod(self, pod: Pod) -> None:
+        if pod.metadata.uid in self._gone:
+            return
+        known = self.pods.get(pod.key)
+        is_stale = (
+            known is not None
+            and known.metadata.uid == pod.metadata.uid
+            and int(known.metadata.resource_version) > int(pod.metadata.resource_version)
+        )
+        if not is_stale:
+            self.pods[pod.key] = pod
+
+    def _forget_pod(self, pod: Pod) -> None:
+        known = self.pods.get(pod.key)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            del self.pods[pod.key]
+        self._gone.add(pod.metadata.uid)
+        self.on_gone(pod.metadata.uid)
+
+    def _note_node(self, node: Node) -> None:
+        self.nodes[node.metadata.name] = node
+
+    def _forget_node(self, node: Node) -> None:
+        self.nodes.pop(node.metadata.name, None)
+
+
+def _ignore(uid: str) -> None:
+    del uid

@@ -1,0 +1,69 @@
+"""Tests of the simulation's ledger: pods that another scheduler has bound first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.cycle.freed_room import on_node
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.simulation.api_server import ApiServer
+from tests.simulation.fault_counts import FaultCounts
+from tests.simulation.ledger import ReservationLedger, Surroundings
+from tests.simulation.pod_groups import PodGroups
+from tests.simulation.received import ReceivedFeed
+from tests.support.builders import node, pod
+from tests.support.scheduling import rig
+
+WEB = pod("web", requests={"cpu": "400m"})
+WAITING = replace(WEB, metadata=replace(WEB.metadata, resource_version="1"))
+BOUND = replace(on_node("small", WAITING), metadata=replace(WEB.metadata, resource_version="2"))
+
+
+def lost_to_rival() -> tuple[ReservationLedger, ReceivedFeed, PodInfo, list[str]]:
+    """Return a ledger with 1,000 free milli-CPU on node large and -100 on node small, and its problems.
+
+    The pod was reserved on large, a read has shown it on small, and the reservation is released.
+    """
+    problems: list[str] = []
+    made, groups = rig(), PodGroups(lambda _: None)
+    ledger = ReservationLedger(
+        Surroundings(
+            ApiServer(), FaultCounts(), {}, lambda _: None, problems.append, lambda: 0.0, {}, {}, groups, lambda _: None
+        )
+    )
+    received = ReceivedFeed(made.context, made.scheduler.reservations.node_changed)
+    ledger.watch(received)
+    for name, cpu in (("large", "1000m"), ("small", "300m")):
+        received.node_added(node(name, allocatable={"cpu": cpu, "memory": "1Gi", "pods": "10"}))
+    received.pod_added(WAITING)
+    info = made.context.cache.columns.compile_pod(WAITING)
+    ledger.reserved(info, "large")
+    ledger.bound_by_rival(info.uid, "small")
+    assert ledger.free_cpu() == 900
+    ledger.unreserved(info, "large")
+    return ledger, received, info, problems
+
+
+@pytest.mark.parametrize(
+    ("then", "free"),
+    [
+        pytest.param(lambda _: None, 1000, id="watch-is-late"),
+        pytest.param(lambda received: received.pod_updated(WAITING, BOUND), 1000, id="watch-shows-the-bind"),
+        pytest.param(lambda received: received.pod_deleted(BOUND), 1300, id="deleted"),
+    ],
+)
+def test_a_pod_lost_to_a_rival_counts_on_the_rivals_node(then: Callable[[ReceivedFeed], None], free: int) -> None:
+    """The pod counts there once, also before the watch shows the bind, until it is deleted."""
+    ledger, received, _, problems = lost_to_rival()
+    then(received)
+    assert (ledger.free_cpu(), problems) == (free, [])
+
+
+def test_a_pod_lost_to_a_rival_is_not_tried_again() -> None:
+    """An attempt after the read is a problem although no watch has shown the bind."""
+    ledger, _, info, problems = lost_to_rival()
+    ledger.reserved(info, "large")
+    assert problems == [f"{info.uid} is tried although a read has shown it on small"]

@@ -1,0 +1,38 @@
+"""Runs in which something went wrong once.
+
+Each row is a seed and the bug that it found, which has a test of its own beside. A seed is another life after a change
+of what steps are drawn or how long anything takes; the rows then cost a run each and prove little, and may go.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.simulation import run_seed
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(79, id="preemptor-whose-try-was-held-back-not-woken"),
+        pytest.param(362, id="pod-that-grew-between-decision-and-bind"),
+        pytest.param(552, id="pod-that-kept-off-an-unused-promise-not-woken"),
+        pytest.param(737, id="nomination-of-a-gated-pod"),
+        pytest.param(41, id="member-that-keeps-a-promise-beside-its-place"),
+        pytest.param(101, id="member-that-failed-first-and-went-on-alone"),
+        pytest.param(105, id="gang-in-flight-whose-profile-goes"),
+        pytest.param(5, id="gangs-of-other-priority-than-their-pods-that-evict-each-other"),
+        pytest.param(593, id="gang-that-became-whole-while-its-cycle-waited-for-an-extender"),
+        pytest.param(91340006, id="pod-that-was-read-and-shown-as-it-was-before-its-bind"),
+        pytest.param(2011, id="pod-that-shrank-between-decision-and-bind-wakes-nobody"),
+        pytest.param(55220263, id="nomination-of-a-pod-that-a-new-revision-gates"),
+        pytest.param(73300487, id="answered-bind-of-a-pod-that-a-watch-shows-elsewhere"),
+        pytest.param(73301305, id="member-that-a-rival-bound-releases-its-reservation-first"),
+        pytest.param(73300817, id="read-that-fails-while-the-server-is-away"),
+        pytest.param(73300057, id="settlement-that-waits-for-a-gang-cycle"),
+        pytest.param(529, id="member-that-a-rival-bound-while-its-gang-was-being-sent"),
+    ],
+)
+def test_it_stays_mended(seed: int) -> None:
+    """The run that once failed passes."""
+    assert run_seed(seed).problems == []

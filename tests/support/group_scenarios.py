@@ -1,0 +1,95 @@
+"""A PodGroup in a test, its members, and the status that is computed for it.
+
+As at the API server, each status starts from the one before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Unpack
+
+from bayplan.gangs.group_status import SeenGroup, group_status
+from bayplan.gangs.group_verdict import Verdict
+
+from scheduler_core.errors import Problem
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_state import Gang, GangOutcome
+from tests.support.builders import PodFields, pod
+from tests.support.virtual_clock import VirtualClock
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LACKS = GangOutcome("Unschedulable", "3 of 4 members fit, 1 lacks cpu.", fitting=3, tried=4)
+PLACED = GangOutcome("Scheduled", "4 of 4 members fit into zone=a.", fitting=4, tried=4, domain="zone=a")
+
+
+FOUR = ("a", "b", "c", "d")
+
+
+def member(source: GroupSource, name: str, **fields: Unpack[PodFields]) -> Pod:
+    """Return a pod of the group ``train``."""
+    if source is GroupSource.NATIVE:
+        fields["group"] = "train"
+    else:
+        fields["labels"] = {POD_GROUP_LABELS[source]: "train"}
+    return pod(name, **fields)
+
+
+@dataclass
+class GroupScenario:
+    """PodGroup ``train`` with its members; the status of each step is the input of the next."""
+
+    source: GroupSource = GroupSource.BAYPLAN
+    needed: int = 4
+    gangs: Gangs = field(default_factory=lambda: Gangs(VirtualClock()))
+    written: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    keeps_start: bool = False
+    generation: int = 1
+    now: datetime = NOW
+
+    def __post_init__(self) -> None:
+        self.gangs.serve(self.source)
+        self.key = GroupKey(self.source, "default", "train")
+        self.gangs.group_changed(PodGroup(self.key, "uid-of-train", self.needed))
+
+    @property
+    def gang(self) -> Gang:
+        """Gang of the group in the scheduler."""
+        gang = self.gangs.get(self.key)
+        assert gang is not None
+        return gang
+
+    def has(self, *names: str, **fields: Unpack[PodFields]) -> GroupScenario:
+        """Add or change members."""
+        for name in names:
+            self.gangs.saw(member(self.source, name, **fields))
+        return self
+
+    def loses(self, *names: str) -> GroupScenario:
+        """Delete members."""
+        for name in names:
+            self.gangs.lost(f"uid-of-default-{name}")
+        return self
+
+    def write(self) -> tuple[Verdict, dict[str, Any]]:
+        """Write the status and return it with the verdict."""
+        seen = SeenGroup(self.key, self.generation, self.written, self.problems, self.keeps_start)
+        status = group_status(seen, self.gang, self.now)
+        self.written = dict(status.fields)
+        return status.verdict, status.fields
+
+    def status(self) -> dict[str, Any]:
+        """Write the status and return its fields."""
+        return self.write()[1]
+
+    def phase(self) -> str:
+        """Write the status and return its phase."""
+        return str(self.status()["phase"])
+
+    def condition(self, kind: str = "Scheduled") -> dict[str, Any]:
+        """Write the status and return one of its conditions."""
+        conditions: dict[str, dict[str, Any]] = {each["type"]: each for each in self.status()["conditions"]}
+        return conditions[kind]

@@ -1,0 +1,50 @@
+"""Calls of a plugin for one pod, as a cycle makes them, with the checks that every answer must pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+
+
+def filter_codes(plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
+    """Return the code of each row, or the name of PreFilter's code if that ends the cycle."""
+    state, info = CycleState(), nodes.compile_pod(incoming)
+    status = plugin.pre_filter(state, info, nodes).status
+    if status is not SUCCESS:
+        return str(status.code_name)
+    codes = plugin.filter(state, info, nodes, rows)
+    assert codes.dtype == np.int16
+    return [int(code) for code in codes]
+
+
+def filter_statuses(
+    plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = ALL_ROWS, *, pre_filter: bool = True
+) -> tuple[Status, list[Status]]:
+    """Return PreFilter's status and, unless that ends the cycle, the status of each row."""
+    state, info = CycleState(), nodes.compile_pod(incoming)
+    status = plugin.pre_filter(state, info, nodes).status if pre_filter else SUCCESS
+    if not status.is_success:
+        return status, []
+    codes = plugin.filter(state, info, nodes, rows)
+    if codes is None:
+        return status, [SUCCESS] * len(nodes.pod_count[rows])
+    assert codes.dtype == np.int16
+    return status, [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+
+
+def scores_of(plugin: Any, incoming: Pod, nodes: NodeColumns) -> list[int]:
+    """Return the score of each row; the scores are the same without PreScore, and for selected rows."""
+    state, info = CycleState(), nodes.compile_pod(incoming)
+    assert plugin.pre_score(state, info, nodes, ALL_ROWS) == SUCCESS
+    scores = plugin.score(state, info, nodes, ALL_ROWS)
+    assert scores.dtype == np.int64
+    assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == scores.tolist()
+    odd = np.arange(1, nodes.size, 2)
+    assert plugin.score(state, info, nodes, odd).tolist() == scores[odd].tolist()
+    return [int(score) for score in scores]
