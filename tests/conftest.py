@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -18,6 +19,10 @@ from hack.controlplane import binaries
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
+
+# A busy machine is no defect of an example.
+hypothesis.settings.register_profile("bayplan", deadline=None)
+hypothesis.settings.load_profile("bayplan")
 
 _BINARIES_BY_MARKER = {
     "cluster": ("etcd", "kube-apiserver", "kubectl"),

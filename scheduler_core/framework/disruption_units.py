@@ -119,11 +119,12 @@ def split_by_budgets(
 
 
 def _take(info: PodInfo, budgets: DisruptionBudgets, left: dict[tuple[str, str], int]) -> bool:
-    violates = False
     namespace = info.pod.metadata.namespace
     for budget in budgets.of_namespace(namespace):
         if budget.protects(info.pod):
             key = (namespace, budget.name)
             left[key] = left.get(key, budget.disruptions_allowed) - 1
-            violates = violates or left[key] < 0
-    return violates
+            if left[key] < 0:
+                # As there since v1.37: the budgets after the first one that is violated keep what they allow.
+                return True
+    return False

@@ -5,7 +5,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/types.go`` (``QueuedPo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from scheduler_core.model.pod_group import GroupKey
@@ -109,6 +109,14 @@ class QueuedPod:
         self.flushed_at = 0.0
         self.group: GroupKey | None = None
 
+    entity = "pod"
+    """Value of the label ``type`` of kube-scheduler's metrics of queued entities."""
+
+    @property
+    def size(self) -> int:
+        """Number of pods that are queued with this entry."""
+        return 1
+
     @property
     def hint_pods(self) -> Iterable[PodInfo]:
         """Pods for which queueing hints are called on an event."""
@@ -135,20 +143,31 @@ class QueuedGang(QueuedPod):
 
     Attributes:
         gang_key: The key of the gang.
+        members: Members that wait, by UID; the gang adds and removes them.
         rejected_members: Rejected members, one per pod class; queueing hints are called for them.
         tried_at: When its last attempt began, in the clock's seconds.
     """
 
-    __slots__ = ("_minimum_backoff", "_sort_entry", "gang_key", "rejected_members", "tried_at")
+    __slots__ = ("_minimum_backoff", "_sort_entry", "gang_key", "members", "rejected_members", "tried_at")
 
-    def __init__(self, key: GroupKey, info: PodInfo, now: float, sequence: int) -> None:
+    entity = "podgroup"
+
+    def __init__(
+        self, key: GroupKey, members: Mapping[str, QueuedPod], info: PodInfo, now: float, sequence: int
+    ) -> None:
         super().__init__(info, now, sequence)
+        self.members = members
         self.uid = f"gang {key.source}/{key}"
         self.gang_key = key
         self.rejected_members: tuple[PodInfo, ...] = ()
         self.tried_at = now
         self._minimum_backoff = 0.0
         self._sort_entry = QueuedPod(info, now, sequence)
+
+    @property
+    def size(self) -> int:
+        """Number of members that wait."""
+        return len(self.members)
 
     @property
     def hint_pods(self) -> Iterable[PodInfo]:

@@ -282,7 +282,7 @@ class GangEntries:
         self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def _entry_of(self, gang: Gang, pod: QueuedPod) -> QueuedGang:
-        return QueuedGang(gang.key, copy.copy(pod.info), pod.timestamp, next(self._sequence))
+        return QueuedGang(gang.key, gang.waiting, copy.copy(pod.info), pod.timestamp, next(self._sequence))
 
     def _update_priority(self, gang: Gang, entry: QueuedGang) -> None:
         """Reorder the entry if the priority of the gang has changed."""

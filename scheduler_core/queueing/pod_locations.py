@@ -3,8 +3,9 @@
 Only this module changes the place of a pod, so a pod is in exactly one. Counts are updated on every move, so that
 metrics need not iterate over the queue.
 
-The counts follow kube-scheduler v1.36.3 (``scheduler_queue_incoming_pods_total``, ``scheduler_unschedulable_pods``),
-except that a pod deleted while it is active or in backoff no longer counts as unschedulable.
+The counts follow kube-scheduler v1.37.1 (``scheduler_queue_incoming_pods_total``,
+``scheduler_queue_incoming_entities_total``, ``scheduler_unschedulable_pods``), except that a pod deleted while it is
+active or in backoff no longer counts as unschedulable.
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ class Places:
 
     Attributes:
         incoming: Pods that came into a queue, by the event's label and "active", "backoff" or "unschedulable".
+        incoming_entities: The same for pods without a gang ("pod") and gangs ("podgroup"), the third part of the key.
     """
 
     def __init__(self) -> None:
         self.incoming: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.incoming_entities: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self._pods: dict[str, QueuedPod] = {}
         self._heaps = tuple(PodHeap() for _ in _ORDERED)
         self._sets = tuple(_PodSet() for _ in Place)
@@ -123,9 +126,11 @@ class Places:
 
     # -- counting -----------------------------------------------------------------------------------------------
 
-    def count_incoming(self, label: str, place: Place) -> None:
-        """Count a pod that an event moved to a place where pods wait."""
-        self.incoming[label, _COUNTED_AS[place]] += 1
+    def count_incoming(self, pod: QueuedPod, label: str, place: Place) -> None:
+        """Count a pod or gang that an event moved to a place where pods wait."""
+        queue = _COUNTED_AS[place]
+        self.incoming[label, queue] += pod.size
+        self.incoming_entities[label, queue, pod.entity] += 1
 
     def count_rejection(self, pod: QueuedPod, plugins: Iterable[str]) -> None:
         """Count plugins that rejected a pod."""

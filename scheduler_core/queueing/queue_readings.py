@@ -15,6 +15,7 @@ from scheduler_core.queueing.in_flight import InFlight
 from scheduler_core.queueing.pod_locations import Places, QueueCounts
 
 _GATED = Place.GATED.label
+_QUEUES = ("active", "backoff", "unschedulable", "gated")
 _COUNTED_AS = {Place.ERROR_BACKOFF.label: "backoff", Place.IN_FLIGHT.label: "active"}
 
 
@@ -89,10 +90,29 @@ class QueueReadings:
                 setattr(of_profile, name, getattr(of_profile, name) + _members_more(gang))
         return counts
 
+    def entities(self) -> dict[tuple[str, str], int]:
+        """Return the number of queued pods without a gang and of queued gangs, by queue and "pod" or "podgroup"."""
+        found = {(queue, kind.entity): 0 for queue in _QUEUES for kind in (QueuedPod, QueuedGang)}
+        for counts in self._places.counts().values():
+            for queue in _QUEUES:
+                found[queue, QueuedPod.entity] += getattr(counts, queue)
+        for gang in self.gangs:
+            place = None if gang.entry is None else gang.entry.place
+            queue = "" if place is None else _COUNTED_AS.get(place.label, place.label)
+            if queue in _QUEUES and place is not Place.IN_FLIGHT:
+                found[queue, QueuedPod.entity] -= 1
+                found[queue, QueuedGang.entity] += 1
+        return found
+
     @property
     def incoming(self) -> dict[tuple[str, str], int]:
         """Pods that entered a queue, by event label and "active", "backoff" or "unschedulable"."""
         return self._places.incoming
+
+    @property
+    def incoming_entities(self) -> dict[tuple[str, str, str], int]:
+        """The same for pods without a gang ("pod") and for gangs ("podgroup"), the third part of the key."""
+        return self._places.incoming_entities
 
     @property
     def unschedulable_by(self) -> dict[tuple[str, str], int]:

@@ -97,7 +97,7 @@ class Moves:
             else:
                 self.places.take(pod)
                 self._rank_in_backoff(pod, rules)
-                self.places.count_incoming(label, Place.BACKOFF)
+                self.places.count_incoming(pod, label, Place.BACKOFF)
 
     def enter(self, pod: QueuedPod, label: str) -> None:
         """Move a pod into the active queue without backoff, if its gates are open."""
@@ -175,7 +175,7 @@ class Moves:
             return
         if not pod.first_attempt:
             pod.first_attempt = self._clock.now()
-        self.places.count_incoming(label, _ACTIVE)
+        self.places.count_incoming(pod, label, _ACTIVE)
 
     def _passes_gates(self, pod: QueuedPod, rules: QueueingRules, label: str) -> bool:
         """Return whether the gates are open; move the pod to the gated pods otherwise."""
@@ -214,7 +214,7 @@ class Moves:
         self.places.take(pod)
         self.places.put(pod, place)
         if not was_aside:
-            self.places.count_incoming(label, place)
+            self.places.count_incoming(pod, label, place)
 
     # -- order --------------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Moves:
         pod.backoff_until = 0.0
         pod.backoff_until = max(rules.backoff_end(pod), pod.timestamp + 1.0)
         self.places.rank(pod, Place.ERROR_BACKOFF, (pod.backoff_until,))
-        self.places.count_incoming(ATTEMPT_FAILED, Place.ERROR_BACKOFF)
+        self.places.count_incoming(pod, ATTEMPT_FAILED, Place.ERROR_BACKOFF)
         self._schedule_backoff()
 
     # -- backoff ------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ class SchedulingQueue(QueueReadings):
             if pod is None:
                 self._ready.clear()
                 return None
-            self._places.count_incoming(POPPED_FROM_BACKOFF, _ACTIVE)
+            self._places.count_incoming(pod, POPPED_FROM_BACKOFF, _ACTIVE)
         pod.attempts += 1
         if pod.rejected_by:
             self._places.clear_rejection(pod)

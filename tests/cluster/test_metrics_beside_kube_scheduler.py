@@ -25,8 +25,6 @@ NOT_OURS = {
     "scheduler_get_node_hint_duration_seconds": "as above",
     "scheduler_batch_rescore_attempts": "as above",
     "scheduler_batch_rescore_duration_seconds": "as above",
-    "scheduler_queued_entities": "new in 1.37, not there yet: pending_pods counts pods",
-    "scheduler_queue_incoming_entities": "new in 1.37, not there yet: queue_incoming_pods_total counts pods",
     "scheduler_store_schedule_results_duration_seconds": "as above",
     "scheduler_plugin_execution_duration_seconds": "one cycle of ten here and by chance there, so either may lack it",
 }

@@ -31,7 +31,7 @@ async def decisions(made: Rig, cluster: tuple[PlainNode, ...], arrivals: tuple[P
     return [*placed, *(event.note for event in made.writer.events)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cluster=CLUSTERS, arrivals=ARRIVALS, ignorable=st.booleans())
 def test_a_silent_extender_changes_no_decision(
     cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], ignorable: bool

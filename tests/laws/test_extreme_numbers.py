@@ -101,7 +101,7 @@ def _text(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LOADS, st.lists(AMOUNTS, max_size=4))
 @example(EVIL, [])
 @example([Load({"memory": INT64_MAX}, ({"memory": INT64_MAX}, {"memory": INT64_MAX}))], [{"memory": 2**53}] * 2)
@@ -139,7 +139,7 @@ def test_requests(loads: list[Load], asked: list[Mapping[str, int]]) -> None:
             )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(AMOUNTS, min_size=1, max_size=6), st.permutations(range(6)))
 def test_sums_are_restored(requests: list[Mapping[str, int]], order: list[int]) -> None:
     """In any order of additions and removals the columns, and sums of a dry run, hold the clamped exact sums."""
@@ -176,7 +176,7 @@ def test_sums_are_restored(requests: list[Mapping[str, int]], order: list[int]) 
 # -- what else the API admits -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(EDGES), min_size=1, max_size=3), st.integers(1, 3))
 @example([INT64_MAX], 1)
 @example([2**62, 2**62, 2**62], 3)
@@ -188,7 +188,7 @@ def test_images(sizes: list[int], containers: int) -> None:
     assert all(decided(nodes, [], ordinary(3, containers=images)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(
@@ -219,7 +219,7 @@ def _selector() -> LabelSelector:
     return LabelSelector(match_labels={"app": "a"})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from([1, 2, INT32_MAX]),
     st.sampled_from([None, 1, INT32_MAX]),
@@ -235,7 +235,7 @@ def test_spread(skew: int, domains: int | None, when: str, key: str) -> None:
     assert may_fail or all(found)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from([1, 100]), st.sampled_from([1, 100]), st.integers(1, 40))
 def test_weights(nodes_weight: int, pods_weight: int, terms: int) -> None:
     """Many terms of the largest weights, for and against."""
@@ -253,7 +253,7 @@ def test_weights(nodes_weight: int, pods_weight: int, terms: int) -> None:
     assert all(decided(cluster(), [], ordinary(4, affinity=wish)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from([1, 80, 65535]), min_size=1, max_size=3, unique=True))
 def test_host_ports(ports: list[int]) -> None:
     """The lowest and the highest host ports: one pod on each node, then none."""
@@ -263,7 +263,7 @@ def test_host_ports(ports: list[int]) -> None:
 DRIVER = "disk.example.com"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from(EDGES), max_size=3),
     st.sampled_from(EDGES[1:]),
@@ -282,7 +282,7 @@ def test_provisioned_storage(rooms: list[int], asked: int, limit: int | None) ->
     made.queue.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(EDGES[1:]), max_size=3), st.sampled_from(EDGES[1:]))
 def test_static_volumes(sizes: list[int], asked: int) -> None:
     """A claim of any size among volumes of any size."""

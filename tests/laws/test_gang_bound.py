@@ -42,7 +42,7 @@ class Adversary:
             self._traffic.comes(self._random.choice((1, 1, 1, 2)), self._random.randint(1, self._longest))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(CLUSTERS, st.integers(1, 2), st.integers(0, 2**32), RUN_TIMES, st.data())
 def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st.DataObject) -> None:
     """A gang that fits an empty cluster is placed within the bound, under an endless stream of small pods."""
@@ -77,7 +77,7 @@ def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st
     asyncio.run(scenario())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     CLUSTERS,
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(0, 1), st.booleans()), min_size=2, max_size=5),

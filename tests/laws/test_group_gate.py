@@ -78,7 +78,7 @@ class Start:
 
 
 @pytest.mark.parametrize("source", GroupSource)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(order=st.permutations(STEPS))
 async def test_reports_in_any_order(source: GroupSource, order: list[str]) -> None:
     """Nothing is bound before the last report; then both members are, in the rack that has room for both."""
@@ -91,7 +91,7 @@ async def test_reports_in_any_order(source: GroupSource, order: list[str]) -> No
 
 
 @pytest.mark.parametrize("source", GroupSource)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(order=st.permutations(("pod 0", "pod 1", "group", "list", "profile")), later=st.permutations(LATER))
 async def test_what_is_known_is_lost_again(source: GroupSource, order: list[str], later: list[str]) -> None:
     """A node's allocatable amounts, and the requests of its bound pods by name."""
@@ -105,7 +105,7 @@ async def test_what_is_known_is_lost_again(source: GroupSource, order: list[str]
     assert set(start.made.bound.values()) == {"b", "c"}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(order=st.permutations((*STEPS[1:], "plain")))
 async def test_other_pods_wait_for_no_list(order: list[str]) -> None:
     """A pod without a group is decided as soon as it and its profile are there."""

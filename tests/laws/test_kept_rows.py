@@ -120,7 +120,7 @@ class Life:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=STEPS)
 def test_kept_answers_are_those_of_the_columns(strategy: str, steps: list[tuple[str, int, dict[str, str]]]) -> None:
     """After each change, plugins with caches return for all rows what plugins without caches return for a few."""

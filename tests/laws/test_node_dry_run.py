@@ -21,7 +21,7 @@ NOMINATIONS = st.lists(st.tuples(pods("nominated"), st.integers(0, 5), st.intege
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(cluster=CLUSTERS, template=pods("new"), nominations=NOMINATIONS, moves=MOVES)
 def test_sums_say_what_the_columns_say(
     cluster: tuple[PlainNode, ...],
@@ -65,7 +65,7 @@ def test_sums_say_what_the_columns_say(
     made.queue.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cluster=CLUSTERS, template=pods("new"), nominations=NOMINATIONS)
 def test_nominations_filtered_together_equal_each_alone(
     cluster: tuple[PlainNode, ...], template: PlainPod, nominations: list[tuple[PlainPod, int, int]]

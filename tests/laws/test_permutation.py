@@ -37,7 +37,7 @@ def decisions(
     return placed, [event.note for event in made.writer.events]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cluster=CLUSTERS, arrivals=ARRIVALS, data=st.data())
 def test_the_order_of_nodes_changes_no_decision(
     cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], data: st.DataObject

@@ -178,5 +178,5 @@ class ReadMachine(RuleBasedStateMachine):
         self.made.queue.close()
 
 
-ReadMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+ReadMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestReads = ReadMachine.TestCase

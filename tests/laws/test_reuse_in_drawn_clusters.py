@@ -74,7 +74,7 @@ class Life:
         self.rig.scheduler.feed.node_updated(old, new)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(cluster=CLUSTERS, templates=TEMPLATES, steps=STEPS)
 def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], steps: list[tuple[str, int]]

@@ -53,7 +53,7 @@ async def decided(
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cluster=CLUSTERS, templates=TEMPLATES, counts=st.tuples(COUNTS, COUNTS, st.booleans()))
 def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool]
@@ -79,7 +79,7 @@ async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count
     return placed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cluster=CLUSTERS, templates=TEMPLATES, count=COUNTS)
 def test_members_are_placed_as_pods_without_a_gang(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int

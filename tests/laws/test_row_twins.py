@@ -50,7 +50,7 @@ Row = Callable[[Sequence[RowUse]], int | None]
         pytest.param(balanced_allocation, balanced_allocation_row, id="balanced-allocation"),
     ],
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(uses=USES)
 def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
     """Where the formula of a row gives a number, the arrays give the same."""
@@ -60,7 +60,7 @@ def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
         assert found == of_arrays(arrays).item(0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cluster=CLUSTERS, template=pods("new"))
 def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
     """Every default plugin judges and scores each row alone as it does all of them at once."""

@@ -271,7 +271,7 @@ class RunMachine(RuleBasedStateMachine):
         self.made.queue.close()
 
 
-RunMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RunMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestRuns = RunMachine.TestCase
 
 

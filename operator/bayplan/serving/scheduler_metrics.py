@@ -80,6 +80,18 @@ class SchedulerCollector(ScrapeCollector):
             (((name, event), count) for (event, name), count in queue.incoming.items()),
         )
         yield gauges(
+            "scheduler_queued_entities",
+            "Number of queued pods without a gang (type pod) and of queued gangs (type podgroup), by queue.",
+            ["queue", "type"],
+            queue.entities().items(),
+        )
+        yield counters(
+            "scheduler_queue_incoming_entities",
+            "Number of pods without a gang (type pod) and of gangs (type podgroup) added to queues, by event.",
+            ["queue", "event", "type"],
+            (((name, event, kind), count) for (event, name, kind), count in queue.incoming_entities.items()),
+        )
+        yield gauges(
             "scheduler_inflight_events",
             "Number of events stored for pods whose attempt is in progress.",
             ["event"],

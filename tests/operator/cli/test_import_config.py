@@ -99,7 +99,7 @@ def meaning(instance: FrameworkInstance) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configurations())
 def test_manifests_have_the_meaning_of_the_file(written: Document) -> None:
     """Instances built from the manifests decide like those built from the file."""

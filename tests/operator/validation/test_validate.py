@@ -267,7 +267,7 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(SPECS)
 def test_what_is_accepted_the_operator_accepts(spec: dict[str, Any]) -> None:
     """For any spec: valid here means that the operator finds no problem and can build it; otherwise both reject it."""

@@ -211,7 +211,7 @@ class PlainSearch:
         return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     count=st.integers(90, 260),
     zones=st.integers(1, 4),

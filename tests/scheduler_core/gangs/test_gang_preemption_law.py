@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.gangs.preemption import preview_gang_preemption
@@ -133,7 +133,6 @@ def worlds(draw: st.DrawFn, *, plain: bool = False) -> World:
 
 
 @given(worlds())
-@settings(deadline=None)
 def test_looking_changes_nothing(world: World) -> None:
     """After a dry run every sum, order and nomination is as before."""
     made = world.staged()
@@ -147,7 +146,6 @@ def test_looking_changes_nothing(world: World) -> None:
 
 
 @given(worlds())
-@settings(deadline=None)
 def test_the_whole_quorum_fits_when_the_victims_are_gone(world: World) -> None:
     """Victims have lower priority and are whole gangs; no pod is evicted for less than the quorum."""
 
@@ -178,7 +176,6 @@ def test_the_whole_quorum_fits_when_the_victims_are_gone(world: World) -> None:
 
 
 @given(worlds(plain=True))
-@settings(deadline=None)
 def test_it_preempts_if_and_only_if_that_helps(world: World) -> None:
     """If only CPUs count, it preempts whenever all lower pods together free enough room, unless there is enough."""
     made = world.staged()

@@ -83,6 +83,29 @@ async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
     assert len(cluster.bound) == 4
 
 
+async def test_a_queued_gang_is_one_entity(cluster: Rig) -> None:
+    """It counts as one in its queue, and with all its members among the pods that entered it."""
+    cluster.add(node("a"), pod("alone", requests={"cpu": "99"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=5))
+    cluster.add(*members(5))
+    queue = cluster.queue
+    assert {key: count for key, count in queue.entities().items() if count} == {
+        ("active", "pod"): 1,
+        ("active", "podgroup"): 1,
+    }
+    await settle(cluster)
+    assert {key: count for key, count in queue.entities().items() if count} == {
+        ("unschedulable", "pod"): 1,
+        ("unschedulable", "podgroup"): 1,
+    }
+    of_gangs = {key[:2]: count for key, count in queue.incoming_entities.items() if key[2] == "podgroup"}
+    assert of_gangs == {("UnscheduledPodAdd", "active"): 1, ("ScheduleAttemptFailure", "unschedulable"): 1}
+    assert {key: queue.incoming[key] for key in of_gangs} == {
+        ("UnscheduledPodAdd", "active"): 6,
+        ("ScheduleAttemptFailure", "unschedulable"): 6,
+    }
+
+
 async def test_members_wait_for_their_group(cluster: Rig) -> None:
     """Without the PodGroup object the quorum is not known."""
     cluster.add(node("a"), *members(2))

@@ -100,6 +100,15 @@ def test_budgets(pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget], ex
     assert victims(pods, wants("2"), budgets) == expected
 
 
+def test_a_violated_budget_leaves_later_ones_as_they_are() -> None:
+    """The second pod, which only the second budget protects, may be evicted: the first pod did not use it up."""
+    both = runs("p0", priority=3, cpu="2", app="web")
+    one = pod("p1", priority=2, node_name="a", requests={"cpu": "2"}, labels={"tier": "web"})
+    both.metadata.labels["tier"] = "web"
+    budgets = [budget("b", WEB, 0), budget("c", {"tier": "web"}, 1)]
+    assert victims([both, one], wants("4"), budgets) == (["p0", "p1"], 1)
+
+
 def test_victims_of_both_kinds_are_ordered_by_importance() -> None:
     """However they were chosen."""
     pods = [runs("p0", priority=1, cpu="2", app="web"), runs("p1", priority=3, cpu="2")]

@@ -127,11 +127,12 @@ def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | No
     left = [allowed for _, allowed in cluster.allowed]
     violating = []
     for each in leaving:
-        matching = [index for index, (app, _) in enumerate(cluster.allowed) if app and app == each.app]
-        for index in matching:
-            left[index] -= 1
-        if any(left[index] < 0 for index in matching):
-            violating.append(each)
+        for index, (app, _) in enumerate(cluster.allowed):
+            if app and app == each.app:
+                left[index] -= 1
+                if left[index] < 0:
+                    violating.append(each)
+                    break
     victims = []
     for each in [*violating, *(each for each in leaving if each not in violating)]:
         if fits([*stay, each]):
