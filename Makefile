@@ -31,7 +31,7 @@ install: $(STAMP) ## Create .venv with the locked dependencies and the bayplan c
 
 $(STAMP): pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
 	@echo "==> installing locked dependencies into .venv"
-	@$(UV) sync --frozen --quiet --python $(PYTHON)
+	@$(UV) sync --frozen --quiet --compile-bytecode --python $(PYTHON)
 	@touch $@
 
 .PHONY: controlplane
