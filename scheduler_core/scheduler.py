@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from pydantic import BaseModel
 
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
@@ -206,13 +207,13 @@ class Scheduler:
 
     # -- profiles -----------------------------------------------------------------------------------------------
 
-    def build(self, config: ProfileConfig) -> FrameworkInstance:
-        """Build an instance of a profile; live profiles do not change.
+    def build(self, config: ProfileConfig, validated: Mapping[str, BaseModel] | None = None) -> FrameworkInstance:
+        """Build an instance of a profile, see :func:`plan_profile`; live profiles do not change.
 
         Raises:
             ConfigError: The profile is invalid; contains every problem.
         """
-        return self.build_planned(plan_profile(config, self.registry, self._defaults))
+        return self.build_planned(plan_profile(config, self.registry, self._defaults, validated))
 
     def build_planned(self, plan: ProfilePlan) -> FrameworkInstance:
         """Build an instance of a planned profile, as :meth:`build` does.

@@ -210,13 +210,16 @@ class ProfilePlan(Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-def plan_profile(config: ProfileConfig, registry: Registry, defaults: Plugins) -> ProfilePlan:
+def plan_profile(
+    config: ProfileConfig, registry: Registry, defaults: Plugins, validated: Mapping[str, BaseModel] | None = None
+) -> ProfilePlan:
     """Resolve a profile's plugins and validate their args.
 
     Args:
         config: The profile.
         registry: The available plugins.
         defaults: The default plugin set.
+        validated: Args by plugin that are the result of validating the same args before; a copy of them is used.
 
     Returns:
         The plan, with all problems: unknown plugins, invalid args, not exactly one QueueSort plugin, no Bind plugin.
@@ -231,11 +234,12 @@ def plan_profile(config: ProfileConfig, registry: Registry, defaults: Plugins) -
         elif name in BUILT_IN_BEHAVIOUR:
             problems += _needless_args(name, args, f"pluginConfig[{index}]")
     enabled = dict.fromkeys(entry.name for entries in resolved.values() for entry in entries)
-    plugin_args: dict[str, BaseModel | None] = {}
+    known, plugin_args = validated or {}, dict[str, BaseModel | None]()
     for name in dict.fromkeys([*enabled, *(name for name in given if name in registry)]):
         index, args = given.get(name, (-1, {}))
         try:
-            read = _read(name, args, f"pluginConfig[{index}]", registry)
+            done = known.get(name)
+            read = _read(name, args, f"pluginConfig[{index}]", registry) if done is None else done.model_copy(deep=True)
         except ConfigError as error:
             problems += error.problems
             continue

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from pydantic import model_validator
+
+from scheduler_core.config.config_model import ConfigModel
 from scheduler_core.framework.extension_points import QueueSortPlugin, ReservePlugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
@@ -23,10 +26,25 @@ class FairSort(QueueSortPlugin):
         return pod.sequence
 
 
+class CountedArgs(ConfigModel):
+    """Args that count how often written ones are validated."""
+
+    validations: ClassVar[int] = 0
+
+    size: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count(cls, data: Any) -> Any:
+        CountedArgs.validations += bool(data)
+        return data
+
+
 class Counted(ReservePlugin):
     """Counts how many of it were made and closed; made only while it may be."""
 
     name = "Counted"
+    args_model = CountedArgs
     made: ClassVar[int] = 0
     closed: ClassVar[int] = 0
     broken: ClassVar[bool] = False
@@ -35,6 +53,7 @@ class Counted(ReservePlugin):
         super().__init__(args, handle)
         if Counted.broken:
             raise OSError("no licence")
+        self.size: int = args.size
         Counted.made += 1
 
     def reserve(self, *_: Any) -> Status:

@@ -26,7 +26,7 @@ from bayplan.profiles.applied_profile import AppliedProfile, ProfileFindings
 from bayplan.profiles.desired_state import desired_state
 from bayplan.profiles.events import plugin_config_events, profile_events
 from bayplan.profiles.live_profiles import LiveProfiles
-from bayplan.profiles.plugin_config_validation import DesiredPluginConfig
+from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, PluginConfigValidation
 from bayplan.profiles.revision_history import RevisionHistory, RevisionStore
 from bayplan.profiles.served_profiles import ServedProfiles
 from bayplan.profiles.status import Progress, plugin_config_status, profile_status
@@ -99,6 +99,7 @@ class ProfileController:
         self._served = served or ServedProfiles(None)
         self._on_served_elsewhere = ports.on_served_elsewhere
         self.history = RevisionHistory(ports.revisions)
+        self._validation = PluginConfigValidation(scheduler.registry)
         self._live = LiveProfiles(scheduler, self.history.last_good)
         self._publisher = StatusPublisher(ports.statuses, ports.clock, scheduler.context.writer.record)
         self._stores: dict[type[CustomResource], ObjectStore] = {
@@ -138,7 +139,7 @@ class ProfileController:
         desired = desired_state(
             self._stores[SchedulerProfile].bodies(),
             self._stores[PluginConfig].bodies(),
-            self._scheduler.registry,
+            self._validation,
             allow_default_scheduler=self._allow_default_scheduler,
             selection=self._served.selection,
         )

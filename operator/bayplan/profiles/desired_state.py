@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, validate_plugin_configs
+from pydantic import BaseModel
+
+from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, PluginConfigValidation
 from bayplan.resources.resource_model import ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.profile_selection import ProfileSelection
-from scheduler_core.config import enabled_plugins as plugins_config
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import did_you_mean, path_steps
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.framework.registry import Registry
 
 DEFAULT_SCHEDULER = "default-scheduler"
 _NO_TIME = datetime.max.replace(tzinfo=UTC)
@@ -37,6 +37,7 @@ class DesiredProfile:
         config: The profile to build: complete if there are no problems, otherwise without its invalid parts, to find
             the problems of the rest; None if nothing is left to validate.
         problems: The problems so far; paths prefix with ``spec``.
+        args: Validated args by plugin, of the PluginConfigs that it refers to.
         origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
         status: The status of the object.
         name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
@@ -47,6 +48,7 @@ class DesiredProfile:
     holds_name: bool
     config: ProfileConfig | None
     problems: tuple[Problem, ...]
+    args: Mapping[str, BaseModel]
     origins: tuple[str, ...]
     status: Mapping[str, Any]
     name_is_reserved: bool = False
@@ -84,7 +86,7 @@ class DesiredState:
 def desired_state(
     profiles: Iterable[Mapping[str, Any]],
     plugin_configs: Iterable[Mapping[str, Any]],
-    registry: Registry,
+    validation: PluginConfigValidation,
     *,
     allow_default_scheduler: bool = False,
     selection: ProfileSelection | None = None,
@@ -97,7 +99,7 @@ def desired_state(
     Args:
         profiles: SchedulerProfile objects from the API server; one that is being deleted is ignored.
         plugin_configs: PluginConfig objects, likewise.
-        registry: The installed plugins.
+        validation: Validates the PluginConfigs; it stores results between two calls.
         allow_default_scheduler: Whether a profile may use kube-scheduler's own name.
         selection: The profiles that this process serves; None for all.
 
@@ -105,9 +107,8 @@ def desired_state(
         The desired state.
     """
     claims = sorted((_Claim(body) for body in profiles if not _is_going(body)), key=lambda claim: claim.age)
-    configs = validate_plugin_configs(
+    configs = validation.validate(
         [body for body in plugin_configs if not _is_going(body)],
-        registry,
         {claim.meta.name: claim.references for claim in claims},
     )
     by_name = {config.meta.name: config for config in configs}
@@ -214,14 +215,15 @@ def _validate(
     claim: _Claim, name_problem: Problem | None, plugin_configs: Mapping[str, DesiredPluginConfig]
 ) -> DesiredProfile:
     problems = [*claim.problems, *([name_problem] if name_problem else [])]
-    config, origins = None, list[str]()
+    config, origins, args = None, list[str](), dict[str, BaseModel]()
     if claim.profile is not None:
         inline = claim.profile.spec.plugin_config
-        entries, entry_origins, reference_problems = _resolve_references(claim.profile, plugin_configs)
+        found, reference_problems = _resolve_references(claim.profile, plugin_configs)
         problems += reference_problems
-        origins = [*(f"pluginConfig[{index}]" for index in range(len(inline))), *entry_origins]
+        origins = [*(f"pluginConfig[{index}]" for index in range(len(inline))), *found]
+        args = {config.plugin: config.args for config in found.values() if config.args is not None}
         try:
-            config = claim.profile.profile_config(entries)
+            config = claim.profile.profile_config(config.entry for config in found.values() if config.entry is not None)
         except ConfigError as error:
             problems += error.problems
     return DesiredProfile(
@@ -230,6 +232,7 @@ def _validate(
         holds_name=name_problem is None,
         config=config,
         problems=tuple(problems),
+        args=args,
         origins=tuple(origins),
         status=claim.status,
     )
@@ -247,11 +250,10 @@ def missing_plugin_config(name: str, known: Iterable[str]) -> str:
 
 def _resolve_references(
     profile: SchedulerProfile, plugin_configs: Mapping[str, DesiredPluginConfig]
-) -> tuple[list[plugins_config.PluginConfig], list[str], Sequence[Problem]]:
-    """Return the entries that references resolve to, where each was written, and the problems."""
+) -> tuple[Mapping[str, DesiredPluginConfig], Sequence[Problem]]:
+    """Return the valid PluginConfigs that references resolve to, by where each was written, and the problems."""
     configured = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(profile.spec.plugin_config)}
-    entries: list[plugins_config.PluginConfig] = []
-    origins: list[str] = []
+    resolved: dict[str, DesiredPluginConfig] = {}
     problems: list[Problem] = []
     for index, reference in enumerate(profile.spec.plugin_config_refs):
         path = f"spec.pluginConfigRefs[{index}].name"
@@ -272,6 +274,5 @@ def _resolve_references(
             reasons = "; ".join(str(problem) for problem in found.problems)
             problems.append(Problem(path, f'PluginConfig "{reference.name}" is invalid, correct it: {reasons}'))
         elif earlier is None and found.entry is not None:
-            entries.append(found.entry)
-            origins.append(f"pluginConfigRefs[{index}]")
-    return entries, origins, problems
+            resolved[f"pluginConfigRefs[{index}]"] = found
+    return resolved, problems

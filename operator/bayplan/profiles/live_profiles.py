@@ -115,7 +115,7 @@ class LiveProfiles:
 
     def _build(self, profile: DesiredProfile, config: ProfileConfig, build: _Build) -> None:
         try:
-            instance = self._scheduler.build(config)
+            instance = self._scheduler.build(config, profile.args)
         except ConfigError as error:
             build.problems = profile.build_problems(error)
             return

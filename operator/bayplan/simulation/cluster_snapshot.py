@@ -16,6 +16,7 @@ from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 from bayplan.kube.watches.object_lists import list_objects
 from bayplan.profiles.desired_state import desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.simulation.memory_cluster import MemoryCluster
@@ -110,13 +111,15 @@ async def _read_profiles(connection: ApiConnection, snapshot: ClusterSnapshot) -
         instance = snapshot.scheduler.build(ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME))
         snapshot.scheduler.activate([instance])
         return
-    state = desired_state(profiles, configs, snapshot.scheduler.registry, allow_default_scheduler=True)
+    state = desired_state(
+        profiles, configs, PluginConfigValidation(snapshot.scheduler.registry), allow_default_scheduler=True
+    )
     instances: list[FrameworkInstance] = []
     for profile in state.profiles:
         problems = list(profile.problems)
         if profile.config is not None and not problems:
             try:
-                instances.append(snapshot.scheduler.build(profile.config))
+                instances.append(snapshot.scheduler.build(profile.config, profile.args))
             except ConfigError as error:
                 problems += [profile.located(problem) for problem in error.problems]
         if problems:

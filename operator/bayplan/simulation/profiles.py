@@ -7,6 +7,7 @@ here exactly if a cluster would accept it.
 from __future__ import annotations
 
 from bayplan.profiles.desired_state import DesiredState, desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place
 from scheduler_core.config.profile_config import ProfileConfig
@@ -36,7 +37,7 @@ def _from_objects(scheduler: Scheduler, cluster: AdmittedCluster, problems: list
     state = desired_state(
         [placed.object for placed in cluster.profiles],
         [placed.object for placed in cluster.plugin_configs],
-        scheduler.registry,
+        PluginConfigValidation(scheduler.registry),
         allow_default_scheduler=True,
     )
     problems += _plugin_config_problems(cluster, state)
@@ -47,7 +48,7 @@ def _from_objects(scheduler: Scheduler, cluster: AdmittedCluster, problems: list
         found = list(profile.problems)
         if profile.config is not None:
             try:
-                instances.append(scheduler.build(profile.config))
+                instances.append(scheduler.build(profile.config, profile.args))
             except ConfigError as error:
                 found += profile.build_problems(error)
         problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in dict.fromkeys(found)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
 from bayplan.profiles.desired_state import desired_state, missing_plugin_config
-from bayplan.profiles.plugin_config_validation import validate_plugin_configs
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.resources.crd_generation import RESOURCES, definition_of
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION, GROUP
@@ -54,6 +54,7 @@ class ManifestValidation:
         }
         ours = [each for each in manifests if self._is_ours(each)]
         self._configs = [_plain(each) for each in ours if _kind(each) == "PluginConfig" and _name(each)]
+        self._validation = PluginConfigValidation(self._scheduler.registry)
         self._names: dict[str, Manifest] = {}
         self._order: tuple[Manifest, tuple[str, str]] | None = None
         self._first: dict[tuple[str, ...], Manifest] = {}
@@ -96,7 +97,7 @@ class ManifestValidation:
             if kind == "SchedulerProfile":
                 problems += self._profile_problems(manifest, plain)
             elif kind == "PluginConfig":
-                (validated,) = validate_plugin_configs([plain], self._scheduler.registry, {})
+                (validated,) = PluginConfigValidation(self._scheduler.registry).validate([plain], {})
                 problems += validated.problems
             else:
                 problems += _model_problems(plain)
@@ -111,7 +112,7 @@ class ManifestValidation:
 
     def _profile_problems(self, manifest: Manifest, plain: Mapping[str, Any]) -> list[Problem]:
         state = desired_state(
-            [plain], self._configs, self._scheduler.registry, allow_default_scheduler=self._allow_default_scheduler
+            [plain], self._configs, self._validation, allow_default_scheduler=self._allow_default_scheduler
         )
         (validated,) = state.profiles
         missing = set(_missing(plain, [config.meta.name for config in state.plugin_configs]))
@@ -122,7 +123,7 @@ class ManifestValidation:
             notes = [validated.located(note) for note in enabled_notes(validated.config.plugins)]
             self._report(manifest, notes, Severity.NOTE)
             try:
-                instance = self._scheduler.build(validated.config)
+                instance = self._scheduler.build(validated.config, validated.args)
             except ConfigError as error:
                 problems += validated.build_problems(error)
             else:

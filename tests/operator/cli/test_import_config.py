@@ -13,6 +13,7 @@ from bayplan.cli import bayplan
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from bayplan.configuration.configuration_import import import_configuration
 from bayplan.profiles.desired_state import desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.settings.operator_settings import load_settings
 from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result
@@ -110,7 +111,9 @@ def test_manifests_have_the_meaning_of_the_file(written: Document) -> None:
     by_kind: dict[str, list[Document]] = {"SchedulerProfile": [], "PluginConfig": []}
     for found in objects:
         by_kind[found["kind"]].append(found)
-    state = desired_state(by_kind["SchedulerProfile"], by_kind["PluginConfig"], SCHEDULER.registry)
+    state = desired_state(
+        by_kind["SchedulerProfile"], by_kind["PluginConfig"], PluginConfigValidation(SCHEDULER.registry)
+    )
     assert [profile.problems for profile in state.profiles] == [()] * len(written["profiles"])
     made = {}
     for profile in state.profiles:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from bayplan.profiles.desired_state import DesiredProfile, DesiredState, desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 
 from scheduler_core.errors import Problem
 from scheduler_core.in_tree import in_tree_registry
@@ -17,7 +18,9 @@ REGISTRY = in_tree_registry()
 def validate(*objects: Manifest, allow_default_scheduler: bool = False) -> DesiredState:
     profiles = [one for one in objects if one["kind"] == "SchedulerProfile"]
     configs = [one for one in objects if one["kind"] == "PluginConfig"]
-    return desired_state(profiles, configs, REGISTRY, allow_default_scheduler=allow_default_scheduler)
+    return desired_state(
+        profiles, configs, PluginConfigValidation(REGISTRY), allow_default_scheduler=allow_default_scheduler
+    )
 
 
 def profile_of(state: DesiredState, name: str) -> DesiredProfile:

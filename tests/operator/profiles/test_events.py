@@ -9,6 +9,7 @@ import pytest
 from bayplan.profiles.applied_profile import ProfileFindings
 from bayplan.profiles.desired_state import desired_state
 from bayplan.profiles.events import plugin_config_events, profile_events
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.profiles.status import Progress, plugin_config_status, profile_status
 from bayplan.resources.resource_model import ObjectMeta
 
@@ -108,7 +109,7 @@ def test_plugin_config_events() -> None:
     reasons = []
     for args in ({}, {"no": 1}, {"no": 1}, {"nothing": 1}):
         manifest = plugin_config_manifest("pack", args=args)
-        [judged] = desired_state([], [manifest], in_tree_registry()).plugin_configs
+        [judged] = desired_state([], [manifest], PluginConfigValidation(in_tree_registry())).plugin_configs
         statuses.append(plugin_config_status(judged, statuses[-1], NOW))
         reasons.append([event.reason for event in plugin_config_events(judged.meta, *statuses[-2:])])
     assert reasons == [["Valid"], ["Invalid"], [], ["Invalid"]]

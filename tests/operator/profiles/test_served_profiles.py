@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bayplan.profiles.desired_state import DesiredState, desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.profiles.served_profiles import ServedProfiles
 from bayplan.settings.profile_selection import ProfileSelection
 
@@ -21,7 +22,7 @@ def profile(name: str, tier: str | None = None, spec: Manifest | None = None, ag
 
 
 def validated(selection: ProfileSelection, *profiles: Manifest, configs: tuple[Manifest, ...] = ()) -> DesiredState:
-    return desired_state(profiles, configs, in_tree_registry(), selection=selection)
+    return desired_state(profiles, configs, PluginConfigValidation(in_tree_registry()), selection=selection)
 
 
 def test_only_matching_profiles_are_validated() -> None:

@@ -13,6 +13,7 @@ from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.profiles import sources
 from bayplan.profiles.desired_state import desired_state
 from bayplan.profiles.live_profiles import LiveProfiles
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.profiles.served_profiles import ServedProfiles
 from bayplan.profiles.sources import ConfiguredProfiles, CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings
@@ -82,7 +83,7 @@ def test_an_entry_without_effect_of_a_scheduler_profile_is_logged(caplog: pytest
     manifest = {"metadata": {"name": "batch", "uid": "1"}, "spec": {"plugins": GANGS}}
     live = LiveProfiles(scheduler, lambda _: ())
     for _ in range(2):
-        live.apply(desired_state([manifest], [], scheduler.registry))
+        live.apply(desired_state([manifest], [], PluginConfigValidation(scheduler.registry)))
     assert caplog.messages == [f"profile batch: spec.plugins.multiPoint.enabled[0]: {NOTE}"]
 
 

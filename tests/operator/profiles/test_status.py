@@ -10,6 +10,7 @@ from bayplan.extenders.circuit_breaker import CircuitState
 from bayplan.extenders.http_extender import ExtenderState
 from bayplan.profiles.applied_profile import ProfileFindings
 from bayplan.profiles.desired_state import desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.profiles.status import (
     Progress,
     plugin_config_status,
@@ -202,7 +203,9 @@ def test_a_message_is_bounded() -> None:
 def test_plugin_config_status() -> None:
     """A PluginConfig's status says whether it is valid and which profiles refer to it."""
     profile = profile_manifest("a", {"pluginConfigRefs": [{"name": "pack"}]})
-    state = desired_state([profile], [plugin_config_manifest("pack", "Nothing")], in_tree_registry())
+    state = desired_state(
+        [profile], [plugin_config_manifest("pack", "Nothing")], PluginConfigValidation(in_tree_registry())
+    )
     status = plugin_config_status(state.plugin_configs[0], {}, NOW)
     assert conditions(status) == {"Valid": ("False", "InvalidSpec")}
     assert status["conditions"][0]["message"].startswith('spec.plugin: there is no plugin "Nothing"')

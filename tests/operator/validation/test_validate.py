@@ -10,6 +10,7 @@ import pytest
 import yaml
 from bayplan.cli import bayplan
 from bayplan.profiles.desired_state import desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
@@ -274,7 +275,7 @@ def test_what_is_accepted_the_operator_accepts(spec: dict[str, Any]) -> None:
     body = manifest("SchedulerProfile", "a", spec)
     result = CliRunner().invoke(bayplan, ["validate", "-"], input=json.dumps(body))
     scheduler = offline_scheduler()
-    (judged,) = desired_state([body], [], scheduler.registry).profiles
+    (judged,) = desired_state([body], [], PluginConfigValidation(scheduler.registry)).profiles
     problems = list(judged.problems)
     if judged.config is not None:
         try:
