@@ -46,6 +46,7 @@ SYSTEM_PRIORITIES: Mapping[str, int] = {
 }
 """PriorityClasses that every cluster has."""
 
+_HUGE_PAGES = "hugepages-"
 _PREEMPT = "PreemptLowerPriority"
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -194,18 +195,25 @@ def _host_port(port: ContainerPort) -> ContainerPort:
 
 
 def _with_pod_level_requests(pod: Pod, spec: PodSpec) -> PodSpec:
-    """Default pod-level requests of a pod with pod-level limits: the sums of its containers, else the limits."""
-    if spec.resources is None or not spec.resources.limits:
+    """Complete pod-level resources: requests are the sums of the containers, else the pod-level limits.
+
+    Follows Kubernetes v1.37.1, ``pkg/api/pod/util.go`` (``DefaultPodLevelResources``), without limits of CPU and memory,
+    which no plugin reads.
+    """
+    if spec.resources is None or not (spec.resources.limits or spec.resources.requests):
         return spec
     sums = pod_requests(replace(pod, spec=replace(spec, resources=None, overhead={}))).fit
     requests: Quantities = dict(spec.resources.requests)
+    limits: Quantities = dict(spec.resources.limits)
     for name, amount in sums.items():
         if name in (CPU, MEMORY):
             requests.setdefault(name, f"{amount}m" if name == CPU else amount)
-    for name, limit in spec.resources.limits.items():
-        if name in (CPU, MEMORY) or (name.startswith("hugepages-") and name not in sums):
+        elif name.startswith(_HUGE_PAGES) and name not in requests:
+            limits.setdefault(name, amount)
+    for name, limit in limits.items():
+        if name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES):
             requests.setdefault(name, limit)
-    return replace(spec, resources=ResourceRequirements(requests, spec.resources.limits))
+    return replace(spec, resources=ResourceRequirements(requests, limits))
 
 
 def _tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:

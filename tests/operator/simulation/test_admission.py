@@ -98,6 +98,30 @@ def test_pod_level_requests_default(
     assert resources.requests == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(
+            ResourceRequirements(requests={"cpu": "4"}),
+            {"cpu": "4", "memory": 1024, "hugepages-2Mi": 2 << 20},
+            id="requests alone",
+        ),
+        pytest.param(
+            ResourceRequirements(limits={"hugepages-2Mi": "4Mi"}),
+            {"memory": 1024, "hugepages-2Mi": "4Mi"},
+            id="a limit of huge pages",
+        ),
+        pytest.param(ResourceRequirements(), None, id="neither requests nor limits"),
+    ],
+)
+def test_pod_level_requests_are_completed(given: ResourceRequirements, expected: dict[str, object] | None) -> None:
+    """A pod with any pod-level resource gets requests for all that its containers request."""
+    of_container = ResourceRequirements({"memory": "1Ki", "hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "2Mi"})
+    resources = admitted_pod(PodSpec(containers=(Container(resources=of_container),), resources=given)).spec.resources
+    assert resources is not None
+    assert resources.requests == (expected or {})
+
+
 def test_ports_of_the_host_network_are_host_ports() -> None:
     """With hostNetwork every container port is a host port; an explicit host port stays."""
     ports = (ContainerPort(container_port=80), ContainerPort(container_port=81, host_port=8081))

@@ -1,4 +1,4 @@
-module bayplan.dev/hack/oracle
+module bayplan.dev/tests/parity/oracle
 
 go 1.26.0
 
