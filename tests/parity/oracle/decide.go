@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
 
@@ -485,6 +487,17 @@ func (w *world) sameDiagnosis(r *Result, fit *framework.FitError) error {
 	return nil
 }
 
+func asCandidates(found []preemption.Candidate) map[string]PreemptionCandidate {
+	candidates := map[string]PreemptionCandidate{}
+	for _, cand := range found {
+		candidates[cand.Name()] = PreemptionCandidate{
+			Victims:       podKeys(cand.Victims().Pods),
+			PDBViolations: cand.Victims().NumPDBViolations,
+		}
+	}
+	return candidates
+}
+
 func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, r *Result) error {
 	var dp *defaultpreemption.DefaultPreemption
 	for _, p := range w.fw.PreEnqueuePlugins() {
@@ -496,6 +509,7 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 		return p.Name == defaultpreemption.Name
 	})
 	chosen := map[string]bool{}
+	ordered := false
 	if dp != nil && preempting {
 		// What a dry run finds on every node that preemption might help. It
 		// works on copies, so PostFilter below starts from the same state.
@@ -528,10 +542,18 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 				r.Ambiguous = true
 				return nil
 			}
-			for _, cand := range found {
-				r.Candidates[cand.Name()] = PreemptionCandidate{
-					Victims:       podKeys(cand.Victims().Pods),
-					PDBViolations: cand.Victims().NumPDBViolations,
+			r.Candidates = asCandidates(found)
+			// The lister returns budgets in the order of a Go map, and a pod that violates one does not use up those
+			// after it.
+			for shift := 0; shift < len(pdbs) && len(pdbs) > 1 && !c.hasDRA(); shift++ {
+				others := append(slices.Clone(pdbs[shift:]), pdbs[:shift]...)
+				for range 2 {
+					again, _, err := dp.Evaluator.DryRunPreemption(w.ctx, state.Clone(), c.Pod, nodes, others, 0, int32(len(nodes)))
+					if err != nil {
+						return err
+					}
+					ordered = ordered || !reflect.DeepEqual(r.Candidates, asCandidates(again))
+					slices.Reverse(others)
 				}
 			}
 			if len(found) > 0 {
@@ -544,7 +566,7 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 	varies := c.hasDRA() && w.deallocationVaries(state, c.Pod, fit.Diagnosis.NodeToStatus)
 	res, status := w.fw.RunPostFilterPlugins(w.ctx, state, c.Pod, fit.Diagnosis.NodeToStatus)
 	w.noteDeallocations(r)
-	r.Ambiguous = varies
+	r.Ambiguous = varies || ordered
 	msg := status.Message()
 	r.PreemptionMessage = &msg
 	fit.Diagnosis.PostFilterMsg = msg
