@@ -197,8 +197,8 @@ def _host_port(port: ContainerPort) -> ContainerPort:
 def _with_pod_level_requests(pod: Pod, spec: PodSpec) -> PodSpec:
     """Complete pod-level resources: requests are the sums of the containers, else the pod-level limits.
 
-    Follows Kubernetes v1.37.1, ``pkg/api/pod/util.go`` (``DefaultPodLevelResources``), without limits of CPU and memory,
-    which no plugin reads.
+    Follows Kubernetes v1.37.1, ``pkg/api/pod/util.go`` (``DefaultPodLevelResources``), without limits of CPU and
+    memory, which no plugin reads.
     """
     if spec.resources is None or not (spec.resources.limits or spec.resources.requests):
         return spec
