@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
 	@touch $@
 
 .PHONY: controlplane
-controlplane: install ## Build or find etcd, kube-apiserver, kube-scheduler, kubectl, kwok and Helm
+controlplane: install ## Build or find etcd, Kubernetes' own binaries, kwok and Helm
 	@$(BIN)/python -m hack.controlplane.binaries
 
 .PHONY: up

@@ -28,6 +28,7 @@ _BINARIES_BY_MARKER = {
     "cluster": ("etcd", "kube-apiserver", "kubectl"),
     "kwok": ("kwok",),
     "kube_scheduler": ("kube-scheduler",),
+    "controllers": ("kube-controller-manager",),
 }
 _IMAGE_TESTS = "tests/image/"
 _MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}

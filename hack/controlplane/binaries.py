@@ -1,4 +1,4 @@
-"""Finds or builds the control plane's binaries: etcd, kube-apiserver, kube-scheduler, kubectl, kwok; and Helm 3 and 4.
+"""Finds or builds the control plane's binaries: etcd, Kubernetes' own, and kwok; and Helm 3 and 4.
 
 It imports only the standard library and stores what it builds in a per-user cache. The binaries are built from Go
 modules because a module proxy and `go.sum` are the only things that a machine behind a firewall reliably has, and one
@@ -94,6 +94,7 @@ RECIPES: Mapping[str, _Recipe] = {
     "kube-apiserver": _Recipe(_KUBERNETES_MODULE, "k8s.io/kubernetes/cmd/kube-apiserver"),
     "kubectl": _Recipe(_KUBERNETES_MODULE, "k8s.io/kubernetes/cmd/kubectl"),
     "kube-scheduler": _Recipe(_KUBERNETES_MODULE, "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kube-controller-manager": _Recipe(_KUBERNETES_MODULE, "k8s.io/kubernetes/cmd/kube-controller-manager"),
     "kwok": _Recipe("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm"),
     # The previous release line: charts have to work with both, and they share neither package nor dependencies.
@@ -329,7 +330,7 @@ def main() -> int:
         sys.stderr.write(f"{problem}\n")
         return 1
     for name, path in paths.items():
-        print(f"{name:15} {path}")
+        print(f"{name:23} {path}")
     return 0
 
 

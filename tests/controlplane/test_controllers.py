@@ -1,0 +1,84 @@
+"""kube-controller-manager beside the launcher's servers: what it creates, evicts and deletes is real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.launcher import ControlPlane
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers]
+
+NODE = "worker"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane with kwok, the controllers, and one node."""
+    with ControlPlane() as plane:
+        plane.start_kwok()
+        start_kube_controller_manager(plane)
+        amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+        apply(plane, "default", "Node", NODE, status={"capacity": amounts, "allocatable": amounts})
+        plane.kubectl("wait", f"node/{NODE}", "--for=condition=Ready", "--timeout=60s")
+        yield plane
+
+
+def apply(plane: ControlPlane, namespace: str, kind: str, name: str, **fields: Any) -> None:
+    """Create one object."""
+    groups = {"Deployment": "apps/v1", "Job": "batch/v1"}
+    document = {"apiVersion": groups.get(kind, "v1"), "kind": kind, "metadata": {"name": name}, **fields}
+    plane.kubectl("create", "--namespace", namespace, "--filename=-", input=json.dumps(document))
+
+
+def template(app: str, **spec: Any) -> dict[str, Any]:
+    """Return a pod template whose pods are on the node from the start."""
+    containers = [{"name": "main", "image": "example/main:1"}]
+    return {"metadata": {"labels": {"app": app}}, "spec": {"containers": containers, "nodeName": NODE, **spec}}
+
+
+def deployment(app: str, replicas: int) -> dict[str, Any]:
+    """Return the spec of a Deployment."""
+    return {"replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template(app)}
+
+
+def gone(plane: ControlPlane, namespace: str, what: str, *selector: str) -> None:
+    """Wait until objects are deleted."""
+    plane.kubectl("wait", "--namespace", namespace, what, *selector, "--for=delete", "--timeout=60s", timeout=90)
+
+
+def test_a_deployment_has_pods_until_it_is_deleted(plane: ControlPlane) -> None:
+    """The ReplicaSet controller creates them, and the garbage collector deletes them with their owner."""
+    apply(plane, "default", "Deployment", "web", spec=deployment("web", 2))
+    plane.kubectl("rollout", "status", "deployment/web", "--timeout=60s", timeout=90)
+    plane.kubectl("delete", "deployment", "web", "--wait=false")
+    gone(plane, "default", "pods", "--selector=app=web")
+    gone(plane, "default", "replicasets", "--selector=app=web")
+
+
+def test_a_job_completes(plane: ControlPlane) -> None:
+    """The Job controller counts the pods that kwok completes."""
+    apply(plane, "default", "Job", "sum", spec={"completions": 2, "template": template("sum", restartPolicy="Never")})
+    plane.kubectl("wait", "job/sum", "--for=condition=Complete", "--timeout=60s", timeout=90)
+
+
+def test_a_taint_evicts_pods(plane: ControlPlane) -> None:
+    """Pods that do not tolerate a NoExecute taint are deleted."""
+    apply(plane, "default", "Pod", "evicted", spec=template("x")["spec"])
+    plane.kubectl("taint", "node", NODE, "maintenance=now:NoExecute")
+    try:
+        gone(plane, "default", "pod/evicted")
+    finally:
+        plane.kubectl("taint", "node", NODE, "maintenance-")
+
+
+def test_a_namespace_is_deleted_with_its_objects(plane: ControlPlane) -> None:
+    """The namespace controller empties it and removes the finalizer."""
+    plane.kubectl("create", "namespace", "short-lived")
+    apply(plane, "short-lived", "Deployment", "web", spec=deployment("web", 1))
+    plane.kubectl("delete", "namespace", "short-lived", "--wait=false")
+    gone(plane, "short-lived", "namespace/short-lived")
