@@ -7,7 +7,7 @@
 
 The workload is scheduler_perf's (``gangs_workload``), with PodGroups of the native API, the same for both. Each drain
 has a fresh control plane that serves that API, with nodes, groups and pods created before the scheduler starts, or with
-`--live` the pods after it, as scheduler_perf does; kube-scheduler has the gates GenericWorkload and GangScheduling on.
+`--live` the pods after it, as scheduler_perf does; kube-scheduler has its gates for gangs on.
 Rates are counted from the API server's audit log, from the first binding to the last; CPU and memory are the scheduler
 process's own, CPU once with its start and once from the first bindings on; the time of an attempt comes from the metric
 by which scheduler_perf judges this workload. After each drain no gang may have some of its members on

@@ -16,12 +16,13 @@ from benchmarks.gangs_workload import GangBacklog
 from benchmarks.prepared import connected, create_all
 from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, encoded
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.probes import free_port
 from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import BAYPLAN, start_bayplan, start_kube_scheduler
 from hack.controlplane.servers import Options
 
-GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+GATES = f"--feature-gates={native_groups().scheduler_gates}"
 
 _LIMIT_SECONDS = 600.0
 _READY_SECONDS = 600.0
@@ -131,6 +132,7 @@ def drain(
         TimeoutError: Nothing was bound, or binding had no end.
     """
     options = Options(
+        kubernetes=native_groups().kubernetes,
         feature_gates={"GenericWorkload": True},
         runtime_config={gangs_workload.API_VERSION: "true"},
         audit=True,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, Document
+from hack.controlplane.native_groups import native_groups
 
-API_VERSION = "scheduling.k8s.io/v1alpha2"
-"""What kube-apiserver 1.36 serves; the published workload is of 1.37 and says v1beta1, with the same fields."""
+API_VERSION = native_groups().api_version
+"""The published workload is of 1.37 and says v1beta1; v1alpha2 of 1.36 has the same fields."""
 
 GROUPS_PATH = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/podgroups"
 

@@ -8,11 +8,13 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hack.controlplane import processes
-from hack.controlplane.binaries import MissingBinary, UnsupportedRelease
+from hack.controlplane.binaries import MissingBinary, UnsupportedRelease, selected_minor
 from hack.controlplane.launcher import TEMPORARY_PREFIX, ControlPlane, ControlPlaneError
+from hack.controlplane.native_groups import NATIVE_GROUPS
 from hack.controlplane.servers import Options
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -42,12 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False) -> None:
     """Start a control plane that keeps running, and print how to use and stop it.
 
+    It serves Kubernetes' own PodGroups if the selected release has them.
+
     Args:
         state_dir: State directory; a temporary directory by default.
         audit: Write an audit log.
         kwok: Start kwok too.
     """
-    with ControlPlane(Options(audit=audit, state_dir=state_dir), detach=True) as plane:
+    options = Options(audit=audit, state_dir=state_dir)
+    native = NATIVE_GROUPS.get(selected_minor())
+    if native is not None:
+        options = replace(options, feature_gates=native.feature_gates, runtime_config=native.runtime_config)
+    with ControlPlane(options, detach=True) as plane:
         if kwok:
             plane.start_kwok()
     print(how_to_use(plane))

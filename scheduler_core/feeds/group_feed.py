@@ -5,8 +5,11 @@ Callers convert the objects of each API. While a cycle is suspended, changes are
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from scheduler_core.cycle.freed_room import report_nomination_ended
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import Problem
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
@@ -84,6 +87,20 @@ class GroupFeed:
             return
         queue.group_changed(gang)
         self._end_nominations(gang)
+
+    def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
+        """Handle an object whose spec is invalid and never was valid: its members are gated and say why.
+
+        Args:
+            key: The key of the group, which is not known.
+            problems: What is wrong, with the remedies.
+        """
+        self._report(self._group_refused, key, "; ".join(map(str, problems)))
+
+    def _group_refused(self, key: GroupKey, reason: str) -> None:
+        gang = self._queue.gangs.group_refused(key, reason)
+        if gang is not None:
+            self._queue.group_changed(gang)
 
     def _end_nominations(self, gang: Gang) -> None:
         for uid in list(gang.pods):

@@ -145,6 +145,12 @@ class GangDomains:
         return None if domain is None else domain.where
 
 
+def count_domains(nodes: NodeColumns, topology: GroupTopology) -> int:
+    """Return the number of domains of the group's key."""
+    ids = nodes.label_column(topology.key).ids
+    return len(np.unique(ids[nodes.alive & (ids >= 0)]))
+
+
 def _domain_of_placed(
     nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]
 ) -> NDArray[np.bool_] | None:

@@ -14,10 +14,12 @@ from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.failure import Failure, patch_status, reference_to
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
+from scheduler_core.gangs.domains import count_domains
 from scheduler_core.gangs.trial import GangTrial
 from scheduler_core.metrics.decision_log import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR
 from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
+from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import Event
 from scheduler_core.queueing.gang_state import Gang, GangOutcome
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
+_PREEMPTS = "PreemptLowerPriority"
 _MAX_CLASSES = 16
 """Pod classes for which queueing hints are called; further classes of a gang are ignored."""
 
@@ -50,6 +53,7 @@ class GangFailure:
         needed: Members that had to be feasible.
         nominations: Nominated nodes by UID of the member.
         victims: Pods that are evicted for the gang, (namespace, name).
+        untried: Members that were not tried because the quorum was out of reach.
     """
 
     message: str
@@ -62,6 +66,7 @@ class GangFailure:
     hint: str = ""
     nominations: Mapping[str, str] = field(default_factory=dict)
     victims: tuple[tuple[str, str], ...] = ()
+    untried: int = 0
 
     @property
     def is_error(self) -> bool:
@@ -102,6 +107,36 @@ def of_strangers(profile: str, strangers: Sequence[str], needed: int) -> GangFai
     return GangFailure(message, rejected_by=frozenset((GANG_SCHEDULING,)), needed=needed)
 
 
+def of_mixed(group: PodGroup, members: Sequence[Pod], needed: int) -> GangFailure | None:
+    """Return the failure of a group whose members differ in what must be equal; None if they do not.
+
+    Follows kube-scheduler v1.37.1, ``schedule_one_podgroup.go`` (``validatePodGroup``), with its messages.
+
+    Args:
+        group: The group.
+        members: The members that wait or are scheduled, in the order in which they are compared.
+        needed: Members that must be scheduled together.
+    """
+    scheduler = members[0].spec.scheduler_name if members else ""
+    policy = group.preemption_policy
+    for pod in members:
+        spec = pod.spec
+        own = spec.preemption_policy or _PREEMPTS
+        text = ""
+        if spec.scheduler_name != scheduler:
+            text = f'.spec.schedulerName set, got: "{spec.scheduler_name}" and "{scheduler}"'
+        elif group.priority is not None and (spec.priority or 0) != group.priority:
+            text = f"priority as the pod group's priority, got {spec.priority or 0} and {group.priority}"
+        elif policy is not None and own != policy:
+            of_group = " as the pod group's preemption policy" if group.preemption_policy else ""
+            text = f"preemption policy{of_group}, got {own} and {policy}"
+        if text:
+            message = f"all pods in a single pod group should have the same {text}"
+            return GangFailure(message, SCHEDULER_ERROR, needed=needed)
+        policy = policy or own
+    return None
+
+
 def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTrial]) -> GangFailure:
     """Return the failure of tries without a quorum: the reasons of the best try, the rejecting plugins of all."""
     if not trials:
@@ -126,7 +161,7 @@ def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTri
         return GangFailure(message, SCHEDULER_ERROR, fitting=best.reached, needed=needed)
     return GangFailure(
         _sentence(needed, best, trials), UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
-        tuple(classes.values()), best.reached, needed, best.nearest,
+        tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried),
     )  # fmt: skip
 
 
@@ -149,7 +184,8 @@ def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: G
     """Report a failed group cycle and requeue the gang."""
     fitting = max(failure.fitting, 0)
     message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
-    gang.outcome = GangOutcome(failure.reason, message, fitting, failure.needed)
+    quorum = _quorum(context, gang, failure)
+    gang.outcome = GangOutcome(failure.reason, message, fitting, failure.needed, quorum=quorum)
     gang.victims = failure.victims
     _count(context, entry, gang, failure)
     members = list(gang.waiting.values())
@@ -174,6 +210,21 @@ def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: G
             )
     context.queue.failed(entry)
     context.queue.gangs.changed(gang)
+
+
+def _quorum(context: CycleContext, gang: Gang, failure: GangFailure) -> str:
+    """Return what the quorum lacks in the words of kube-scheduler v1.37.1 (``PlacementFeasible``)."""
+    group = gang.group
+    if group is None or failure.is_error:
+        return ""
+    scheduled = group.min_member - failure.needed + max(failure.fitting, 0)
+    text = f"minCount ({group.min_member}) cannot be satisfied: {scheduled} scheduled, {failure.untried} remaining"
+    if group.topology is not None and group.topology.is_required:
+        placements = count_domains(context.cache.columns, group.topology)
+        text = f"0/{placements} placements are available, first placement status: {text}"
+    if failure.victims:
+        text += f", pod group preemption: found a placement for podgroup, preempting {len(failure.victims)} victims"
+    return text
 
 
 def _count(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:

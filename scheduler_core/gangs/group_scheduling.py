@@ -9,7 +9,7 @@
 No member stays assumed between two cycles, so gangs cannot deadlock. Members beyond the quorum are scheduled in the
 same cycle if feasible, otherwise one by one afterwards.
 
-Follows kube-scheduler v1.36.3 where comparable (``pkg/scheduler/schedule_one_podgroup.go``).
+Follows kube-scheduler v1.37.1 where comparable (``pkg/scheduler/schedule_one_podgroup.go``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from scheduler_core.cycle.scheduling import conclude, end_nomination, permit, re
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.domains import candidate_domains, member_orders
-from scheduler_core.gangs.failure import GangFailure, gang_failed, not_enough_free, of_strangers, of_trials
+from scheduler_core.gangs.failure import (
+    GangFailure,
+    gang_failed,
+    not_enough_free,
+    of_mixed,
+    of_strangers,
+    of_trials,
+)
 from scheduler_core.gangs.placement_plan import PlanRequest
 from scheduler_core.gangs.preemption import evict, gang_preemption
 from scheduler_core.gangs.reservations import GangReservations
@@ -33,6 +40,7 @@ from scheduler_core.gangs.reserved_scheduling import reserve_capacity, try_reser
 from scheduler_core.gangs.trial import GangTrial, try_members, undo
 from scheduler_core.metrics.decision_log import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
+from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gang_state import Gang, GangOutcome
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
@@ -188,9 +196,22 @@ class GroupCycle:
         return [placed.info for placed in known if placed is not None]
 
     def refusal(self, nodes: NodeColumns) -> GangFailure | None:
-        """Return why no node is tried: no quorum of one profile, or ``minResources`` that are not free; None to try."""
+        """Return why no node is tried; None to try.
+
+        The members are not uniform, no profile has a quorum, or ``minResources`` are not free.
+        """
         assert self.gang.group is not None
+        if self.gang.group.is_uniform:
+            failure = of_mixed(self.gang.group, self._counted(), self.needed)
+            if failure is not None:
+                return failure
         return self._divided() or (None if self.gang.placed else not_enough_free(self.instance, nodes, self.gang.group))
+
+    def _counted(self) -> list[Pod]:
+        """Return the waiting and the scheduled members, in that order."""
+        waiting = sorted(self.gang.waiting.values(), key=lambda pod: pod.sequence)
+        placed = [pod for uid in sorted(self.gang.placed) if (pod := self.gang.pods.get(uid)) is not None]
+        return [*(queued.info.pod for queued in waiting), *placed]
 
     def _divided(self) -> GangFailure | None:
         """Return the failure of a gang whose members name several schedulers; None if this one has a quorum."""

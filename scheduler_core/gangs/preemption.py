@@ -4,10 +4,8 @@ This module decides whether a gang may preempt, in which domains, and with which
 their nodes, and the gang is requeued. :mod:`scheduler_core.gangs.gang_victims` selects victims; the PostFilter plugin
 evicts them.
 
-Differences from kube-scheduler v1.36.3 (``pkg/scheduler/schedule_one_podgroup.go``, behind a gate): kube-scheduler
-evicts the pods that cannot return beside the group; here the least harmful plan is used. In kube-scheduler a group with
-a topology constraint never preempts; here that applies only to groups of ``scheduling.k8s.io``. A profile whose
-extenders filter nodes preempts for no gang, because extenders cannot take part in the selection.
+Differences from kube-scheduler v1.37.1 (``pkg/scheduler/framework/preemption/podgrouppreemption.go``, behind a gate):
+kube-scheduler X
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from scheduler_core.gangs.domains import candidate_domains, member_orders, membe
 from scheduler_core.gangs.failure import GangFailure, not_enough_free
 from scheduler_core.gangs.gang_victims import GangPlan, GangRequest, plan_in
 from scheduler_core.gangs.group_views import GangViews
-from scheduler_core.model.pod_group import GroupSource, PodGroup
+from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_state import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -44,7 +42,7 @@ _ENOUGH_PLANS = 8
 _NO_PLUGIN = "the profile enables no plugin that preempts for gangs"
 _TURNED_OFF = "preemption for gangs is turned off"
 _HAS_EXTENDERS = "extenders of the profile judge nodes, and would have no say in the choice of victims"
-_CONSTRAINED = "pod groups of scheduling.k8s.io with a topology constraint do not preempt"
+_CONSTRAINED = "pod groups of scheduling.k8s.io/v1alpha2 with a topology constraint do not preempt"
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
 _NOBODY = "no pod of lower priority runs where the gang could go"
@@ -169,8 +167,7 @@ def _counted(count: int, noun: str) -> str:
 
 def _preemptor(gang: Gang, group: PodGroup, instance: FrameworkInstance) -> Preemptor:
     key = gang.key
-    version = "v1alpha2" if key.source is GroupSource.NATIVE else "v1alpha1"
-    reference = ObjectReference("PodGroup", key.name, key.namespace, group.uid, f"{key.source.value}/{version}")
+    reference = ObjectReference("PodGroup", key.name, key.namespace, group.uid, group.api_version)
     return Preemptor(group.uid, "podgroup", str(key), instance.name, gang.priority, reference, group=key)
 
 
@@ -187,7 +184,7 @@ def _preview(context: CycleContext, preempting: _Preempting) -> GangPreview:
         return GangPreview(None, _HAS_EXTENDERS)
     if not preempting.group.may_preempt:
         return GangPreview(None, _CONSTRAINED)
-    if any(queued.info.pod.spec.preemption_policy == _NEVER for queued in preempting.members):
+    if _NEVER in _policies(preempting):
         return GangPreview(None, _BY_POLICY)
     if context.services.preemptions.get(holder_of(preempting.gang.key)) is not None:
         return GangPreview(None, _UNDER_WAY, waits_for_victims=True)
@@ -208,6 +205,12 @@ def _preview(context: CycleContext, preempting: _Preempting) -> GangPreview:
     with context.queue.nominator.without(preempting.gang.waiting):
         plan = _least_harmful(context, preempting, request)
     return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
+
+
+def _policies(preempting: _Preempting) -> set[str]:
+    """Return the preemption policy of the group, or those of its members if it has none."""
+    own = preempting.group.preemption_policy
+    return {own} if own else {queued.info.pod.spec.preemption_policy for queued in preempting.members}
 
 
 def _awaits_victims(context: CycleContext, preempting: _Preempting, preemptor: GangPreemptor) -> bool:

@@ -3,8 +3,8 @@
 The watchers of the APIs translate their objects. The source is part of the key, because a pod that names ``train`` by
 one API has nothing to do with an object of that name of another API, even in the same namespace.
 
-Sources: ``bayplan.dev/v1alpha1``; scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``; Kubernetes 1.36's
-``scheduling.k8s.io/v1alpha2`` (KEP-4671).
+Sources: ``bayplan.dev/v1alpha1``; scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``; ``scheduling.k8s.io`` (KEP-4671)
+in ``v1beta1`` of Kubernetes 1.37 and ``v1alpha2`` of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ class GroupSource(StrEnum):
     BAYPLAN = "bayplan.dev"
     SCHEDULER_PLUGINS = "scheduling.x-k8s.io"
     NATIVE = "scheduling.k8s.io"
+
+
+NEWEST_VERSIONS: Mapping[GroupSource, str] = {
+    GroupSource.BAYPLAN: "v1alpha1",
+    GroupSource.SCHEDULER_PLUGINS: "v1alpha1",
+    GroupSource.NATIVE: "v1beta1",
+}
+"""Newest version of each API that is read."""
 
 
 POD_GROUP_LABELS: Mapping[GroupSource, str] = {
@@ -87,6 +95,11 @@ class PodGroup:
         topology: The domain to share; None for any nodes.
         disrupts_whole: Whether a preemption evicts all members or none.
         is_strict: Whether nodes are reserved for it when smaller pods would be scheduled before it.
+        version: Version of the API in which the object was read; "" for the newest one.
+        preemption_policy: ``PreemptLowerPriority`` or ``Never``; None if the policies of its members apply.
+        preempts_in_domain: Whether it may preempt although it has a topology constraint.
+        is_uniform: Whether an attempt fails if members differ in ``schedulerName``, priority or preemption policy from
+            each other or from the group.
     """
 
     key: GroupKey
@@ -100,14 +113,20 @@ class PodGroup:
     topology: GroupTopology | None = None
     disrupts_whole: bool = False
     is_strict: bool = False
+    version: str = ""
+    preemption_policy: str | None = None
+    preempts_in_domain: bool = True
+    is_uniform: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """API group and version of the object."""
+        return f"{self.key.source.value}/{self.version or NEWEST_VERSIONS[self.key.source]}"
 
     @property
     def may_preempt(self) -> bool:
-        """Whether the group and its members may preempt.
-
-        Pod groups of Kubernetes' own API with a topology constraint may not, as in kube-scheduler v1.36.3.
-        """
-        return self.key.source is not GroupSource.NATIVE or self.topology is None
+        """Whether the topology constraint of the group, if any, lets the group and its members preempt."""
+        return self.preempts_in_domain or self.topology is None
 
 
 def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:

@@ -221,8 +221,10 @@ class GangEntries:
     # -- the entry ----------------------------------------------------------------------------------------------
 
     def group_changed(self, gang: Gang) -> None:
-        """Handle a created or updated PodGroup: its gang may be schedulable now."""
+        """Handle a created, updated or invalid PodGroup: its gang may be schedulable now, or gated otherwise."""
         self.review(gang)
+        if not gang.was_known:
+            self._try_gate(gang)
         entry = gang.entry
         if entry is not None and entry.place in _ASIDE:
             self.moves.requeue(entry, Requeue.AFTER_BACKOFF, GROUP_CHANGED)

@@ -40,6 +40,7 @@ class Gangs:
         self._key_of: dict[str, GroupKey] = {}
         self._counted = set(GroupSource)
         self._unread = {source: f"the PodGroups of {source.value} have not been listed yet" for source in GroupSource}
+        self._refused: dict[GroupKey, str] = {}
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
 
@@ -79,10 +80,12 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is not None and gang.group is not None:
             return ""
-        return (
-            f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue: no valid PodGroup {key} of '
-            f"{key.source.value} exists; create or correct it, or create the pod without {GROUP_FIELDS[key.source]}"
-        )
+        waits = f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue'
+        remedy = f"or create the pod without {GROUP_FIELDS[key.source]}"
+        refused = self._refused.get(key)
+        if refused is not None:
+            return f"{waits}: PodGroup {key} of {key.source.value} cannot be scheduled: {refused}, {remedy}"
+        return f"{waits}: no valid PodGroup {key} of {key.source.value} exists; create or correct it, {remedy}"
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -105,6 +108,7 @@ class Gangs:
 
     def group_changed(self, group: PodGroup) -> Gang:
         """Record a created or updated PodGroup; one of another UID must be deleted first."""
+        self._refused.pop(group.key, None)
         gang = self._gang(group.key)
         if gang.group_uid not in ("", group.uid):
             gang.group = None
@@ -117,12 +121,18 @@ class Gangs:
 
     def group_deleted(self, key: GroupKey) -> Gang | None:
         """Remove a deleted PodGroup; return its gang, None for none."""
+        self._refused.pop(key, None)
         gang = self._gangs.get(key)
         if gang is not None:
             gang.group = None
             self._drop_if_empty(gang)
             self.changed(gang)
         return gang
+
+    def group_refused(self, key: GroupKey, reason: str) -> Gang | None:
+        """Record why the only version of a PodGroup is invalid; return its gang, None for none."""
+        self._refused[key] = reason
+        return self._gangs.get(key)
 
     def saw(self, pod: Pod) -> Gang | None:
         """Record a created or updated pod; return its gang, None for none."""

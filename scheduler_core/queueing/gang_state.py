@@ -14,6 +14,9 @@ from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 
+QUORUM_BEGINNINGS = ("minCount (", "0/")
+"""Beginnings of :attr:`GangOutcome.quorum`."""
+
 _SUCCEEDED, _FAILED, _RUNNING = "Succeeded", "Failed", "Running"
 
 
@@ -28,6 +31,7 @@ class GangOutcome:
         fitting: Number of feasible members.
         tried: Number of members in the attempt.
         domain: The topology domain of the members, such as ``zone=a``; "" without a topology constraint.
+        quorum: What the quorum lacks in the words of kube-scheduler v1.37.1; "" if it is scheduled, or for an error.
     """
 
     reason: str
@@ -35,6 +39,7 @@ class GangOutcome:
     fitting: int = 0
     tried: int = 0
     domain: str = ""
+    quorum: str = ""
 
     @property
     def is_scheduled(self) -> bool:

@@ -28,6 +28,7 @@ from bayplan.kube.system_clock import SystemClock
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from hack.controlplane.volume_controller import PROVISIONER, VolumeController
@@ -43,7 +44,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 # Not every "forbidden" is one: an API server without streamed lists uses the word of a field.
 _REFUSED = re.compile(r"HTTP 403|is forbidden: User|not enough permissions")
 _EDITS = 11  # one more than revisions are kept, so that the eldest is deleted
-_NATIVE, _COMPATIBLE = "scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1"
+_GROUPS = native_groups()
+_NATIVE, _COMPATIBLE = _GROUPS.api_version, "scheduling.x-k8s.io/v1alpha1"
 _COMPATIBLE_DEFINITION = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 _RELEASE = "rights"
 _SUPERFLUOUS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
@@ -73,9 +75,9 @@ class UnhelpfulProxy(FaultyProxy):
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane with all three APIs of PodGroups, which streams no lists."""
-    gates = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True, "WatchList": False}
+    gates = {**_GROUPS.feature_gates, "WatchList": False}
     with ControlPlane(
-        Options(kubernetes="1.36", audit=True, feature_gates=gates, runtime_config={_NATIVE: "true"})
+        Options(kubernetes=_GROUPS.kubernetes, audit=True, feature_gates=gates, runtime_config=_GROUPS.runtime_config)
     ) as plane:
         plane.kubectl("apply", "--server-side", f"--filename={_COMPATIBLE_DEFINITION}")
         install_crds(plane)

@@ -11,6 +11,7 @@ import pytest
 
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from tests.support.live_gangs import LiveGangs, live_gangs
@@ -19,12 +20,11 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(120)]
 
 SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
-SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", "scheduling.k8s.io/v1alpha2"
+GROUPS = native_groups()
+SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version
 NAMESPACE = "default"
 OPTIONS = Options(
-    kubernetes="1.36",
-    feature_gates={"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True},
-    runtime_config={NATIVE: "true"},
+    kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
 )
 NARROW = 80
 
@@ -105,7 +105,7 @@ def test_groups_of_the_same_name_in_two_apis(world: LiveGangs) -> None:
 def scheduled_condition(world: LiveGangs, name: str) -> Manifest:
     """The condition of a native group; empty while it has none."""
     conditions: list[Manifest] = world.status(name, NATIVE).get("conditions", [])
-    return next((each for each in conditions if each["type"] == "PodGroupScheduled"), {})
+    return next((each for each in conditions if each["type"] == GROUPS.condition), {})
 
 
 def native(group: str) -> Manifest:

@@ -14,6 +14,7 @@ import yaml
 
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from tests.scenarios.scenario import node_manifest, pod_manifest
@@ -22,17 +23,20 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
-BAYPLAN, PLUGINS, NATIVE = "bayplan.dev/v1alpha1", "scheduling.x-k8s.io/v1alpha1", "scheduling.k8s.io/v1alpha2"
+GROUPS = native_groups()
+BAYPLAN, PLUGINS, NATIVE = "bayplan.dev/v1alpha1", "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version
 LABELS = {BAYPLAN: "bayplan.dev/pod-group", PLUGINS: "scheduling.x-k8s.io/pod-group"}
 NAMESPACE = "default"
-GATES = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}
 DECIDED_AS_A_GANG = "2 of the 3 members that must be placed together fit"
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
-    with ControlPlane(Options(kubernetes="1.36", feature_gates=GATES, runtime_config={NATIVE: "true"})) as plane:
+    options = Options(
+        kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
+    )
+    with ControlPlane(options) as plane:
         plane.kubectl("apply", "--server-side", f"--filename={SCHEDULER_PLUGINS_CRD}")
         install_crds(plane)
         yield plane
@@ -41,9 +45,10 @@ def plane() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def plane_without_groups() -> Iterator[ControlPlane]:
     """Pods keep their schedulingGroup, and neither its API nor that of scheduler-plugins is served."""
-    # These wait for an informer of PodGroups for ever.
-    without_admission = ["--disable-admission-plugins=JobValidation,PodGroupWorkloadExists"]
-    with ControlPlane(Options(kubernetes="1.36", feature_gates=GATES, apiserver_args=without_admission)) as plane:
+    without_admission = [f"--disable-admission-plugins={','.join(GROUPS.needed_by)}"] if GROUPS.needed_by else []
+    gates = {"GenericWorkload": True}
+    options = Options(kubernetes=GROUPS.kubernetes, feature_gates=gates, apiserver_args=without_admission)
+    with ControlPlane(options) as plane:
         install_crds(plane)
         yield plane
 
@@ -245,7 +250,9 @@ def test_an_api_that_is_not_served(world_without_groups: World, mode: str, versi
         for number in range(2):
             operator.until(partial(world.is_held, f"absent-{number}"), "it is reported")
             message = world.scheduled(f"absent-{number}")["message"]
-            assert f"cannot be read: the API server serves no PodGroups of {version}; " in message
+            read = "v1beta1 or v1alpha2" if version == NATIVE else "v1alpha1"
+            served = f"cannot be read: the API server serves no PodGroups of {version.partition('/')[0]}/{read}; "
+            assert served in message
             assert world.node_of(f"absent-{number}") == ""
         group = version.partition("/")[0]
         assert operator.log.count(f"pods that name a PodGroup of {group} are not scheduled, such as pod") == 1

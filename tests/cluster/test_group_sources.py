@@ -20,6 +20,7 @@ from bayplan.profiles.sources import CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings
 
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.servers import Options
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
@@ -30,16 +31,8 @@ pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULER_PLUGINS = ROOT / "tests" / "support" / "scheduler-plugins-podgroups.yaml"
-NATIVE = Options(
-    kubernetes="1.36",
-    feature_gates={
-        "GenericWorkload": True,
-        "TopologyAwareWorkloadScheduling": True,
-        "WorkloadAwarePreemption": True,
-        "GangScheduling": True,
-    },
-    runtime_config={"scheduling.k8s.io/v1alpha2": "true"},
-)
+GROUPS = native_groups()
+NATIVE = Options(kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config)
 Manifest = dict[str, Any]
 
 
@@ -200,13 +193,13 @@ async def test_scheduler_plugins_definition_is_installed_after_the_start(plane_w
 
 async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
     """With the gates on they are served, and every field that the core knows arrives."""
-    source, api = GroupSource.NATIVE, "scheduling.k8s.io/v1alpha2"
+    source, api = GroupSource.NATIVE, GROUPS.api_version
     async with World(plane) as world:
         assert world.is_known(source)
         gang = {
             "schedulingPolicy": {"gang": {"minCount": 3}},
             "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]},
-            "disruptionMode": "PodGroup",
+            "disruptionMode": {"all": {}} if api.endswith("v1beta1") else "PodGroup",
             "priorityClassName": "native-high",
         }
         await world.apply(

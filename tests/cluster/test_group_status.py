@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from bayplan.gangs.group_controller import GroupController, GroupPace
 from bayplan.gangs.group_status import SeenGroup, Urgency, group_status, status_difference
-from bayplan.gangs.group_status_writes import VERSIONS, GroupStatusWrite, GroupStatusWrites
+from bayplan.gangs.group_status_writes import GroupStatusWrite, GroupStatusWrites
+from bayplan.gangs.native_versions import NATIVE_VERSIONS
 from bayplan.kube.cluster_access import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
@@ -21,9 +22,10 @@ from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.servers import Options
 from scheduler_core.errors import ClusterWriteError, Problem
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gang_state import GangOutcome
 from tests.support.group_scenarios import member
@@ -32,6 +34,8 @@ pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 CLOCK = SystemClock()
+GROUPS = native_groups()
+VERSIONS = {**NEWEST_VERSIONS, GroupSource.NATIVE: GROUPS.api_version.rpartition("/")[2]}
 NAMESPACE = "default"
 COUNT = {"type": "integer", "format": "int32"}
 SCHEDULER_PLUGINS_STATUS = {
@@ -78,9 +82,7 @@ def scheduler_plugins_definition() -> dict[str, Any]:
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
     options = Options(
-        kubernetes="1.36",
-        feature_gates={"GenericWorkload": True},
-        runtime_config={"scheduling.k8s.io/v1alpha2": "true"},
+        kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
     )
     with ControlPlane(options) as plane:
         definition = json.dumps(scheduler_plugins_definition())
@@ -145,13 +147,17 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
             async with asyncio.timeout(20):
                 assert await statuses.answers.get() is None
             status: dict[str, Any] = (await asyncio.to_thread(shown, plane, key))["status"]
-            wanted = group_status(SeenGroup(key, 1, status), gang, datetime.now(UTC)).fields
+            seen = SeenGroup(key, 1, status, version=VERSIONS[source])
+            wanted = group_status(seen, gang, datetime.now(UTC)).fields
             assert status_difference(source, status, wanted).urgency is Urgency.NEVER
             return status
 
-        gang = gangs.group_changed(PodGroup(key, uid, 2, generation=1))
-        controller.known(key, uid, 1, {})
-        await is_kept()
+        gang = gangs.group_changed(PodGroup(key, uid, 2, generation=1, version=VERSIONS[source]))
+        controller.known(key, uid, 1, {}, version=VERSIONS[source])
+        # kube-scheduler v1.37 writes that condition after attempts only, and never after it is True.
+        is_only_of_attempts = source is GroupSource.NATIVE and NATIVE_VERSIONS[VERSIONS[source]].keeps_scheduled
+        if not is_only_of_attempts:
+            await is_kept()
 
         gang.first_attempt = gang.last_attempt = datetime.now(UTC)
         gang.outcome = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1, tried=2)
@@ -170,7 +176,8 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
 
         for name in ("a", "b"):
             gangs.saw(member(source, name, node_name="n", phase="Succeeded"))
-        await is_kept()
+        if not is_only_of_attempts:
+            await is_kept()
         running.cancel()
         await writer.stop(10.0)
     listed = plane.kubectl("events", "-n", NAMESPACE, "-o", "json")
@@ -206,7 +213,9 @@ async def test_the_native_api_refuses_another_uid(plane: ControlPlane) -> None:
     async with ApiConnection(access, ConnectionOptions(), CLOCK) as connection:
         writer = KubeWriter(connection, WriterOptions(), CLOCK)
         statuses = AnsweredStatuses(connection, writer.dispatcher)
-        statuses.write(GroupStatusWrite(key, "another", lambda: {"conditions": []}, lambda _: None))
+        statuses.write(
+            GroupStatusWrite(key, "another", lambda: {"conditions": []}, lambda _: None, VERSIONS[key.source])
+        )
         async with asyncio.timeout(20):
             error = await statuses.answers.get()
         await writer.stop(10.0)

@@ -48,6 +48,7 @@ class GroupScenario:
     problems: tuple[Problem, ...] = ()
     keeps_start: bool = False
     generation: int = 1
+    version: str = ""
     now: datetime = NOW
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class GroupScenario:
 
     def write(self) -> tuple[Verdict, dict[str, Any]]:
         """Write the status and return it with the verdict."""
-        seen = SeenGroup(self.key, self.generation, self.written, self.problems, self.keeps_start)
+        seen = SeenGroup(self.key, self.generation, self.written, self.problems, self.keeps_start, self.version)
         status = group_status(seen, self.gang, self.now)
         self.written = dict(status.fields)
         return status.verdict, status.fields

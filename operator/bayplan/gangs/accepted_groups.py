@@ -36,11 +36,17 @@ class GroupSink(Protocol):
     def group_deleted(self, key: GroupKey) -> None:
         """Handle a deleted group."""
 
+    def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
+        """Handle an object whose spec is invalid and never was valid; its members are gated.
+
+        :meth:`group_changed` or :meth:`group_deleted` ends this.
+        """
+
 
 class GroupObserver(Protocol):
     """Observer that writes statuses; see :class:`bayplan.gangs.group_controller.GroupController`."""
 
-    def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any]) -> None:
+    def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any], *, version: str = "") -> None:
         """Handle an object with a valid spec."""
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
@@ -58,12 +64,14 @@ class ObservedGroup(Struct, frozen=True):
         uid: UID of the object.
         generation: ``metadata.generation``.
         status: Status of the object.
+        version: Version of the API in which it was read; "" for the newest one.
     """
 
     key: GroupKey
     uid: str
     generation: int
     status: Mapping[str, Any]
+    version: str = ""
 
 
 class AcceptedGroups:
@@ -89,8 +97,7 @@ class AcceptedGroups:
         """Accept the valid spec of an object."""
         self._problems.pop(observed.key, None)
         self.update(group)
-        if self._observer is not None:
-            self._observer.known(observed.key, observed.uid, observed.generation, observed.status)
+        self._notify(observed)
 
     def update(self, group: PodGroup) -> None:
         """Replace an accepted group; the sink is called only if the group differs."""
@@ -108,17 +115,26 @@ class AcceptedGroups:
         effect = (
             "its last valid spec stays in effect" if key in self._groups else "its members wait until it is corrected"
         )
+        if key not in self._groups:
+            self._sink.group_refused(key, error.problems)
         log.warning("PodGroup %s of %s is invalid; %s: %s", key, key.source.value, effect, error)
         if self._observer is not None:
-            self._observer.known(key, observed.uid, observed.generation, observed.status)
+            self._notify(observed)
             self._observer.invalid(key, observed.uid, observed.generation, error.problems)
 
     def delete(self, key: GroupKey) -> None:
         """Remove a deleted object."""
-        self._problems.pop(key, None)
+        was_refused = self._problems.pop(key, None) is not None and key not in self._groups
         self._withdraw(key)
+        if was_refused:
+            self._sink.group_deleted(key)
         if self._observer is not None:
             self._observer.gone(key)
+
+    def _notify(self, observed: ObservedGroup) -> None:
+        if self._observer is not None:
+            key, uid, generation, status = observed.key, observed.uid, observed.generation, observed.status
+            self._observer.known(key, uid, generation, status, version=observed.version)
 
     def _withdraw(self, key: GroupKey) -> None:
         if self._groups.pop(key, None) is not None:

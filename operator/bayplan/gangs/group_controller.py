@@ -38,8 +38,8 @@ from bayplan.kube.backoff import delay_of_try
 from bayplan.kube.http.rate_limit import TokenBucket
 from bayplan.kube.writes.queued_write import WriteDroppedError
 from scheduler_core.errors import NotFoundError, Problem
-from scheduler_core.model.pod_group import GroupKey
-from scheduler_core.ports import Clock, Event, Timer
+from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey
+from scheduler_core.ports import Clock, Event, ObjectReference, Timer
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gang_state import Gang
 
@@ -107,6 +107,7 @@ class _Record:
         "retry_at",
         "timer",
         "uid",
+        "version",
         "written",
         "written_at",
     )
@@ -115,6 +116,7 @@ class _Record:
         self.uid = uid
         self.generation = generation
         self.problems: tuple[Problem, ...] = ()
+        self.version = ""
         self.written: dict[str, Any] = dict(status)
         self.written_at = float("-inf")
         self.keeps_start = bool(status.get("scheduleStartTime"))
@@ -165,7 +167,7 @@ class GroupController:
 
     # -- objects ------------------------------------------------------------------------------------------------
 
-    def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any]) -> None:
+    def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any], *, version: str = "") -> None:
         """Handle an object with a valid spec.
 
         Args:
@@ -173,8 +175,11 @@ class GroupController:
             uid: UID of the object.
             generation: ``metadata.generation`` of the object.
             status: Status of the object; used only if the object is new or was recreated.
+            version: Version of the API in which it was read; "" for the newest one.
         """
-        self._seen(key, uid, generation, status).problems = ()
+        record = self._seen(key, uid, generation, status)
+        record.problems = ()
+        record.version = version
         self._mark(key)
 
     def invalid(
@@ -290,7 +295,7 @@ class GroupController:
             return None
         if group is None and not record.problems:
             return None
-        seen = SeenGroup(key, record.generation, record.written, record.problems, record.keeps_start)
+        seen = SeenGroup(key, record.generation, record.written, record.problems, record.keeps_start, record.version)
         status = group_status(seen, gang, self._clock.wall())
         if status.verdict.phase is Phase.PENDING and record.keeps_start:
             # Members are missing: scheduling starts again when the quorum is complete.
@@ -324,7 +329,11 @@ class GroupController:
         sent: list[dict[str, Any]] = []
         self._statuses.write(
             GroupStatusWrite(
-                key, record.uid, partial(self._patch, key, record, sent), partial(self._ended, key, record, sent)
+                key,
+                record.uid,
+                partial(self._patch, key, record, sent),
+                partial(self._ended, key, record, sent),
+                record.version,
             )
         )
 
@@ -367,7 +376,7 @@ class GroupController:
     def _record_event(self, key: GroupKey, record: _Record, status: GroupStatus) -> float | None:
         """Record an event if one is due; return the seconds until one will be due, None for none."""
         last = record.last_event = current_event(status.verdict, record.last_event)
-        event = group_event(key, record.uid, status.verdict, last)
+        event = group_event(_reference(key, record), status.verdict, last)
         if event is None:
             return None
         now = self._clock.now()
@@ -378,3 +387,8 @@ class GroupController:
         record.last_event, record.last_event_at = RecordedEvent(event.reason, event.note), now
         self._events.record(event)
         return None
+
+
+def _reference(key: GroupKey, record: _Record) -> ObjectReference:
+    version = record.version or NEWEST_VERSIONS[key.source]
+    return ObjectReference("PodGroup", key.name, key.namespace, record.uid, f"{key.source.value}/{version}")

@@ -17,11 +17,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from bayplan.gangs.group_status import NATIVE_CONDITION
-from bayplan.gangs.group_status_writes import VERSIONS
+from bayplan.gangs.group_status import NATIVE_CONDITIONS, without_quorum
 from bayplan.gangs.group_verdict import Phase, Verdict
 from bayplan.resources.conditions import read_conditions
-from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Event, ObjectReference
 
 _SCHEDULED, _FAILED, _INVALID = "Scheduled", "FailedScheduling", "InvalidSpec"
@@ -44,11 +42,12 @@ def recorded_event(status: Mapping[str, Any]) -> RecordedEvent | None:
         status: Status of a PodGroup of any API.
     """
     for condition in read_conditions(status):
-        if condition.type in ("Scheduled", NATIVE_CONDITION):
+        if condition.type == "Scheduled" or condition.type in NATIVE_CONDITIONS:
+            message = without_quorum(condition.message)
             if condition.status == "True":
-                return RecordedEvent(_SCHEDULED, condition.message)
+                return RecordedEvent(_SCHEDULED, message)
             own = condition.reason in _OWN_REASONS or condition.reason == _INVALID
-            return RecordedEvent(condition.reason if own else _FAILED, condition.message)
+            return RecordedEvent(condition.reason if own else _FAILED, message)
     return RecordedEvent(_SCHEDULED, "") if status.get("phase") in _SCHEDULED_PHASES else None
 
 
@@ -58,12 +57,11 @@ def current_event(verdict: Verdict, last: RecordedEvent | None) -> RecordedEvent
     return None if is_outdated else last
 
 
-def group_event(key: GroupKey, uid: str, verdict: Verdict, last: RecordedEvent | None) -> Event | None:
+def group_event(group: ObjectReference, verdict: Verdict, last: RecordedEvent | None) -> Event | None:
     """Return the event for a verdict.
 
     Args:
-        key: Key of the group.
-        uid: UID of the object.
+        group: The PodGroup.
         verdict: Verdict on the gang.
         last: Last event of the group, or None.
 
@@ -82,9 +80,8 @@ def group_event(key: GroupKey, uid: str, verdict: Verdict, last: RecordedEvent |
         return None
     if last == RecordedEvent(reason, verdict.message):
         return None
-    source = key.source
     return Event(
-        ObjectReference("PodGroup", key.name, key.namespace, uid, f"{source.value}/{VERSIONS[source]}"),
+        group,
         "Normal" if reason in _NORMAL else "Warning",
         reason,
         "Preempting" if reason == "Preempting" else "Scheduling",

@@ -10,8 +10,7 @@ from typing import Any
 
 from bayplan.gangs.accepted_groups import GroupSink
 from bayplan.gangs.bayplan_groups import BayplanGroups
-from bayplan.gangs.group_sources import PRIORITY_CLASSES
-from bayplan.gangs.served_groups import (
+from bayplan.gangs.group_apis import (
     NATIVE_API,
     SCHEDULER_PLUGINS_API,
     GroupApi,
@@ -19,12 +18,13 @@ from bayplan.gangs.served_groups import (
     why_absent,
     why_refused,
 )
+from bayplan.gangs.group_sources import PRIORITY_CLASSES
 from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.object_lists import list_objects
 from bayplan.resources.pod_group import PodGroup
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, Problem
-from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.priority_class import PriorityClass
 
 _PLURAL = PodGroup.definition.plural
@@ -91,8 +91,9 @@ async def _served(connection: ApiConnection, api: GroupApi[Any], sink: GroupSink
         notices.append(f"{unreadable} PodGroups of {group} cannot be decoded and are ignored")
     for each in objects:
         try:
-            sink.group_changed(api.translate(each))
+            sink.group_changed(api.translations[found.read](each))
         except ConfigError as error:
+            sink.group_refused(GroupKey(api.source, each.metadata.namespace, each.metadata.name), error.problems)
             notices.append(_invalid(f"{each.metadata.namespace}/{each.metadata.name} of {group}", error.problems))
 
 

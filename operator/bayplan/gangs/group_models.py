@@ -1,15 +1,16 @@
 """Models of the PodGroups of scheduler-plugins and of Kubernetes, with the fields that Bayplan reads.
 
 They are structs and not models of :mod:`bayplan.resources`, because an API server that knows them has validated these
-objects, and there may be many.
+objects, and there may be many. The spec of a native PodGroup is stored as received: its version decides how it is
+decoded, and a field that is not known here must not be dropped, because it may constrain the group.
 
 Sources: scheduler-plugins v0.28.9, ``apis/scheduling/v1alpha1/types.go``; Kubernetes v1.36.3,
-``k8s.io/api/scheduling/v1alpha2/types.go`` (KEP-4671).
+``k8s.io/api/scheduling/v1alpha2/types.go``, and v1.37.1, ``k8s.io/api/scheduling/v1beta1/types.go`` (KEP-4671).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -39,13 +40,29 @@ class SchedulerPluginsGroup(Struct, frozen=True, rename="camel"):
     status: dict[str, Any] = {}
 
 
-class GangPolicy(Struct, gc=False, frozen=True, rename="camel"):
+class NativeGroup(Struct, frozen=True, rename="camel"):
+    """A ``scheduling.k8s.io`` PodGroup; ``spec`` and ``status`` are stored as received."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class _Strict(Struct, gc=False, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Part of a native spec; a field that is not known makes the object invalid."""
+
+
+class Empty(_Strict, frozen=True):
+    """Member of a union without fields."""
+
+
+class GangPolicy(_Strict, frozen=True):
     """``schedulingPolicy.gang``."""
 
     min_count: int = 0
 
 
-class SchedulingPolicy(Struct, gc=False, frozen=True, rename="camel"):
+class SchedulingPolicy(_Strict, frozen=True):
     """``spec.schedulingPolicy``: exactly one of the fields is set.
 
     Attributes:
@@ -53,34 +70,55 @@ class SchedulingPolicy(Struct, gc=False, frozen=True, rename="camel"):
         gang: ``minCount`` members are scheduled together or none is.
     """
 
-    basic: dict[str, Any] | None = None
+    basic: Empty | None = None
     gang: GangPolicy | None = None
 
 
-class TopologyConstraint(Struct, gc=False, frozen=True, rename="camel"):
+class TopologyConstraint(_Strict, frozen=True):
     """An entry of ``schedulingConstraints.topology``."""
 
     key: str = ""
 
 
-class SchedulingConstraints(Struct, gc=False, frozen=True, rename="camel"):
+class SchedulingConstraints(_Strict, frozen=True):
     """``spec.schedulingConstraints``."""
 
     topology: tuple[TopologyConstraint, ...] | None = None
 
 
-class NativeSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a ``scheduling.k8s.io`` PodGroup; admission has set ``priority`` from its PriorityClass."""
+class NativeSpec(_Strict, frozen=True):
+    """Fields of ``spec`` that all versions have; admission has set ``priority`` from the PriorityClass."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     scheduling_constraints: SchedulingConstraints | None = None
-    disruption_mode: str | None = None
+    resource_claims: tuple[dict[str, Any], ...] | None = None
+    priority_class_name: str | None = None
     priority: int | None = None
 
 
-class NativeGroup(Struct, frozen=True, rename="camel"):
-    """A ``scheduling.k8s.io`` PodGroup; ``status`` is stored as received."""
+class NativeSpecV1Alpha2(NativeSpec, frozen=True):
+    """``spec`` in ``v1alpha2``; the template reference does not affect scheduling."""
 
-    metadata: ObjectMeta
-    spec: NativeSpec = NativeSpec()
-    status: dict[str, Any] = {}
+    pod_group_template_ref: dict[str, Any] | None = None
+    disruption_mode: Literal["Pod", "PodGroup"] | None = None
+
+
+class DisruptionMode(_Strict, frozen=True):
+    """``spec.disruptionMode`` in ``v1beta1``: exactly one of the fields is set.
+
+    Attributes:
+        single: Members are evicted one at a time.
+        all: All members are evicted or none.
+    """
+
+    single: Empty | None = None
+    all: Empty | None = None
+
+
+class NativeSpecV1Beta1(NativeSpec, frozen=True):
+    """``spec`` in ``v1beta1``; the reference to the Workload does not affect scheduling."""
+
+    workload_ref: dict[str, Any] | None = None
+    disruption_mode: DisruptionMode | None = None
+    preemption_policy: Literal["PreemptLowerPriority", "Never"] | None = None
+    parent_composite_pod_group_name: str | None = None

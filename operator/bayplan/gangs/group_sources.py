@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from bayplan.gangs.accepted_groups import GroupObserver
 from bayplan.gangs.bayplan_groups import BayplanGroups
-from bayplan.gangs.served_groups import NATIVE_API, SCHEDULER_PLUGINS_API, ServedGroups
+from bayplan.gangs.group_apis import NATIVE_API, SCHEDULER_PLUGINS_API
+from bayplan.gangs.served_groups import ServedGroups
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.model.pod_group import GroupKey, GroupSource

@@ -4,7 +4,7 @@ A changed phase is written immediately; counts change with every pod, and the ti
 backoff, so both are rate limited.
 
 Sources: bayplan.dev/v1alpha1, :mod:`bayplan.resources.pod_group`; scheduler-plugins v0.34.7,
-``apis/scheduling/v1alpha1/types.go`` and ``pkg/controllers/podgroup_controller.go``; Kubernetes v1.36.3,
+``apis/scheduling/v1alpha1/types.go`` and ``pkg/controllers/podgroup_controller.go``; Kubernetes v1.37.1 and v1.36.3,
 ``pkg/scheduler/schedule_one_podgroup.go`` (``updatePodGroupCondition``).
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from bayplan.gangs.group_verdict import Phase, Tally, Verdict, judge
+from bayplan.gangs.native_versions import NATIVE_VERSIONS, NativeVersion
 from bayplan.resources.conditions import (
     Condition,
     ConditionStatus,
@@ -30,15 +31,19 @@ from bayplan.resources.conditions import (
 from bayplan.resources.pod_group import PodGroupStatus, PodReference
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
-from scheduler_core.model.pod_group import GroupKey, GroupSource
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
+from scheduler_core.queueing.gang_state import QUORUM_BEGINNINGS, Gang
 
 MAX_VICTIMS = 256
 _MAX_DOMAIN_LENGTH = 1024
 _MAX_OWNERS = 16
-NATIVE_CONDITION = "PodGroupScheduled"
+NATIVE_CONDITIONS = frozenset(version.condition for version in NATIVE_VERSIONS.values())
+"""Types of the conditions of native groups that are written, of all versions."""
 
+INVALID_SPEC = "InvalidSpec"
+_SCHEDULER_ERROR = "SchedulerError"
 _UNKNOWN = "Unknown"
+_QUORUM_ENDS = "; "
 _NO_MEMBERS = Tally({}, 0, 0, 0, 0, 0, 0)
 _FIELDS: Mapping[GroupSource, frozenset[str]] = {
     GroupSource.BAYPLAN: frozenset(field.alias or name for name, field in PodGroupStatus.model_fields.items()),
@@ -61,6 +66,7 @@ class SeenGroup(Struct, frozen=True):
         written: Current status of the object.
         problems: Problems of its spec.
         keeps_start: Whether ``scheduleStartTime`` stays as written, because it was attempted before this process began.
+        version: Version of the API in which the object was read; "" for the newest one.
     """
 
     key: GroupKey
@@ -68,6 +74,7 @@ class SeenGroup(Struct, frozen=True):
     written: Mapping[str, Any]
     problems: tuple[Problem, ...] = ()
     keeps_start: bool = False
+    version: str = ""
 
 
 class GroupStatus(Struct, frozen=True):
@@ -126,7 +133,7 @@ def group_status(seen: SeenGroup, gang: Gang | None, now: datetime) -> GroupStat
         case GroupSource.SCHEDULER_PLUGINS:
             fields = _scheduler_plugins_status(seen, gang, (tally, verdict))
         case GroupSource.NATIVE:
-            fields = _native_status(seen, verdict, now)
+            fields = _native_status(seen, gang, verdict, now)
     return GroupStatus(verdict, fields)
 
 
@@ -153,7 +160,7 @@ def status_difference(source: GroupSource, written: Mapping[str, Any], wanted: M
         urgency = Urgency.SOON
     if source is GroupSource.NATIVE and patch:
         # A strategic merge patch leaves conditions of other types, such as DisruptionTarget, unchanged.
-        patch = {_CONDITIONS: [each for each in wanted[_CONDITIONS] if each["type"] == NATIVE_CONDITION]}
+        patch = {_CONDITIONS: [each for each in wanted[_CONDITIONS] if each["type"] in NATIVE_CONDITIONS]}
     return StatusDifference(patch, urgency)
 
 
@@ -167,7 +174,7 @@ def _verdict(seen: SeenGroup, gang: Gang | None, tally: Tally) -> Verdict:
         last_phase = seen.written.get("phase") or ""
         return judge(gang, tally, gang.group.min_member, last_phase)
     if seen.problems:
-        return Verdict(Phase.PENDING, "InvalidSpec", problems_message(seen.problems))
+        return Verdict(Phase.PENDING, INVALID_SPEC, problems_message(seen.problems))
     return Verdict(Phase.PENDING, "Waiting", "The PodGroup has not been read yet.")
 
 
@@ -201,7 +208,7 @@ def _bayplan_status(
 def _bayplan_conditions(seen: SeenGroup, verdict: Verdict, now: datetime) -> Sequence[Condition]:
     accepted = ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
     if seen.problems:
-        accepted = ConditionUpdate("Accepted", "False", "InvalidSpec", problems_message(seen.problems))
+        accepted = ConditionUpdate("Accepted", "False", INVALID_SPEC, problems_message(seen.problems))
     is_scheduled: ConditionStatus = "True" if verdict.is_scheduled else "False"
     conditions: Sequence[Condition] = read_conditions(seen.written)
     for update in (accepted, ConditionUpdate("Scheduled", is_scheduled, verdict.reason, verdict.message)):
@@ -237,19 +244,40 @@ def _scheduler_plugins_phase(verdict: Verdict) -> str:
     return verdict.phase.value
 
 
-def _native_status(seen: SeenGroup, verdict: Verdict, now: datetime) -> dict[str, Any]:
-    """Return the condition; as in kube-scheduler, True stays if members are lost until a later attempt fails."""
+def _native_status(seen: SeenGroup, gang: Gang | None, verdict: Verdict, now: datetime) -> dict[str, Any]:
+    """Return the condition of the version that is read.
+
+    As in kube-scheduler, True stays if members are lost. In the older version it becomes False when a later attempt
+    fails; in the newer one it never does, and there is no condition before the first attempt.
+    """
+    rules = NATIVE_VERSIONS[seen.version or NEWEST_VERSIONS[GroupSource.NATIVE]]
     conditions = read_conditions(seen.written)
-    current = find_condition(conditions, NATIVE_CONDITION)
-    if current is not None and current.status == "True" and not (verdict.is_scheduled or verdict.is_failure):
-        return {_CONDITIONS: list(seen.written[_CONDITIONS])}
-    if verdict.is_scheduled:
-        update = ConditionUpdate(NATIVE_CONDITION, "True", "Scheduled", verdict.message)
+    current = find_condition(conditions, rules.condition)
+    is_kept = current is not None and current.status == "True"
+    if rules.keeps_scheduled:
+        is_kept = is_kept or not (verdict.is_scheduled or verdict.is_failure or verdict.reason == INVALID_SPEC)
     else:
-        reason = "SchedulerError" if verdict.reason == "SchedulerError" else "Unschedulable"
-        update = ConditionUpdate(NATIVE_CONDITION, "False", reason, verdict.message)
+        is_kept = is_kept and not (verdict.is_scheduled or verdict.is_failure)
+    if is_kept:
+        return {_CONDITIONS: list(seen.written[_CONDITIONS])} if _CONDITIONS in seen.written else {}
+    update = _native_update(rules, gang, verdict)
     new = set_condition(conditions, update, seen.generation, now)
     return {_CONDITIONS: [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in new]}
+
+
+def _native_update(rules: NativeVersion[Any], gang: Gang | None, verdict: Verdict) -> ConditionUpdate:
+    if verdict.is_scheduled:
+        return ConditionUpdate(rules.condition, "True", "Scheduled", "" if rules.keeps_scheduled else verdict.message)
+    is_error = verdict.reason == _SCHEDULER_ERROR or (rules.keeps_scheduled and verdict.reason == INVALID_SPEC)
+    message = verdict.message
+    if rules.keeps_scheduled and not is_error and gang is not None and gang.outcome is not None and gang.outcome.quorum:
+        message = f"{gang.outcome.quorum}{_QUORUM_ENDS}{message}"
+    return ConditionUpdate(rules.condition, "False", _SCHEDULER_ERROR if is_error else "Unschedulable", message)
+
+
+def without_quorum(message: str) -> str:
+    """Return the message of a condition without the part that is in kube-scheduler's words."""
+    return message.partition(_QUORUM_ENDS)[2] if message.startswith(QUORUM_BEGINNINGS) else message
 
 
 def _start(seen: SeenGroup, gang: Gang | None) -> dict[str, str]:

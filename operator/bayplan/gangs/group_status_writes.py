@@ -22,14 +22,8 @@ from bayplan.kube.http.connection import (
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.queued_write import Rank, Write
 from bayplan.kube.writes.status_writes import CustomResource
-from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 
-VERSIONS: Mapping[GroupSource, str] = {
-    GroupSource.BAYPLAN: "v1alpha1",
-    GroupSource.SCHEDULER_PLUGINS: "v1alpha1",
-    GroupSource.NATIVE: "v1alpha2",
-}
-"""Version of each API that is used for status writes and in the object references of events."""
 _PLURAL = "podgroups"
 
 
@@ -42,12 +36,14 @@ class GroupStatusWrite:
         uid: UID of the object.
         make: Returns the patch; called for each attempt to send it. An empty patch is not sent.
         done: Called with the result: None for success, or the error after which the write was given up.
+        version: Version of the API in which the object was read; "" for the newest one.
     """
 
     key: GroupKey
     uid: str
     make: Callable[[], Mapping[str, Any]]
     done: Callable[[Exception | None], None]
+    version: str = ""
 
 
 class GroupStatusWrites:
@@ -91,7 +87,9 @@ class _QueuedStatus(Write):
         if not patch:
             return
         key = self._write.key
-        resource = CustomResource(key.source.value, VERSIONS[key.source], _PLURAL, key.name, key.namespace)
+        resource = CustomResource(
+            key.source.value, self._write.version or NEWEST_VERSIONS[key.source], _PLURAL, key.name, key.namespace
+        )
         is_native = key.source is GroupSource.NATIVE
         await self._connection.request(
             ApiRequest(

@@ -1,22 +1,20 @@
-"""Translates PodGroups of the three APIs to the core's model of a group.
+"""Translates PodGroups of Bayplan and of scheduler-plugins to the core's model of a group.
 
 A field that an API does not have gets the default of Bayplan's own API: members are disrupted one at a time, and
-smaller pods may be scheduled first.
+smaller pods may be scheduled first. :mod:`bayplan.gangs.native_versions` translates those of Kubernetes itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
+from bayplan.gangs.group_models import SchedulerPluginsGroup
 from bayplan.resources import pod_group as resources
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.model.pod_requests import in_units
 from scheduler_core.model.quantity import nano
-
-_WHOLE_GROUP = "PodGroup"
 
 
 def from_bayplan(resource: resources.PodGroup, priority: int | None) -> PodGroup:
@@ -77,40 +75,6 @@ def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:
         generation=resource.metadata.generation,
         min_resources=_amounts(spec.min_resources or {}),
         schedule_timeout_seconds=float(timeout) if timeout > 0 else None,
-    )
-
-
-def from_native(resource: NativeGroup) -> PodGroup:
-    """Translate a ``scheduling.k8s.io`` PodGroup.
-
-    Args:
-        resource: The object. With the basic policy one member is enough.
-
-    Returns:
-        The group.
-
-    Raises:
-        ConfigError: It has neither policy, or more constraints than the supported version allows.
-    """
-    spec = resource.spec
-    policy = spec.scheduling_policy
-    problems = []
-    if policy.gang is None and policy.basic is None:
-        problems.append(Problem("spec.schedulingPolicy", "must set basic or gang; for other policies upgrade Bayplan"))
-    constraints = () if spec.scheduling_constraints is None else spec.scheduling_constraints.topology or ()
-    if len(constraints) > 1:
-        problems.append(Problem("spec.schedulingConstraints.topology", "must have at most 1 item"))
-    if problems:
-        raise ConfigError(problems)
-    return PodGroup(
-        key=_key(GroupSource.NATIVE, resource.metadata),
-        uid=resource.metadata.uid,
-        min_member=1 if policy.gang is None else max(1, policy.gang.min_count),
-        created=resource.metadata.creation_timestamp,
-        generation=resource.metadata.generation,
-        priority=spec.priority,
-        topology=GroupTopology(constraints[0].key, prefers_allocated=True) if constraints else None,
-        disrupts_whole=spec.disruption_mode == _WHOLE_GROUP,
     )
 
 

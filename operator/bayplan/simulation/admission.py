@@ -32,7 +32,7 @@ from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
-from scheduler_core.model.pod_group import PodGroup
+from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.quantity import nano
@@ -65,7 +65,8 @@ class AdmittedCluster:
         profiles: SchedulerProfile objects as written, with their places.
         plugin_configs: PluginConfig objects as written, with their places.
         configurations: KubeSchedulerConfiguration documents as written, with their places.
-        groups: PodGroups of all APIs, by namespace and name.
+        groups: Valid PodGroups of all APIs, by namespace and name.
+        refused_groups: PodGroups that cannot be obeyed, with the problems.
         notices: Notices about ignored objects.
     """
 
@@ -77,6 +78,7 @@ class AdmittedCluster:
     plugin_configs: tuple[Placed[dict[str, Any]], ...] = ()
     configurations: tuple[Placed[dict[str, Any]], ...] = ()
     groups: tuple[PodGroup, ...] = ()
+    refused_groups: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -115,7 +117,8 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
         profiles=tuple(files.profiles),
         plugin_configs=tuple(files.plugin_configs),
         configurations=tuple(files.configurations),
-        groups=groups,
+        groups=groups.groups,
+        refused_groups=groups.refused,
         notices=tuple(notices),
     )
 
@@ -237,7 +240,9 @@ class _PriorityClasses:
         self._default = default
 
     def value_of(self, name: str) -> int | None:
-        """Return the value of a class; None if there is no such class."""
+        """Return the value of a class, that of the default class for an empty name; None if there is no such class."""
+        if not name:
+            return None if self._default is None else self._default.value
         found = self._classes.get(name)
         return SYSTEM_PRIORITIES.get(name) if found is None else found.value
 

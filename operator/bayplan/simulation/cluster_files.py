@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
+from bayplan.gangs.native_versions import NATIVE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding import decoding_problem
 from bayplan.simulation.storage_admission import WrittenStorageClass
@@ -28,6 +29,7 @@ from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.storage import (
     CsiDriver,
@@ -117,7 +119,7 @@ _RAW: Mapping[tuple[str, str], str] = {
     (BAYPLAN_API, "PluginConfig"): "plugin_configs",
     (BAYPLAN_API, "PodGroup"): "pod_groups",
     ("scheduling.x-k8s.io/v1alpha1", "PodGroup"): "pod_groups",
-    ("scheduling.k8s.io/v1alpha2", "PodGroup"): "pod_groups",
+    **{(f"{GroupSource.NATIVE.value}/{version}", "PodGroup"): "pod_groups" for version in NATIVE_VERSIONS},
     (KUBE_SCHEDULER_API, "KubeSchedulerConfiguration"): "configurations",
 }
 _NAMELESS = frozenset({"KubeSchedulerConfiguration"})

@@ -7,12 +7,14 @@ Bayplan PodGroup that names one gets the highest priority of its members, as in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
-from bayplan.gangs.group_translation import from_bayplan, from_native, from_scheduler_plugins
+from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins
+from bayplan.gangs.native_versions import UnsupportedGroupError, from_native
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 from bayplan.simulation.cluster_files import Placed
 from bayplan.simulation.decoding import decoding_problem
@@ -21,12 +23,25 @@ from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 
 PriorityOf = Callable[[str], int | None]
-"""Returns the value of a PriorityClass; None if there is no such class."""
+"""Returns the value of a PriorityClass, of the default one for an empty name; None if there is no such class."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedGroups:
+    """PodGroups of all APIs, as the API server would store them.
+
+    Attributes:
+        groups: Valid groups, by namespace and name.
+        refused: Groups that Bayplan cannot obey, with the problems; their members are gated.
+    """
+
+    groups: tuple[PodGroup, ...] = ()
+    refused: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
 
 
 def admitted_groups(
     placed: Sequence[Placed[dict[str, Any]]], priority_of: PriorityOf, problems: list[Problem], notices: list[str]
-) -> tuple[PodGroup, ...]:
+) -> AdmittedGroups:
     """Complete and translate PodGroups of all three APIs.
 
     Args:
@@ -36,9 +51,10 @@ def admitted_groups(
         notices: List to which notices are added.
 
     Returns:
-        The valid groups, by namespace and name.
+        The groups.
     """
     groups: dict[GroupKey, PodGroup] = {}
+    refused: dict[GroupKey, tuple[Problem, ...]] = {}
     first: dict[GroupKey, Placed[dict[str, Any]]] = {}
     for each in placed:
         body = _completed(each.object)
@@ -54,12 +70,16 @@ def admitted_groups(
             groups[key] = _TRANSLATED[key.source](body, priority_of)
             if key.source is GroupSource.BAYPLAN and groups[key].priority is None:
                 notices += _missing_class(key, body)
+        except UnsupportedGroupError as error:
+            refused[key] = error.problems
+            notices.append(f"PodGroup {key} cannot be scheduled: {error}")
         except ConfigError as error:
             problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in error.problems]
         except msgspec.ValidationError as error:
             problem = decoding_problem(error, body)
             problems.append(Problem(f"{where}: {problem.path}", problem.message))
-    return tuple(group for _, group in sorted(groups.items(), key=lambda pair: (pair[0].namespace, pair[0].name)))
+    ordered = sorted(groups.items(), key=lambda pair: (pair[0].namespace, pair[0].name))
+    return AdmittedGroups(tuple(group for _, group in ordered), tuple(sorted(refused.items())))
 
 
 def _completed(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,14 +112,14 @@ def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodG
 def _native(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
     """Set the priority from the class as admission does, unless an API server has already done so."""
     spec = body.get("spec")
-    name = spec.get("priorityClassName") if isinstance(spec, Mapping) else None
-    if isinstance(spec, Mapping) and name and spec.get("priority") is None:
-        value = priority_of(str(name))
-        if value is None:
+    if isinstance(spec, Mapping) and spec.get("priority") is None:
+        name = str(spec.get("priorityClassName") or "")
+        value = priority_of(name)
+        if value is None and name:
             message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
             raise ConfigError([Problem("spec.priorityClassName", message)])
         body = {**body, "spec": {**spec, "priority": value}}
-    return from_native(msgspec.convert(body, NativeGroup))
+    return from_native(msgspec.convert(body, NativeGroup), str(body["apiVersion"]).rpartition("/")[2])
 
 
 _TRANSLATED: Mapping[GroupSource, Callable[[Mapping[str, Any], PriorityOf], PodGroup]] = {

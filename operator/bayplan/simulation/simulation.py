@@ -140,6 +140,8 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
     activate_profiles(scheduler, cluster)
     for group in cluster.groups:
         scheduler.group_feed.group_changed(group)
+    for key, problems in cluster.refused_groups:
+        scheduler.group_feed.group_refused(key, problems)
     for source in GroupSource:
         # A group of any API that is not in the files does not exist.
         scheduler.group_feed.serve(source)

@@ -17,6 +17,7 @@ class RecordingSink:
         withheld: Reasons why the groups of other APIs are not, by API.
         calls: Every call in order: the group that changed, or the key of a deleted one.
         groups: Accepted groups.
+        refused: Problems of objects without a valid version, by key.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,7 @@ class RecordingSink:
         self.withheld: dict[GroupSource, str] = {}
         self.calls: list[PodGroup | GroupKey] = []
         self.groups: dict[GroupKey, PodGroup] = {}
+        self.refused: dict[GroupKey, list[Problem]] = {}
 
     def serve(self, source: GroupSource) -> None:
         self.served.append(source)
@@ -35,10 +37,15 @@ class RecordingSink:
     def group_changed(self, group: PodGroup) -> None:
         self.calls.append(group)
         self.groups[group.key] = group
+        self.refused.pop(group.key, None)
 
     def group_deleted(self, key: GroupKey) -> None:
         self.calls.append(key)
-        del self.groups[key]
+        self.groups.pop(key, None)
+        self.refused.pop(key, None)
+
+    def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
+        self.refused[key] = list(problems)
 
 
 class RecordingObserver:
@@ -46,12 +53,15 @@ class RecordingObserver:
 
     Attributes:
         calls: One line for each call.
+        versions: Version of each object with a call of :meth:`known`.
     """
 
     def __init__(self) -> None:
+        self.versions: list[str] = []
         self.calls: list[str] = []
 
-    def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any]) -> None:
+    def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any], *, version: str = "") -> None:
+        self.versions.append(version)
         self.calls.append(f"known {key} {uid} {generation} {dict(status)}")
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:

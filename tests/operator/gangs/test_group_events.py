@@ -92,7 +92,7 @@ async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcom
     [
         pytest.param(GroupSource.BAYPLAN, "bayplan.dev/v1alpha1", id="bayplan"),
         pytest.param(GroupSource.SCHEDULER_PLUGINS, "scheduling.x-k8s.io/v1alpha1", id="scheduler-plugins"),
-        pytest.param(GroupSource.NATIVE, "scheduling.k8s.io/v1alpha2", id="native"),
+        pytest.param(GroupSource.NATIVE, "scheduling.k8s.io/v1beta1", id="native"),
     ],
 )
 async def test_events_name_the_object(world: GroupWorld, source: GroupSource, version: str) -> None:

@@ -3,134 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
 import pytest
 from bayplan.gangs.group_sources import PRIORITY_CLASSES, GroupSources, UsedApis
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.readiness import Readiness
-from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
+from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.scheduler import Scheduler
-from tests.operator.gangs.group_recording import RecordingObserver
+from tests.operator.gangs.served_world import (
+    NATIVE,
+    NATIVE_KEY,
+    OLDER,
+    PLUGINS,
+    PLUGINS_KEY,
+    Manifest,
+    World,
+    group,
+    line,
+    listed,
+    member,
+    served_world,
+    serves,
+)
 from tests.operator.kube.conftest import HastyClock
 from tests.support.builders import pod
-from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
+from tests.support.fake_api import Answer, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
-from tests.support.virtual_clock import VirtualClock
-
-Manifest = dict[str, Any]
-ALWAYS = ("/api/v1/nodes", "/api/v1/pods", PRIORITY_CLASSES, *WORKLOADS, *STORAGE)
-PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1"
-NATIVE = "/apis/scheduling.k8s.io/v1alpha2"
-PLUGINS_KEY = GroupKey(GroupSource.SCHEDULER_PLUGINS, "ml", "train")
-NATIVE_KEY = GroupKey(GroupSource.NATIVE, "ml", "train")
-
-
-def line(kind: str, manifest: Manifest) -> bytes:
-    """Return a watch event."""
-    return json.dumps({"type": kind, "object": manifest}).encode() + b"\n"
-
-
-def listed(*manifests: Manifest) -> list[bytes]:
-    """Return a complete streamed list."""
-    end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-    return [*(line("ADDED", each) for each in manifests), line("BOOKMARK", end)]
-
-
-def serves(*names: str) -> Answer:
-    """Return the discovery document of a version."""
-    return Answer(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
-
-
-def group(version: int = 1, spec: Manifest | None = None, **more: Any) -> Manifest:
-    metadata = {"name": "train", "namespace": "ml", "uid": "u", "generation": 1, "resourceVersion": str(version)}
-    return {"metadata": {**metadata, **more.pop("metadata", {})}, "spec": spec or {"minMember": 3}, **more}
-
-
-def member(phase: str = "Pending", **labels: str) -> Manifest:
-    metadata = {"name": "p", "namespace": "ml", "uid": "uid-p", "resourceVersion": "1", "labels": labels}
-    return {
-        "metadata": metadata,
-        "spec": {"containers": [{"name": "c"}], "nodeName": "n" if phase == "Succeeded" else ""},
-        "status": {"phase": phase},
-    }
-
-
-class World:
-    """Server, scheduler, and the sources between them."""
-
-    def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
-        self.api = api
-        self.clock = VirtualClock()
-        self.scheduler = Scheduler(self.clock, RecordingWriter())
-        self.readiness = Readiness(())
-        self.informers = ClusterInformers(connection, self.scheduler, HastyClock(), self.readiness)
-        self.observer = RecordingObserver()
-        self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock, observer=self.observer)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run everything inside the block."""
-        runs = [informer.run() for _, informer in self.informers]
-        tasks = [asyncio.create_task(run) for run in (*runs, *self.sources.watches().values())]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds."""
-        async with asyncio.timeout(20):
-            while True:
-                if condition():
-                    return
-                await asyncio.sleep(0)
-
-    async def ready(self) -> None:
-        """Wait until the first cycle may start and every source is settled."""
-        await self.until(lambda: not self.readiness.missing)
-        assert self.informers.synced.is_set()
-        async with asyncio.timeout(20):
-            await self.sources.settle()
-        assert all(groups.settled.is_set() for groups in self.sources.served)
-
-    def group_of(self, key: GroupKey) -> PodGroup | None:
-        """Return the group in the scheduler."""
-        gang = self.scheduler.context.queue.gangs.get(key)
-        return None if gang is None else gang.group
-
-    def unread(self, source: GroupSource) -> str | None:
-        """Return why the scheduler does not have the groups of an API; None if it has them."""
-        return self.scheduler.context.queue.gangs.unread(source)
-
-    def has_looked_since(self, looks: int) -> bool:
-        """Return whether the API was looked up again."""
-        return self.looks() > looks
-
-    def looks(self) -> int:
-        """Return how often scheduler-plugins' API was looked up."""
-        return len(self.api.requests("GET", PLUGINS))
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """Yield a server that serves neither API and has only empty collections."""
-    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
-        for path in ALWAYS:
-            api.on("GET", path, Stream(*listed(), Hang()))
-        for path in (PLUGINS, NATIVE):
-            api.on("GET", path, refusal(404, "the server could not find the requested resource"))
-        yield World(api, connection)
+    async for made in served_world():
+        yield made
 
 
 async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) -> None:
@@ -142,7 +51,7 @@ async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) 
             "podgroups.scheduling.x-k8s.io, or turn off Bayplan's feature gate CompatiblePodGroups to ignore the label"
         )
         assert world.unread(GroupSource.NATIVE) == (
-            "the API server serves no PodGroups of scheduling.k8s.io/v1alpha2; enable it in the API server "
+            "the API server serves no PodGroups of scheduling.k8s.io/v1beta1 or v1alpha2; enable it in the API server "
             "(--runtime-config, and feature gate GenericWorkload), or turn off Bayplan's feature gate "
             "CompatiblePodGroups to ignore spec.schedulingGroup"
         )
@@ -150,16 +59,16 @@ async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) 
 
 
 async def test_an_unsupported_version(world: World) -> None:
-    """If the API server serves only another version, as Kubernetes 1.37 does, the reason names both versions."""
+    """If the API server serves only another version, the reason names the versions."""
     group = "/apis/scheduling.k8s.io"
-    world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1beta1"}]}))
+    world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1alpha3"}]}))
     world.api.on("GET", f"{group}/v1", serves("priorityclasses"))
-    world.api.on("GET", f"{group}/v1beta1", serves("workloads", "podgroups"))
+    world.api.on("GET", f"{group}/v1alpha3", serves("workloads", "podgroups"))
     async with world.running():
         await world.ready()
         assert world.unread(GroupSource.NATIVE) == (
-            "the API server serves PodGroups of scheduling.k8s.io in v1beta1, and this version of Bayplan reads "
-            "v1alpha2 only; upgrade Bayplan or serve scheduling.k8s.io/v1alpha2"
+            "the API server serves PodGroups of scheduling.k8s.io in v1alpha3, and this version of Bayplan reads "
+            "v1beta1 or v1alpha2 only; upgrade Bayplan or serve scheduling.k8s.io/v1beta1 or v1alpha2"
         )
 
 
@@ -229,6 +138,7 @@ async def test_apis_that_are_turned_off(world: World) -> None:
     [
         pytest.param(PLUGINS, PLUGINS_KEY, {"minMember": 3}, 3, id="scheduler-plugins"),
         pytest.param(NATIVE, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5, id="native"),
+        pytest.param(OLDER, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5, id="native, older version"),
     ],
 )
 async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
@@ -261,7 +171,7 @@ async def test_a_version_without_groups_is_not_used(world: World) -> None:
     world.api.on("GET", NATIVE, serves("workloads"))
     async with world.running():
         await world.ready()
-        assert "serves no PodGroups of scheduling.k8s.io/v1alpha2" in str(world.unread(GroupSource.NATIVE))
+        assert "serves no PodGroups of scheduling.k8s.io/v1beta1" in str(world.unread(GroupSource.NATIVE))
 
 
 async def test_an_api_that_is_installed_later_is_used(world: World) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from bayplan.gangs.group_status import NATIVE_CONDITION, Urgency, status_difference
+from bayplan.gangs.group_status import Urgency, status_difference
 from bayplan.resources.pod_group import PodGroupStatus
 
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupSource, PodGroup
-from scheduler_core.queueing.gang_state import GangOutcome
-from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenario, member
+from tests.support.group_scenarios import FOUR, NOW, GroupScenario, member
 
 
 def test_a_transition_is_dated_once() -> None:
@@ -136,65 +134,3 @@ def test_only_own_fields_are_removed() -> None:
     written = {"phase": "Scheduling", "nominatedDomain": "zone=a", "foreign": 1}
     difference = status_difference(GroupSource.BAYPLAN, written, {"phase": "Scheduling"})
     assert difference.patch == {"nominatedDomain": None}
-
-
-# -- scheduling.k8s.io ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("outcome", "reason"),
-    [
-        pytest.param(None, "Unschedulable", id="not-tried"),
-        pytest.param(LACKS, "Unschedulable", id="unschedulable"),
-        pytest.param(replace(LACKS, reason="TimedOut"), "Unschedulable", id="timed-out"),
-        pytest.param(replace(LACKS, reason="Preempting"), "Unschedulable", id="preempting"),
-        pytest.param(replace(LACKS, reason="SchedulerError"), "SchedulerError", id="error"),
-    ],
-)
-def test_native_reasons(outcome: GangOutcome | None, reason: str) -> None:
-    """The native condition has one of the two reasons of its API, and Bayplan's message."""
-    train = GroupScenario(GroupSource.NATIVE).has(*FOUR)
-    train.gang.outcome = outcome
-    condition = train.condition(NATIVE_CONDITION)
-    assert (condition["status"], condition["reason"], condition["observedGeneration"]) == ("False", reason, 1)
-    assert condition["message"]
-
-
-def test_native_true_stays_while_members_are_missing() -> None:
-    """As in kube-scheduler True stays while members are missing; a failed attempt to schedule others ends it."""
-    train = GroupScenario(GroupSource.NATIVE).has(*FOUR, node_name="n")
-    assert train.condition(NATIVE_CONDITION)["status"] == "True"
-    assert train.loses("d").condition(NATIVE_CONDITION)["status"] == "True"
-    train.has("e")
-    assert train.condition(NATIVE_CONDITION)["status"] == "True"
-    train.gang.outcome = LACKS
-    assert train.condition(NATIVE_CONDITION)["status"] == "False"
-
-
-def test_native_members_beyond_the_quorum_change_nothing() -> None:
-    """A fifth member that does not fit does not affect a scheduled gang of four."""
-    train = GroupScenario(GroupSource.NATIVE).has(*FOUR, node_name="n")
-    before = train.status()
-    train.has("e")
-    train.gang.outcome = PLACED
-    after = train.condition(NATIVE_CONDITION)
-    assert (after["status"], after["lastTransitionTime"]) == ("True", before["conditions"][0]["lastTransitionTime"])
-
-
-def test_native_conditions_of_other_types_are_neither_lost_nor_sent() -> None:
-    """DisruptionTarget stays in the desired status, and the patch has only Bayplan's condition."""
-    theirs = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-        "observedGeneration": 1,
-    }
-    train = GroupScenario(GroupSource.NATIVE).has(*FOUR)
-    written: dict[str, Any] = {"conditions": [theirs], "resourceClaimStatuses": []}
-    train.written = dict(written)
-    wanted = train.status()
-    assert theirs in wanted["conditions"]
-    patch = status_difference(GroupSource.NATIVE, written, wanted).patch
-    assert [each["type"] for each in patch["conditions"]] == [NATIVE_CONDITION]

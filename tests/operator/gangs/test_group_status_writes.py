@@ -25,7 +25,7 @@ from tests.support.virtual_clock import VirtualClock
         ),
         pytest.param(
             GroupSource.NATIVE,
-            "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/train/status",
+            "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups/train/status",
             "application/strategic-merge-patch+json",
             id="native",
         ),

@@ -1,4 +1,4 @@
-"""The meaning of each field of the three APIs, with objects as an API server returns them."""
+"""The meaning of each field of Bayplan's and scheduler-plugins' APIs, with objects as an API server returns them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
-from bayplan.gangs.group_translation import from_bayplan, from_native, from_scheduler_plugins
+from bayplan.gangs.group_models import SchedulerPluginsGroup
+from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 
 from scheduler_core.errors import ConfigError
@@ -24,16 +24,6 @@ METADATA = {
     "resourceVersion": "77",
     "creationTimestamp": CREATED,
 }
-# As returned by kube-apiserver v1.36.3 with the feature gates of gangs enabled, without annotations and managedFields.
-RECORDED_NATIVE = """
-{"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha2",
- "metadata": {"name": "train", "namespace": "default", "uid": "9e1aafaa-e449-4811-a117-fa47642b4f79",
-              "resourceVersion": "204", "creationTimestamp": "2026-11-21T09:21:54Z",
-              "finalizers": ["scheduling.k8s.io/podgroup-protection"]},
- "spec": {"podGroupTemplateRef": null, "schedulingPolicy": {"gang": {"minCount": 3}},
-          "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}, "disruptionMode": "Pod", "priority": 0},
- "status": {}}
-"""
 
 
 def expected(source: GroupSource, min_member: int, **more: Any) -> PodGroup:
@@ -50,10 +40,6 @@ def plugins(spec: dict[str, Any] | None) -> PodGroup:
     if spec is not None:
         body["spec"] = spec
     return from_scheduler_plugins(msgspec.json.decode(json.dumps(body), type=SchedulerPluginsGroup))
-
-
-def native(spec: dict[str, Any]) -> PodGroup:
-    return from_native(msgspec.json.decode(json.dumps({"metadata": METADATA, "spec": spec}), type=NativeGroup))
 
 
 @pytest.mark.parametrize(
@@ -118,60 +104,4 @@ def test_invalid_amounts() -> None:
     assert [problem.path for problem in caught.value.problems] == [
         "spec.minResources.cpu",
         "spec.minResources.example.com/gpu",
-    ]
-
-
-def test_native_as_recorded() -> None:
-    """An object of a real API server is translated: it has no generation, and admission has set a priority."""
-    shown = msgspec.json.decode(RECORDED_NATIVE, type=NativeGroup)
-    assert from_native(shown) == PodGroup(
-        GroupKey(GroupSource.NATIVE, "default", "train"),
-        "9e1aafaa-e449-4811-a117-fa47642b4f79",
-        min_member=3,
-        created=datetime(2026, 11, 21, 9, 21, 54, tzinfo=UTC),
-        priority=0,
-        topology=GroupTopology("example.com/rack", prefers_allocated=True),
-    )
-
-
-@pytest.mark.parametrize(
-    ("spec", "min_member", "more"),
-    [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic: one by one"),
-        pytest.param(
-            {
-                "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}},
-                "schedulingPolicy": {"gang": {"minCount": 2}},
-                "schedulingConstraints": {"topology": [{"key": "rack"}]},
-                "disruptionMode": "PodGroup",
-                "priorityClassName": "high",
-                "priority": 1000,
-            },
-            2,
-            {"topology": GroupTopology("rack", prefers_allocated=True), "disrupts_whole": True, "priority": 1000},
-            id="everything",
-        ),
-        pytest.param(
-            {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "Pod", "priority": 0},
-            2,
-            {"priority": 0},
-            id="disrupted pod by pod, priority 0 is set",
-        ),
-        pytest.param(
-            {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {}}, 2, {}, id="no constraint"
-        ),
-    ],
-)
-def test_native(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
-    """Each field of Kubernetes' own API is translated."""
-    assert native(spec) == expected(GroupSource.NATIVE, min_member, **more)
-
-
-def test_unsupported_native_fields() -> None:
-    """An unknown policy and a second constraint are problems."""
-    with pytest.raises(ConfigError) as caught:
-        native({"schedulingPolicy": {}, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}})
-    assert [problem.path for problem in caught.value.problems] == [
-        "spec.schedulingPolicy",
-        "spec.schedulingConstraints.topology",
     ]

@@ -1,4 +1,4 @@
-"""Pod groups of Kubernetes' own API, in what kube-scheduler v1.36.3 decides for them.
+"""Pod groups of Kubernetes' own API, in what kube-scheduler v1.37.1 and v1.36.3 decide for them.
 
 The cases follow what its integration tests show (``test/integration/scheduler/podgroup``).
 """
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler_core.errors import Problem
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, SchedulingGroup
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
@@ -42,6 +43,11 @@ def member(name: str, of: str = "train", *, created: datetime | None = None, pri
     return msgspec.structs.replace(
         made, spec=spec, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=created)
     )
+
+
+def changed(made: Pod, **fields: Any) -> Pod:
+    """Return a pod with other fields of its spec."""
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, **fields))
 
 
 async def let_victims_go(cluster: Rig, *running: Pod) -> None:
@@ -97,19 +103,165 @@ async def test_a_member_that_comes_after_a_failed_attempt(cluster: Rig) -> None:
     assert reported == {"large", "p0", "p1"} - set(cluster.bound)
 
 
+@pytest.mark.parametrize("preempts", [pytest.param(False, id="v1alpha2"), pytest.param(True, id="v1beta1")])
 @pytest.mark.parametrize(
     ("count", "placed"), [pytest.param(2, 0, id="quorum"), pytest.param(3, 2, id="member-beyond-the-quorum")]
 )
-async def test_a_topology_constraint_excludes_preemption(cluster: Rig, count: int, placed: int) -> None:
-    """Neither the group nor a member of it preempts."""
-    cluster.add(small("a", 2, zone="x"), runs("v0", "a"), *([] if placed else [runs("v1", "a")]))
-    cluster.scheduler.group_feed.group_changed(native(topology=ZONE, min_member=placed or 2))
+async def test_preemption_with_a_topology_constraint(cluster: Rig, count: int, placed: int, preempts: bool) -> None:
+    """In the older version neither the group nor a member of it preempts; in the newer one both do."""
+    running = [runs("v0", "a"), *([] if placed else [runs("v1", "a")])]
+    cluster.add(small("a", 2, zone="x"), *running)
+    group = native(topology=ZONE, min_member=placed or 2, preempts_in_domain=preempts)
+    cluster.scheduler.group_feed.group_changed(group)
     if placed:
         cluster.add(small("b", 1, zone="x"))
     cluster.add(*(member(f"p{number}") for number in range(count)))
     await settle(cluster)
-    assert evicted(cluster) == set()
+    assert evicted(cluster) == ({each.metadata.name for each in running} if preempts else set())
     assert len(cluster.bound) == placed
+
+
+@pytest.mark.parametrize(
+    ("policy", "of_members", "evicts"),
+    [
+        pytest.param(None, "", True, id="default"),
+        pytest.param(None, "Never", False, id="that of its members"),
+        pytest.param("Never", "Never", False, id="its own"),
+        pytest.param("PreemptLowerPriority", "PreemptLowerPriority", True, id="its own, which preempts"),
+    ],
+)
+async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_members: str, evicts: bool) -> None:
+    """The policy of the group counts, or that of its members if it has none."""
+    cluster.add(small("a", 2), runs("v0", "a"), runs("v1", "a"))
+    cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy, priority=10, is_uniform=True))
+    cluster.add(*(changed(member(f"p{number}"), preemption_policy=of_members) for number in range(2)))
+    await settle(cluster)
+    assert evicted(cluster) == ({"v0", "v1"} if evicts else set())
+
+
+@pytest.mark.parametrize(
+    ("group", "odd", "message"),
+    [
+        pytest.param(
+            {"priority": 10},
+            {"priority": 9},
+            "priority as the pod group's priority, got 9 and 10",
+            id="priority",
+        ),
+        pytest.param(
+            {"priority": 0},
+            {},
+            "priority as the pod group's priority, got 10 and 0",
+            id="priority of all members",
+        ),
+        pytest.param(
+            {"priority": 10},
+            {"preemption_policy": "Never"},
+            "preemption policy, got Never and PreemptLowerPriority",
+            id="preemption policies",
+        ),
+        pytest.param(
+            {"priority": 10, "preemption_policy": "PreemptLowerPriority"},
+            {"preemption_policy": "Never"},
+            "preemption policy as the pod group's preemption policy, got Never and PreemptLowerPriority",
+            id="preemption policy of the group",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_uniform", [True, False])
+async def test_members_that_differ(
+    cluster: Rig, group: dict[str, Any], odd: dict[str, Any], message: str, is_uniform: bool
+) -> None:
+    """In the newer version the attempt ends in an error, in kube-scheduler's words; the older one does not compare."""
+    cluster.add(small("a", 9))
+    cluster.scheduler.group_feed.group_changed(native(is_uniform=is_uniform, **group))
+    cluster.add(member("p0"), member("p1"), changed(member("p2"), **odd))
+    await settle(cluster)
+    if not is_uniform:
+        assert {"p0", "p1"} <= set(cluster.bound)
+        return
+    assert cluster.bound == {}
+    gang = cluster.queue.gangs.get(native().key)
+    assert gang is not None
+    assert gang.outcome is not None
+    expected = f"all pods in a single pod group should have the same {message}"
+    assert (gang.outcome.reason, gang.outcome.message) == ("SchedulerError", expected)
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        pytest.param({"priority": 9}, "priority as the pod group's priority, got 9 and 10", id="priority"),
+        pytest.param(
+            {"scheduler_name": "other"},
+            '.spec.schedulerName set, got: "other" and "default-scheduler"',
+            id="scheduler",
+        ),
+    ],
+)
+async def test_a_scheduled_member_that_differs(cluster: Rig, odd: dict[str, Any], message: str) -> None:
+    """Members that have a node are compared too."""
+    cluster.add(small("a", 9))
+    cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True))
+    cluster.add(changed(member("p0"), node_name="a", **odd), member("p1"), member("p2"))
+    cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True, min_member=3))
+    await settle(cluster)
+    assert cluster.bound == {}
+    gang = cluster.queue.gangs.get(native().key)
+    assert gang is not None
+    assert gang.outcome is not None
+    assert gang.outcome.message == f"all pods in a single pod group should have the same {message}"
+
+
+@pytest.mark.parametrize(
+    ("topology", "cpus", "quorum"),
+    [
+        pytest.param(None, {"a": 2}, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining", id="two fit"),
+        pytest.param(None, {"a": 0}, "minCount (3) cannot be satisfied: 0 scheduled, 2 remaining", id="none fits"),
+        pytest.param(
+            ZONE,
+            {"a": 2, "b": 1},
+            "0/2 placements are available, first placement status: minCount (3) cannot be satisfied: 2 scheduled, "
+            "0 remaining",
+            id="domains",
+        ),
+    ],
+)
+async def test_what_the_quorum_lacks(
+    cluster: Rig, topology: GroupTopology | None, cpus: dict[str, int], quorum: str
+) -> None:
+    """The result has the words of kube-scheduler for the condition."""
+    for zone, count in cpus.items():
+        cluster.add(small(zone, count, zone=zone))
+    cluster.scheduler.group_feed.group_changed(native(min_member=3, topology=topology))
+    cluster.add(*(member(f"p{number}") for number in range(3)))
+    await settle(cluster)
+    gang = cluster.queue.gangs.get(native().key)
+    assert gang is not None
+    assert gang.outcome is not None
+    assert gang.outcome.quorum == quorum
+
+
+async def test_a_group_that_is_refused(cluster: Rig) -> None:
+    """Its members are gated with the problem and the remedy, and attempted when a valid group replaces it."""
+    cluster.add(small("a", 2), member("p0"), member("p1"))
+    key, feed = native().key, cluster.scheduler.group_feed
+    await settle(cluster)
+    feed.group_refused(key, [Problem("spec.schedulingPolicy", "unknown")])
+    cluster.clock.advance(2.0)
+    await settle(cluster)
+    assert cluster.bound == {}
+    messages = {patch.condition.message for patch in cluster.writer.patches if patch.condition}
+    assert (
+        'waiting for pods\'s pod group "train" to appear in scheduling queue: PodGroup default/train of '
+        "scheduling.k8s.io cannot be scheduled: spec.schedulingPolicy: unknown, or create the pod without "
+        "spec.schedulingGroup"
+    ) in messages
+    feed.group_deleted(key)
+    assert "no valid PodGroup" in cluster.queue.gangs.obstacle(key)
+    feed.group_changed(native())
+    await settle(cluster)
+    assert set(cluster.bound) == {"p0", "p1"}
 
 
 async def test_gangs_of_equal_priority_are_ordered_by_their_first_member(cluster: Rig) -> None:

@@ -1,0 +1,79 @@
+"""How an API server is made to serve Kubernetes' own PodGroups, which are behind feature gates in every release.
+
+Every gate that changes what a PodGroup may say is on, so that a test can create what Bayplan has to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hack.controlplane.binaries import NEWEST, selected_minor
+
+
+@dataclass(frozen=True, slots=True)
+class NativeGroups:
+    """PodGroups of one minor version of Kubernetes.
+
+    Attributes:
+        kubernetes: The minor version.
+        api_version: API group and version.
+        condition: Type of the condition that reports whether a group is scheduled.
+        feature_gates: Feature gates of kube-apiserver.
+        needed_by: Admission plugins that wait for ever if the gates are on and the version is not enabled.
+        scheduler_gates: Value of ``--feature-gates`` of kube-scheduler.
+    """
+
+    kubernetes: str
+    api_version: str
+    condition: str
+    feature_gates: Mapping[str, bool]
+    scheduler_gates: str
+    needed_by: tuple[str, ...] = ()
+
+    @property
+    def runtime_config(self) -> Mapping[str, str]:
+        """API versions to enable in kube-apiserver."""
+        return {self.api_version: "true"}
+
+
+NATIVE_GROUPS: Mapping[str, NativeGroups] = {
+    each.kubernetes: each
+    for each in (
+        NativeGroups(
+            "1.37",
+            "scheduling.k8s.io/v1beta1",
+            "PodGroupInitiallyScheduled",
+            dict.fromkeys(
+                (
+                    "GenericWorkload",
+                    "TopologyAwareWorkloadScheduling",
+                    "PodGroupPreemptionPolicy",
+                    "CompositePodGroup",
+                    "DRAWorkloadResourceClaims",
+                ),
+                True,
+            ),
+            "GenericWorkload=true",
+        ),
+        NativeGroups(
+            "1.36",
+            "scheduling.k8s.io/v1alpha2",
+            "PodGroupScheduled",
+            dict.fromkeys(
+                ("GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption", "GangScheduling"),
+                True,
+            ),
+            "GenericWorkload=true,GangScheduling=true",
+            ("JobValidation", "PodGroupWorkloadExists"),
+        ),
+    )
+}
+
+
+"""The releases that have them, by minor version."""
+
+
+def native_groups() -> NativeGroups:
+    """Return the PodGroups of the selected release, or of the newest one if the selected one has none."""
+    return NATIVE_GROUPS.get(selected_minor(), NATIVE_GROUPS[NEWEST])

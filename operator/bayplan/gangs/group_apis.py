@@ -1,0 +1,176 @@
+"""The APIs of PodGroups that not every cluster serves, and in which versions an API server serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
+from bayplan.gangs.group_translation import from_scheduler_plugins
+from bayplan.gangs.native_versions import NATIVE_VERSIONS, from_native
+from bayplan.kube.http.api_errors import UnauthorizedError
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from scheduler_core.errors import ClusterWriteError, ForbiddenError, NotFoundError
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod_group import GroupSource, PodGroup
+
+PLURAL = "podgroups"
+"""Plural of the resource in every API."""
+
+
+class GroupObject(Protocol):
+    """Decoded PodGroup of any API."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Metadata of the object."""
+
+    @property
+    def spec(self) -> object:
+        """Spec of the object."""
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Status as received."""
+
+
+T = TypeVar("T", bound=GroupObject)
+D = TypeVar("D")
+
+
+class GroupApi(Struct, Generic[T], frozen=True):
+    """API of PodGroups.
+
+    Attributes:
+        source: API group.
+        kind: Type that its objects are decoded to, in every version.
+        translations: Translates an object of each supported version to the core's model, or raises ConfigError; newest
+            version first. The first one that is served is read.
+        remedy: What to do if pods name its groups and the API is not served.
+    """
+
+    source: GroupSource
+    kind: type[T]
+    translations: Mapping[str, Callable[[T], PodGroup]]
+    remedy: str
+
+
+SCHEDULER_PLUGINS_API = GroupApi(
+    GroupSource.SCHEDULER_PLUGINS,
+    SchedulerPluginsGroup,
+    {"v1alpha1": from_scheduler_plugins},
+    "install the CustomResourceDefinition podgroups.scheduling.x-k8s.io, or turn off Bayplan's feature gate "
+    "CompatiblePodGroups to ignore the label",
+)
+NATIVE_API = GroupApi(
+    GroupSource.NATIVE,
+    NativeGroup,
+    {version: partial(from_native, version=version) for version in NATIVE_VERSIONS},
+    "enable it in the API server (--runtime-config, and feature gate GenericWorkload), or turn off Bayplan's feature "
+    "gate CompatiblePodGroups to ignore spec.schedulingGroup",
+)
+
+
+class _Version(Struct, frozen=True, gc=False):
+    version: str
+
+
+class _Group(Struct, frozen=True, gc=False):
+    versions: list[_Version] | None = None
+
+
+class _ServedResource(Struct, frozen=True, gc=False):
+    name: str
+
+
+class _ServedResources(Struct, frozen=True, gc=False):
+    resources: list[_ServedResource] | None = None
+
+
+_GROUP = msgspec.json.Decoder(_Group)
+_SERVED = msgspec.json.Decoder(_ServedResources)
+
+
+class FoundVersions(Struct, frozen=True):
+    """Versions in which an API server serves PodGroups of one API.
+
+    Attributes:
+        read: Version to read; empty if no supported version is served.
+        others: Unsupported versions that are served; looked up only if ``read`` is empty.
+    """
+
+    read: str = ""
+    others: tuple[str, ...] = ()
+
+
+async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundVersions:
+    """Look up the versions in which the PodGroups of an API are served.
+
+    Args:
+        connection: Connection to the API server.
+        api: The API; its versions are in order of preference.
+
+    Returns:
+        The served versions; none if the API server does not serve the API.
+
+    Raises:
+        ClusterWriteError: The request failed, or the response cannot be decoded.
+    """
+    path = f"/apis/{api.source.value}"
+    for version in api.translations:
+        if await _serves_groups(connection, f"{path}/{version}"):
+            return FoundVersions(version)
+    group = await _discovered(connection, path, _GROUP)
+    versions = [each.version for each in (group.versions if group is not None else None) or ()]
+    others = [each for each in versions if each not in api.translations]
+    return FoundVersions(others=tuple([each for each in others if await _serves_groups(connection, f"{path}/{each}")]))
+
+
+async def _serves_groups(connection: ApiConnection, path: str) -> bool:
+    served = await _discovered(connection, path, _SERVED)
+    return served is not None and any(resource.name == PLURAL for resource in served.resources or ())
+
+
+async def _discovered(connection: ApiConnection, path: str, decoder: msgspec.json.Decoder[D]) -> D | None:
+    try:
+        return decoder.decode(await connection.request(ApiRequest("GET", path, lane=Lane.READS)))
+    except NotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ClusterWriteError(f"GET {path}: the response cannot be decoded: {error}") from error
+
+
+def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:
+    """Return why no PodGroup of an API can be read, and what to do.
+
+    Args:
+        api: The API.
+        found: Versions that the API server serves.
+    """
+    group, read = api.source.value, " or ".join(api.translations)
+    if found.others:
+        return (
+            f"the API server serves PodGroups of {group} in {', '.join(found.others)}, and this version of Bayplan "
+            f"reads {read} only; upgrade Bayplan or serve {group}/{read}"
+        )
+    return f"the API server serves no PodGroups of {group}/{read}; {api.remedy}"
+
+
+def why_refused(api: GroupApi[Any], error: ClusterWriteError) -> str:
+    """Return why it cannot be determined whether an API is served, and what to do.
+
+    Args:
+        api: The API.
+        error: Error of the request.
+    """
+    text = f"cannot determine whether {api.source.value} is served: {error}"
+    return f"{text}; allow this account to read discovery (ClusterRole system:discovery)" if is_refused(error) else text
+
+
+def is_refused(error: ClusterWriteError) -> bool:
+    """Return whether the account lacks the permission, so that an early retry does not help."""
+    return isinstance(error, ForbiddenError) and not isinstance(error, UnauthorizedError)

@@ -1,0 +1,150 @@
+"""The condition of a native PodGroup, in both versions of the API."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bayplan.gangs.group_status import status_difference
+
+from scheduler_core.errors import Problem
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.queueing.gang_state import GangOutcome
+from tests.support.group_scenarios import FOUR, LACKS, PLACED, GroupScenario
+
+OLDER = "v1alpha2"
+CONDITIONS = {"v1beta1": "PodGroupInitiallyScheduled", OLDER: "PodGroupScheduled"}
+QUORUM = "minCount (4) cannot be satisfied: 3 scheduled, 0 remaining"
+BOTH = pytest.mark.parametrize("version", list(CONDITIONS))
+
+
+def scenario(version: str) -> GroupScenario:
+    return GroupScenario(GroupSource.NATIVE, version=version)
+
+
+def condition(train: GroupScenario) -> dict[str, Any]:
+    """Write the status and return the condition of the version."""
+    return train.condition(CONDITIONS[train.version])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        pytest.param(LACKS, "Unschedulable", id="unschedulable"),
+        pytest.param(replace(LACKS, reason="TimedOut"), "Unschedulable", id="timed-out"),
+        pytest.param(replace(LACKS, reason="Preempting"), "Unschedulable", id="preempting"),
+        pytest.param(replace(LACKS, reason="SchedulerError"), "SchedulerError", id="error"),
+    ],
+)
+def test_reasons_of_failures(version: str, outcome: GangOutcome, reason: str) -> None:
+    """The condition has one of the two reasons of its API, and Bayplan's message."""
+    train = scenario(version).has(*FOUR)
+    train.gang.outcome = outcome
+    found = condition(train)
+    assert (found["status"], found["reason"], found["observedGeneration"]) == ("False", reason, 1)
+    assert found["message"] == LACKS.message
+
+
+def test_before_the_first_attempt() -> None:
+    """The older version reports what the group waits for; in the newer one kube-scheduler writes nothing yet."""
+    found = condition(scenario(OLDER).has("a"))
+    assert (found["status"], found["reason"]) == ("False", "Unschedulable")
+    for names in (("a",), FOUR):
+        assert scenario("v1beta1").has(*names).status() == {}
+
+
+def test_a_failure_begins_in_the_words_of_kube_scheduler() -> None:
+    """Bayplan's message follows, and the older version has only that."""
+    for version, message in (("v1beta1", f"{QUORUM}; {LACKS.message}"), (OLDER, LACKS.message)):
+        train = scenario(version).has(*FOUR)
+        train.gang.outcome = replace(LACKS, quorum=QUORUM)
+        assert condition(train)["message"] == message
+
+
+def test_a_scheduled_group() -> None:
+    """As in kube-scheduler the newer condition has an empty message."""
+    found = condition(scenario("v1beta1").has(*FOUR, node_name="n"))
+    assert (found["status"], found["reason"], found["message"]) == ("True", "Scheduled", "")
+    assert condition(scenario(OLDER).has(*FOUR, node_name="n"))["message"]
+
+
+@BOTH
+def test_true_stays_while_members_are_missing(version: str) -> None:
+    """As in kube-scheduler; a failed attempt to schedule others ends it only in the older version."""
+    train = scenario(version).has(*FOUR, node_name="n")
+    assert condition(train)["status"] == "True"
+    assert condition(train.loses("d"))["status"] == "True"
+    train.has("e")
+    assert condition(train)["status"] == "True"
+    train.gang.outcome = LACKS
+    assert condition(train)["status"] == ("False" if version == OLDER else "True")
+
+
+def test_a_failure_stays_while_members_are_missing() -> None:
+    """The newer condition changes with the next attempt only."""
+    train = scenario("v1beta1").has(*FOUR)
+    train.gang.outcome = LACKS
+    before = condition(train)
+    assert condition(train.loses("d")) == before
+
+
+@BOTH
+def test_members_beyond_the_quorum_change_nothing(version: str) -> None:
+    """A fifth member that does not fit does not affect a scheduled gang of four."""
+    train = scenario(version).has(*FOUR, node_name="n")
+    before = condition(train)
+    train.has("e")
+    train.gang.outcome = PLACED
+    after = condition(train)
+    assert (after["status"], after["lastTransitionTime"]) == ("True", before["lastTransitionTime"])
+
+
+@BOTH
+def test_conditions_of_other_types_are_neither_lost_nor_sent(version: str) -> None:
+    """DisruptionTarget stays in the desired status, and the patch has only Bayplan's condition."""
+    theirs = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    train = scenario(version).has(*FOUR)
+    train.gang.outcome = LACKS
+    written: dict[str, Any] = {"conditions": [theirs], "resourceClaimStatuses": []}
+    train.written = dict(written)
+    wanted = train.status()
+    assert theirs in wanted["conditions"]
+    patch = status_difference(GroupSource.NATIVE, written, wanted).patch
+    assert [each["type"] for each in patch["conditions"]] == [CONDITIONS[version]]
+
+
+@BOTH
+def test_conditions_of_other_types_before_the_first_attempt(version: str) -> None:
+    """No patch removes them."""
+    theirs = {
+        "type": "Other",
+        "status": "True",
+        "reason": "Other",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    train = scenario(version).has(*FOUR)
+    written: dict[str, Any] = {"conditions": [theirs]}
+    train.written = dict(written)
+    patch = status_difference(GroupSource.NATIVE, written, train.status()).patch
+    assert [each["type"] for each in patch.get("conditions", [])] == ([CONDITIONS[OLDER]] if version == OLDER else [])
+
+
+def test_an_unsupported_spec_is_an_error() -> None:
+    """The condition has the problem, although there was no attempt."""
+    train = scenario("v1beta1")
+    train.has("a")
+    train.gangs.group_deleted(train.key)
+    train.problems = (Problem("spec.resourceClaims", "not supported"),)
+    found = condition(train)
+    assert (found["status"], found["reason"]) == ("False", "SchedulerError")
+    assert "spec.resourceClaims" in found["message"]

@@ -1,0 +1,200 @@
+"""Native PodGroups of both versions, as an API server returns them, and those that cannot be obeyed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from bayplan.gangs.group_models import NativeGroup
+from bayplan.gangs.native_versions import NATIVE_VERSIONS, UnsupportedGroupError, from_native
+
+from scheduler_core.errors import ConfigError
+from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource, GroupTopology, PodGroup
+
+OLDER, NEWER = "v1alpha2", "v1beta1"
+METADATA = {
+    "name": "train",
+    "namespace": "ml",
+    "uid": "0b1c",
+    "generation": 3,
+    "resourceVersion": "77",
+    "creationTimestamp": "2026-11-21T09:00:00Z",
+}
+# As returned by kube-apiserver v1.36.3 with the feature gates of gangs enabled, without annotations and managedFields.
+RECORDED = """
+{"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha2",
+ "metadata": {"name": "train", "namespace": "default", "uid": "9e1aafaa-e449-4811-a117-fa47642b4f79",
+              "resourceVersion": "204", "creationTimestamp": "2026-11-21T09:21:54Z",
+              "finalizers": ["scheduling.k8s.io/podgroup-protection"]},
+ "spec": {"podGroupTemplateRef": null, "schedulingPolicy": {"gang": {"minCount": 3}},
+          "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}, "disruptionMode": "Pod", "priority": 0},
+ "status": {}}
+"""
+GANG = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+RACK = GroupTopology("rack", prefers_allocated=True)
+
+
+def native(spec: dict[str, Any], version: str) -> PodGroup:
+    body = json.dumps({"metadata": METADATA, "spec": spec})
+    return from_native(msgspec.json.decode(body, type=NativeGroup), version)
+
+
+def expected(min_member: int, version: str, **more: Any) -> PodGroup:
+    created = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    more = {"priority": 0, "is_uniform": True, **more} if version == NEWER else {"preempts_in_domain": False, **more}
+    key = GroupKey(GroupSource.NATIVE, "ml", "train")
+    return PodGroup(key, "0b1c", min_member, created, 3, version=version, **more)
+
+
+def test_the_newest_version_of_the_model_is_the_first_of_the_table() -> None:
+    """An object without a version is taken to be of the newest one."""
+    assert next(iter(NATIVE_VERSIONS)) == NEWEST_VERSIONS[GroupSource.NATIVE]
+
+
+def test_as_recorded() -> None:
+    """An object of a real API server is translated: it has no generation, and admission has set a priority."""
+    shown = msgspec.json.decode(RECORDED, type=NativeGroup)
+    assert from_native(shown, OLDER) == PodGroup(
+        GroupKey(GroupSource.NATIVE, "default", "train"),
+        "9e1aafaa-e449-4811-a117-fa47642b4f79",
+        min_member=3,
+        created=datetime(2026, 11, 21, 9, 21, 54, tzinfo=UTC),
+        priority=0,
+        topology=GroupTopology("example.com/rack", prefers_allocated=True),
+        version=OLDER,
+        preempts_in_domain=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "min_member", "more"),
+    [
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic: one by one"),
+        pytest.param(
+            {
+                **GANG,
+                "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}},
+                "schedulingConstraints": {"topology": [{"key": "rack"}]},
+                "disruptionMode": "PodGroup",
+                "priorityClassName": "high",
+                "priority": 1000,
+            },
+            2,
+            {"topology": RACK, "disrupts_whole": True, "priority": 1000},
+            id="everything",
+        ),
+        pytest.param(
+            {**GANG, "disruptionMode": "Pod", "priority": 0},
+            2,
+            {"priority": 0},
+            id="disrupted pod by pod, priority 0 is set",
+        ),
+        pytest.param({**GANG, "schedulingConstraints": {}}, 2, {}, id="no constraint"),
+    ],
+)
+def test_the_older_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
+    """Each field of ``v1alpha2`` is translated."""
+    assert native(spec, OLDER) == expected(min_member, OLDER, **more)
+
+
+@pytest.mark.parametrize(
+    ("spec", "min_member", "more"),
+    [
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic: one by one"),
+        pytest.param(
+            {
+                **GANG,
+                "workloadRef": {"workloadName": "w", "templateName": "t"},
+                "schedulingConstraints": {"topology": [{"key": "rack"}]},
+                "disruptionMode": {"all": {}},
+                "priorityClassName": "high",
+                "priority": 1000,
+                "preemptionPolicy": "Never",
+            },
+            2,
+            {"topology": RACK, "disrupts_whole": True, "priority": 1000, "preemption_policy": "Never"},
+            id="everything",
+        ),
+        pytest.param({**GANG, "disruptionMode": {"single": {}}}, 2, {}, id="disrupted pod by pod"),
+        pytest.param({**GANG, "resourceClaims": []}, 2, {}, id="no claims"),
+    ],
+)
+def test_the_newer_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
+    """Each field of ``v1beta1`` is translated."""
+    assert native(spec, NEWER) == expected(min_member, NEWER, **more)
+
+
+@pytest.mark.parametrize("version", [OLDER, NEWER])
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param({"schedulingPolicy": {}}, "spec.schedulingPolicy", id="no policy"),
+        pytest.param({"schedulingPolicy": {"basic": {}, "gang": {"minCount": 1}}}, "spec.schedulingPolicy", id="two"),
+        pytest.param({"schedulingPolicy": {"elastic": {}}}, "spec.schedulingPolicy.elastic", id="unknown policy"),
+        pytest.param(
+            {"schedulingPolicy": {"gang": {"minCount": 2, "maxCount": 3}}},
+            "spec.schedulingPolicy.gang.maxCount",
+            id="unknown part of a policy",
+        ),
+        pytest.param({**GANG, "nodeClass": "fast"}, "spec.nodeClass", id="unknown field"),
+        pytest.param(
+            {**GANG, "schedulingConstraints": {"nodes": []}}, "spec.schedulingConstraints.nodes", id="constraint"
+        ),
+        pytest.param(
+            {**GANG, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}},
+            "spec.schedulingConstraints.topology",
+            id="two domains",
+        ),
+        pytest.param(
+            {**GANG, "schedulingConstraints": {"topology": [{"key": "a", "level": 2}]}},
+            "spec.schedulingConstraints.topology[0].level",
+            id="unknown part of a domain",
+        ),
+        pytest.param({**GANG, "resourceClaims": [{"name": "c"}]}, "spec.resourceClaims", id="claims of the group"),
+    ],
+)
+def test_what_cannot_be_obeyed(version: str, spec: dict[str, Any], path: str) -> None:
+    """A field, policy or constraint that is not understood makes the group unsupported; none is ignored."""
+    with pytest.raises(UnsupportedGroupError) as caught:
+        native(spec, version)
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param(
+            {**GANG, "parentCompositePodGroupName": "all", "workloadRef": {}},
+            "spec.parentCompositePodGroupName",
+            id="part of a group of groups",
+        ),
+        pytest.param({**GANG, "disruptionMode": {}}, "spec.disruptionMode", id="no disruption mode"),
+        pytest.param({**GANG, "disruptionMode": {"some": {}}}, "spec.disruptionMode.some", id="unknown mode"),
+        pytest.param({**GANG, "podGroupTemplateRef": {}}, "spec.podGroupTemplateRef", id="field of the older version"),
+    ],
+)
+def test_what_cannot_be_obeyed_in_the_newer_version(spec: dict[str, Any], path: str) -> None:
+    """The same holds for what only this version has."""
+    with pytest.raises(UnsupportedGroupError) as caught:
+        native(spec, NEWER)
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
+@pytest.mark.parametrize(
+    ("spec", "version", "path"),
+    [
+        pytest.param({"schedulingPolicy": {"gang": {"minCount": "2"}}}, NEWER, "spec.schedulingPolicy.gang.minCount"),
+        pytest.param({**GANG, "disruptionMode": "PodGroup"}, NEWER, "spec.disruptionMode"),
+        pytest.param({**GANG, "disruptionMode": {"all": {}}}, OLDER, "spec.disruptionMode"),
+        pytest.param({**GANG, "disruptionMode": "Node"}, OLDER, "spec.disruptionMode"),
+        pytest.param({**GANG, "preemptionPolicy": "Sometimes"}, NEWER, "spec.preemptionPolicy"),
+    ],
+)
+def test_values_of_wrong_types(spec: dict[str, Any], version: str, path: str) -> None:
+    """The error names the field."""
+    with pytest.raises(ConfigError) as caught:
+        native(spec, version)
+    assert [problem.path for problem in caught.value.problems] == [path]
