@@ -19,9 +19,10 @@ CLASSED = (
 )
 PLUGINS = "{apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {name: g}, spec: {minMember: 2}}"
 NATIVE = (
-    "{apiVersion: scheduling.k8s.io/v1alpha2, kind: PodGroup, metadata: {name: g}, "
+    "{apiVersion: scheduling.k8s.io/v1beta1, kind: PodGroup, metadata: {name: g}, "
     "spec: {priorityClassName: high, schedulingPolicy: {gang: {minCount: 2}}}}"
 )
+OLDER = NATIVE.replace("v1beta1", "v1alpha2")
 HIGH = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 7}"
 NAMED = (
     "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {schedulingGroup: {podGroupName: g}, containers: "
@@ -50,6 +51,7 @@ def admitted(path: Path, *documents: str) -> AdmittedCluster:
         pytest.param(CLASSED, GroupSource.BAYPLAN, 7, id="Bayplan's with a class"),
         pytest.param(PLUGINS, GroupSource.SCHEDULER_PLUGINS, None, id="scheduler-plugins'"),
         pytest.param(NATIVE, GroupSource.NATIVE, 7, id="Kubernetes' own, its class resolved"),
+        pytest.param(OLDER, GroupSource.NATIVE, 7, id="Kubernetes' own in the older version"),
     ],
 )
 def test_groups_of_three_apis(tmp_path: Path, document: str, source: GroupSource, priority: int | None) -> None:
@@ -93,6 +95,35 @@ def test_invalid_groups(tmp_path: Path, documents: tuple[str, ...], problem: str
     with pytest.raises(ConfigError) as caught:
         admitted(tmp_path, *documents)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("default", "priority"), [pytest.param("", 0, id="no default class"), pytest.param("true", 7, id="default class")]
+)
+def test_a_native_group_without_a_class(tmp_path: Path, default: str, priority: int) -> None:
+    """It gets the priority of the default class, as its members do."""
+    high = HIGH.replace("value: 7", f"value: 7, globalDefault: {default}") if default else HIGH
+    (group,) = admitted(tmp_path, NATIVE.replace("priorityClassName: high, ", ""), high).groups
+    assert group.priority == priority
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        pytest.param("parentCompositePodGroupName: all", "groups of groups are not supported", id="group of groups"),
+        pytest.param("resourceClaims: [{name: c}]", "resource claims of groups are not supported", id="claims"),
+        pytest.param("nodeClass: fast", "unknown field, which may constrain the group", id="unknown field"),
+    ],
+)
+def test_a_group_that_cannot_be_obeyed(tmp_path: Path, field: str, problem: str) -> None:
+    """Its members are gated with the field, as in a cluster, and a notice says the same; other pods are scheduled."""
+    held = NATIVE.replace("priorityClassName: high", field)
+    plain = NAMED.replace("schedulingGroup: {podGroupName: g}, ", "").replace("name: p}", "name: plain}")
+    cluster = admitted(tmp_path, NODE, NAMED, plain, held)
+    gated, scheduled = simulate(cluster).pods
+    assert (gated.verdict, gated.node, scheduled.node) == (Verdict.GATED, "", "n")
+    assert f"cannot be scheduled: spec.{field.partition(':')[0]}: {problem}" in gated.reason
+    assert any(problem in notice for notice in cluster.notices)
 
 
 def test_a_missing_class(tmp_path: Path) -> None:
