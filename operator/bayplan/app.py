@@ -1,12 +1,15 @@
 """The operator: starts its parts in order and stops them in order; :mod:`bayplan.wiring` builds them.
 
-    connect ─▶ serve /livez ─▶ list all resources, profiles, stored revisions ─▶ (standby, /readyz ─▶ acquire the Lease)
-            ─▶ first reconcile ─▶ schedule, watch, /readyz
+    listen ─▶ connect ─▶ list all resources, profiles, stored revisions ─▶ (standby ─▶ acquire the Lease)
+            ─▶ first reconcile ─▶ schedule ─▶ /livez, /readyz ─▶ watch the custom resources
             ─▶ SIGTERM, SIGINT, a failed core task or a lost Lease ─▶ no more cycles
             ─▶ binds finish ─▶ writes flushed ─▶ Lease released ─▶ closed
 
 Profiles are listed here and not by kopf: kopf reports readiness before its first list, and a first cycle without the
 profiles, or with a profile but not its stored revisions, would schedule by the wrong rules.
+
+The HTTP server and kopf are imported after the pods that waited at the start are scheduled, each with a deadline,
+because the cycles would compete with the imports. Probes wait for the server's response meanwhile.
 """
 
 from __future__ import annotations
@@ -29,9 +32,17 @@ from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts
 log = logging.getLogger(__name__)
 
 _ELECTION = "leader election"
+_START, _SERVE = "start", "HTTP server"
+_ENDING = frozenset({_START, _SERVE})
+"""Tasks that end while the process runs."""
 _LOST_STOP_SECONDS = 2.0
 """Maximum shutdown time after the Lease is lost: nothing may be written any more, and a standby should return soon."""
 _FAULT_EXIT_CODE = 1
+_SERVE_SECONDS = 2.0
+"""Maximum time until the HTTP server starts; well below the timeout of probes, whose connections wait."""
+_BACKLOG_SECONDS = 5.0
+"""Maximum time for which the first pods are scheduled before custom resources are watched."""
+_LOOK_SECONDS = 0.02
 
 
 async def run_operator(
@@ -79,16 +90,14 @@ class Operator:
         self._fault = asyncio.Event()
         self._lease_lost = False
         self._collector = CollectorPause()
+        self._may_serve = asyncio.Event()
+        self._is_serving = asyncio.Event()
 
     async def run(self) -> int:
         """Start, run and stop; see :func:`run_operator`."""
         parts = self._parts
         parts.watchdog.start()
         parts.liveness.start()
-        health = parts.health
-        if health is not None:
-            await health.start()
-            log.info("Serving /livez, /readyz and /metrics on port %d", health.port)
         self._take_signals()
         try:
             await self._start()
@@ -98,8 +107,8 @@ class Operator:
             self._collector.end()
             await self._stop()
             await parts.extenders.close()
-            if health is not None:
-                await health.stop()
+            if parts.http is not None:
+                await parts.http.stop()
             await parts.connection.close()
             if parts.tracer is not None:
                 await asyncio.to_thread(parts.tracer.stop)
@@ -111,13 +120,25 @@ class Operator:
     async def _start(self) -> None:
         parts = self._parts
         self._collector.begin()
+        self._spawn(_SERVE, self._serve())
         log.info("Connecting to %s", parts.access.base_url)
         await parts.writer.start()
         if parts.election is not None:
             self._spawn(_ELECTION, parts.election.run())
         if not self._delays_caches:
             self._watch_cluster()
-        self._spawn("start", self._start_scheduling())
+        self._spawn(_START, self._start_scheduling())
+
+    async def _serve(self) -> None:
+        """Start the HTTP server when scheduling leaves time for it, or at its deadline."""
+        server = self._parts.http
+        if server is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SERVE_SECONDS):
+                    await self._may_serve.wait()
+            await server.start()
+            log.info("Serving /livez, /readyz and /metrics on port %d", server.port)
+        self._is_serving.set()
 
     def _watch_cluster(self) -> None:
         for resource, informer in self._parts.informers:
@@ -142,15 +163,28 @@ class Operator:
         self._collector.freeze()
         self._spawn("scheduler", parts.scheduler.run())
         self._spawn("statuses of groups", parts.group_statuses.run())
-        for name, work in parts.profiles.tasks(self._take_signals).items():
+        for name, work in parts.profiles.tasks().items():
             self._spawn(name, work)
         parts.readiness.fulfil(SCHEDULER_STARTED)
         nodes, pods = parts.informers.nodes.known, parts.informers.pods.known
         log.info("Scheduling: %d nodes, %d pods are known", len(nodes), len(pods))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BACKLOG_SECONDS):
+                await self._until_first_pods_are_scheduled()
+        self._may_serve.set()
+        await self._is_serving.wait()
+        for name, work in parts.profiles.watches(self._take_signals).items():
+            self._spawn(name, work)
+
+    async def _until_first_pods_are_scheduled(self) -> None:
+        scheduler, clock = self._parts.scheduler, self._parts.clock
+        while not scheduler.context.queue.is_idle or scheduler.binding_count:
+            await clock.sleep(_LOOK_SECONDS)
 
     async def _stand_by(self, election: LeaderElection) -> None:
         """Wait for the Lease with everything loaded, then read what changed while this process was a standby."""
         parts = self._parts
+        self._may_serve.set()
         parts.readiness.stand_by(lambda: f"standby, {election.holder or 'nobody'} leads")
         await election.leading.wait()
         parts.readiness.lead()
@@ -172,7 +206,7 @@ class Operator:
         if task.cancelled():
             return
         fault = task.exception()
-        if fault is None and task.get_name() == "start":
+        if fault is None and task.get_name() in _ENDING:
             return
         if isinstance(fault, LeadershipLostError):
             self._lease_lost = True

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-
-from prometheus_client.registry import Collector
 
 from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.extenders.circuit_breaker import CircuitOptions
@@ -27,7 +25,7 @@ from bayplan.introspection.sigusr2 import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import ElectionOptions, LeaderElection
-from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.leader_endpoint import LeaderEndpoint
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_support import ServerWatch
 from bayplan.kube.system_clock import SystemClock
@@ -40,17 +38,7 @@ from bayplan.process.plugin_watchdog import PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of
 from bayplan.profiles.served_profiles import ServedProfiles
 from bayplan.profiles.sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
-from bayplan.serving.endpoints import ServedParts
-from bayplan.serving.http_server import HealthServer
-from bayplan.serving.metrics import (
-    ExtenderCollector,
-    FeatureCollector,
-    OperatorCollector,
-    OperatorSources,
-    metrics_registry,
-)
-from bayplan.serving.protection import protection_of
-from bayplan.serving.scheduler_metrics import ApiCallCollector
+from bayplan.serving.late_server import LateServer, ServedParts
 from bayplan.settings.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT_CACHE, FeatureGates
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from scheduler_core.config.extender_config import Extender
@@ -94,7 +82,7 @@ class Parts:
         profiles: Custom resources, or the file of ``--config``.
         group_statuses: Controller of the statuses of PodGroups.
         election: None without leader election.
-        health: None if nothing is served.
+        http: HTTP server; None if nothing is served.
         server: Watch of the API server's version.
     """
 
@@ -114,12 +102,12 @@ class Parts:
     profiles: ProfileSource
     debugger: CacheDebugger
     election: LeaderElection | None
-    health: HealthServer | None
+    http: LateServer | None
     server: ServerWatch
 
 
 def build_parts(settings: Settings, access: ConfiguredAccess, configuration: RunConfiguration | None = None) -> Parts:
-    """Build all parts.
+    """Build all parts, each from those before it.
 
     Args:
         settings: All settings of the operator; profiles are configured elsewhere.
@@ -130,14 +118,74 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         ConfigError: The settings or the configuration cannot be used.
         RegistryError: An installed plugin cannot be loaded.
     """
-    gates, clock = FeatureGates(settings.feature_gates), SystemClock()
-    lease = _lease_options(settings)
+    cluster = _cluster(settings, access)
+    core = _core(settings, cluster, configuration)
+    groups = _groups(settings, cluster, core, configuration)
+    profiles = _profiles(settings, cluster, core, groups, configuration)
+    server = ServerWatch(
+        cluster.connection, lambda: any(informer.reads_pages for _, informer in core.informers), cluster.clock
+    )
+    election, http = _served(settings, cluster, core, _Shown(groups.served, profiles, server))
+    return Parts(
+        access=access,
+        clock=cluster.clock,
+        connection=cluster.connection,
+        writer=core.writer,
+        scheduler=core.scheduler,
+        tracer=core.tracer,
+        watchdog=core.watchdog,
+        liveness=LoopLiveness(settings.liveness_limit),
+        readiness=core.readiness,
+        informers=core.informers,
+        extenders=core.extenders,
+        groups=groups.sources,
+        group_statuses=groups.statuses,
+        profiles=profiles,
+        debugger=CacheDebugger(cluster.connection, core.scheduler),
+        election=election,
+        server=server,
+        http=http,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The way to the API server; ``lease`` is None without leader election."""
+
+    access: ConfiguredAccess
+    gates: FeatureGates
+    clock: SystemClock
+    lease: ElectionOptions | None
+    fence: WriteFence
+    connection: ApiConnection
+
+
+def _cluster(settings: Settings, access: ConfiguredAccess) -> _Cluster:
+    clock, lease = SystemClock(), _lease_options(settings)
     fence = WriteFence(clock, "" if lease is None else lease.lease)
     connection = ApiConnection(access, _connection_options(settings), clock, fence.check)
+    return _Cluster(access, FeatureGates(settings.feature_gates), clock, lease, fence, connection)
 
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """The scheduler and its ports; ``statuses_due`` is set when statuses of profiles may have changed."""
+
+    scheduler: Scheduler
+    writer: KubeWriter
+    tracer: CycleTracer | None
+    watchdog: PluginWatchdog
+    readiness: Readiness
+    informers: ClusterInformers
+    extenders: ExtenderClients
+    statuses_due: asyncio.Event
+
+
+def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration | None) -> _Core:
     # The writer looks up pods in the informers, and extenders receive what informers have stored, while informers
     # deliver to the scheduler, which has the writer and makes the clients of extenders.
     late_informers, late_extenders = Late[ClusterInformers](), Late[ExtenderClients]()
+    connection, clock = cluster.connection, cluster.clock
 
     def known_pod(namespace: str, name: str) -> Pod | None:
         return late_informers().pods.known.get(f"{namespace}/{name}")
@@ -152,7 +200,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
     ports = SchedulerPorts(storage, tracer, watchdog, make_extender)
     registry = in_tree_registry()
     registry.load_entry_points()
-    scheduler = Scheduler(clock, writer, _scheduler_options(settings, gates), registry, ports=ports)
+    scheduler = Scheduler(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports=ports)
     readiness = Readiness((PROFILES_READ, SCHEDULER_STARTED))
     informers = late_informers.built(ClusterInformers(connection, scheduler, clock, readiness))
     statuses_due = asyncio.Event()
@@ -163,100 +211,101 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
             CircuitOptions(seed=settings.seed),
             _extender_bounds(settings) if configuration is None else None,
             on_change=statuses_due.set,
-            write_fence=fence.check,
+            write_fence=cluster.fence.check,
         )
     )
+    return _Core(scheduler, writer, tracer, watchdog, readiness, informers, extenders, statuses_due)
 
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """PodGroups and their statuses; ``served`` contains the profiles of this process."""
+
+    sources: GroupSources
+    statuses: GroupController
+    served: ServedProfiles
+
+
+def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: RunConfiguration | None) -> _Groups:
     # The controller reads the objects whose sources report to it.
-    late_groups = Late[GroupSources]()
+    late_sources = Late[GroupSources]()
 
     def group_status(key: GroupKey) -> Mapping[str, Any] | None:
-        return late_groups().status(key)
+        return late_sources().status(key)
 
-    served = ServedProfiles(settings.selection)
-    group_statuses = GroupController(
-        scheduler.context.queue.gangs,
-        GroupStatusWrites(connection, writer.dispatcher),
-        writer,
+    connection, clock, served = cluster.connection, cluster.clock, ServedProfiles(settings.selection)
+    statuses = GroupController(
+        core.scheduler.context.queue.gangs,
+        GroupStatusWrites(connection, core.writer.dispatcher),
+        core.writer,
         clock,
         others=OtherProcesses(group_status, served.serves),
     )
-    apis = UsedApis(bayplan=configuration is None, others=gates.is_on(COMPATIBLE_POD_GROUPS))
-    groups = late_groups.built(
-        GroupSources(scheduler, informers, connection, clock, apis=apis, observer=group_statuses)
-    )
-    resources = ResourcePorts(
-        connection, access, groups.bayplan, clock, served, statuses_due, group_statuses.reconcile_all
-    )
-    profiles: ProfileSource = (
-        CustomResourceProfiles(scheduler, resources, settings)
-        if configuration is None
-        else ConfiguredProfiles(scheduler, configuration)
-    )
+    apis = UsedApis(bayplan=configuration is None, others=cluster.gates.is_on(COMPATIBLE_POD_GROUPS))
+    sources = GroupSources(core.scheduler, core.informers, connection, clock, apis=apis, observer=statuses)
+    return _Groups(late_sources.built(sources), statuses, served)
 
+
+def _profiles(
+    settings: Settings, cluster: _Cluster, core: _Core, groups: _Groups, configuration: RunConfiguration | None
+) -> ProfileSource:
+    if configuration is not None:
+        return ConfiguredProfiles(core.scheduler, configuration)
+    resources = ResourcePorts(
+        cluster.connection,
+        cluster.access,
+        groups.sources.bayplan,
+        cluster.clock,
+        groups.served,
+        core.statuses_due,
+        groups.statuses.reconcile_all,
+    )
+    return CustomResourceProfiles(core.scheduler, resources, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is served besides the core."""
+
+    served: ServedProfiles
+    profiles: ProfileSource
+    server: ServerWatch
+
+
+def _served(
+    settings: Settings, cluster: _Cluster, core: _Core, shown: _Shown
+) -> tuple[LeaderElection | None, LateServer | None]:
     # The Lease announces the address of the server, which shows who holds the Lease.
-    late_health = Late[HealthServer | None]()
+    late_http = Late[LateServer | None]()
 
     def own_endpoint() -> LeaderEndpoint | None:
-        address, server = settings.advertise_address, late_health()
-        return None if address is None or server is None else server.endpoint(address)
+        address, http = settings.advertise_address, late_http()
+        return None if address is None or http is None else http.endpoint(address)
 
-    election = None if lease is None else LeaderElection(connection, lease, clock, fence, endpoint=own_endpoint)
-    server = ServerWatch(connection, lambda: any(informer.reads_pages for _, informer in informers), clock)
-    shown = ServedParts(
-        scheduler,
-        informers,
-        readiness,
-        connection,
-        clock.now(),
-        lambda: LeaderState(is_standby=False) if election is None else election.state,
-        settings.enable_profiling,
-        "" if settings.selection is None else settings.selection.text,
-        served.serves,
-        lambda: server.support,
-    )
-    collectors = (
-        ApiCallCollector(writer),
-        ExtenderCollector(extenders),
-        OperatorCollector(
-            OperatorSources(election, clock, profiles.reconciles, profiles.conditions, informers.arrivals)
-        ),
-        FeatureCollector(gates),
-    )
-    health = late_health.built(_health_server(settings, shown, collectors, clock))
-    return Parts(
-        access=access,
-        clock=clock,
-        connection=connection,
-        writer=writer,
-        scheduler=scheduler,
-        tracer=tracer,
-        watchdog=watchdog,
-        liveness=LoopLiveness(settings.liveness_limit),
-        readiness=readiness,
-        informers=informers,
-        extenders=extenders,
-        groups=groups,
-        group_statuses=group_statuses,
-        profiles=profiles,
-        debugger=CacheDebugger(connection, scheduler),
+    election = None
+    if cluster.lease is not None:
+        election = LeaderElection(
+            cluster.connection, cluster.lease, cluster.clock, cluster.fence, endpoint=own_endpoint
+        )
+    parts = ServedParts(
+        scheduler=core.scheduler,
+        informers=core.informers,
+        readiness=core.readiness,
+        connection=cluster.connection,
+        clock=cluster.clock,
+        writer=core.writer,
+        extenders=core.extenders,
+        gates=cluster.gates,
+        profiles=shown.profiles,
         election=election,
-        server=server,
-        health=health,
+        started=cluster.clock.now(),
+        is_profiling_enabled=settings.enable_profiling,
+        selector="" if settings.selection is None else settings.selection.text,
+        serves=shown.served.serves,
+        support=lambda: shown.server.support,
     )
-
-
-def _health_server(
-    settings: Settings, shown: ServedParts, collectors: Iterable[Collector], clock: SystemClock
-) -> HealthServer | None:
     address = settings.serve_host_and_port
-    if address is None:
-        return None
-    metrics = metrics_registry(shown.scheduler, shown.informers.by_resource)
-    for collector in collectors:
-        metrics.register(collector)
-    protection = protection_of(settings, shown.connection, clock)
-    return HealthServer(address, shown.readiness, metrics, shown.routes(), protection)
+    return election, late_http.built(None if address is None else LateServer(address, settings, parts))
 
 
 def _lease_options(settings: Settings) -> ElectionOptions | None:

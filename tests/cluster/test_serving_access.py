@@ -21,6 +21,7 @@ from bayplan.kube.write_fence import NotLeadingError
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.late_server import Listener
 from bayplan.serving.protection import COMMAND_PATHS, Protection, protection_of
 from bayplan.settings.serving_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
@@ -64,7 +65,7 @@ async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
     authorization = RequestAuthorization(AccessReviews(connection), clock, untrusted, COMMAND_PATHS)
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)), authorization, clock)
     routes = [web.get(path, status) for path in ("/debug/status", "/debug/explain")]
-    server = HealthServer((LOOPBACK, 0), Readiness(()), metrics, routes, protection)
+    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), metrics, routes, protection)
     await server.start()
     yield server
     await server.stop()
@@ -170,8 +171,8 @@ async def test_an_api_server_that_hangs(
 ) -> None:
     """A scrape is refused within its usual time, probes are answered at once, and so are callers of the same host."""
     settings = ServingSettings(secure_serving=True, authorize_requests=True)
-    protection = protection_of(settings, connection, SystemClock())
-    usual = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), protection=protection)
+    protection = protection_of(settings, ServedCertificate(settings), connection, SystemClock())
+    usual = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), protection=protection)
     await usual.start()
     control_plane.apiserver.pause()
     try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import signal
 
+import aiohttp
 import pytest
 from bayplan.app import Operator
 from bayplan.kube.cluster_access import ConfiguredAccess
@@ -42,6 +46,30 @@ async def test_a_failed_core_task_ends_the_process(caplog: pytest.LogCaptureFixt
             assert await operator.run() == 1
     assert limits == [3.0]
     assert "The scheduler failed unexpectedly" in caplog.text
+
+
+async def test_probes_are_answered_while_the_api_server_is_away() -> None:
+    """The HTTP server starts at its deadline although nothing is listed; the process is alive and not ready."""
+    credentials = Credentials()
+    credentials.host = "http://127.0.0.1:1"
+
+    async def reload() -> None:
+        """Do nothing: there is nothing to reload."""
+
+    settings = load_settings({"serve_address": "127.0.0.1:0", "graceful_stop_seconds": 3})
+    parts = build_parts(settings, ConfiguredAccess(credentials, reload))
+    assert parts.http is not None
+    url = f"http://127.0.0.1:{parts.http.port}"
+    running = asyncio.create_task(Operator(parts, settings, lambda _: None).run())
+    async with (
+        asyncio.timeout(60),
+        aiohttp.ClientSession() as client,
+        client.get(f"{url}/livez") as alive,
+        client.get(f"{url}/readyz") as ready,
+    ):
+        assert (alive.status, ready.status) == (200, 503)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 0
 
 
 async def test_a_process_without_the_lease_writes_nothing() -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from aiohttp import web
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.late_server import Listener
 from bayplan.serving.protection import Protection
 from prometheus_client import CollectorRegistry
 
@@ -24,7 +25,7 @@ def served_in_a_thread(
     thread.start()
 
     async def made() -> HealthServer:
-        server = HealthServer(("127.0.0.1", 0), readiness, CollectorRegistry(), routes, protection)
+        server = HealthServer(Listener(("127.0.0.1", 0)), readiness, CollectorRegistry(), routes, protection)
         await server.start()
         return server
 

@@ -2,7 +2,7 @@
 
 Bayplan's own PodGroups are read only together with custom resources. The operator calls in this order:
 
-    read() (again when a standby becomes the leader) ─▶ activate() ─▶ tasks() run ─▶ finish()
+    read() (again when a standby becomes the leader) ─▶ activate() ─▶ tasks() run ─▶ watches() run, too ─▶ finish()
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ class ProfileSource(Protocol):
     def activate(self) -> None:
         """Make the profiles live."""
 
-    def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Return what runs beside the cycles until cancelled; ``taken`` is called when kopf took the signals."""
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return what runs beside the cycles until cancelled."""
+
+    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return the watches, which run until cancelled; ``taken`` is called when kopf took the signals."""
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the number of reconciles by resource and result."""
@@ -138,8 +141,16 @@ class CustomResourceProfiles:
         """Reconcile for the first time."""
         self._controller.reconcile()
 
-    def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Reconcile, write statuses, list periodically and watch."""
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Reconcile, write statuses and list periodically."""
+        return {
+            "controller of profiles": self._controller.run(),
+            "lists of profiles": self._lists.run(),
+            "lists of groups": self._group_lists.run(),
+        }
+
+    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Watch with kopf; when its watch starts, everything is listed again."""
 
         def spawned() -> None:
             taken()
@@ -151,12 +162,7 @@ class CustomResourceProfiles:
             PluginConfig: self._controller,
             PodGroup: self._ports.groups,
         }
-        return {
-            "controller of profiles": self._controller.run(),
-            "lists of profiles": self._lists.run(),
-            "lists of groups": self._group_lists.run(),
-            "watch of custom resources": _watch(self._ports, watchers, spawned),
-        }
+        return {"watch of custom resources": _watch(self._ports, watchers, spawned)}
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the controller's number of reconciles by resource and result."""
@@ -205,8 +211,12 @@ class ConfiguredProfiles:
         self._scheduler.activate(self._instances)
         log.info("Scheduling the pods of %s", ", ".join(instance.name for instance in self._instances))
 
-    def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return no tasks: nothing changes."""
+        return {}
+
+    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return no watches: nothing changes."""
         del taken
         return {}
 

@@ -16,8 +16,8 @@ from prometheus_client.exposition import choose_encoder
 
 from bayplan.kube.leader_endpoint import LeaderEndpoint, endpoint_problem, endpoint_url
 from bayplan.kube.readiness import Check, Readiness
+from bayplan.serving.late_server import Listener
 from bayplan.serving.protection import Protection
-from scheduler_core.errors import ConfigError, Problem
 
 IDLE_SECONDS = 90.0
 """Maximum time that a connection may be without a complete request: before the first, during, or after the last.
@@ -31,7 +31,7 @@ class HealthServer:
     """Server of health, metrics and additional routes.
 
     Args:
-        address: Host and port; port 0 selects a free one.
+        listener: Sockets of the server, which it closes when it stops.
         readiness: Readiness for ``/readyz``.
         metrics: Registry for ``/metrics``.
         routes: Additional routes.
@@ -43,7 +43,7 @@ class HealthServer:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        listener: Listener,
         readiness: Readiness,
         metrics: CollectorRegistry,
         routes: Iterable[web.RouteDef] = (),
@@ -51,7 +51,8 @@ class HealthServer:
     ) -> None:
         self._protection = protection = protection or Protection()
         self._renewal: asyncio.Task[None] | None = None
-        self._host, self.port = address
+        self._listener = listener
+        self.port = listener.port
         self._readiness = readiness
         self._metrics = metrics
         authorization = protection.authorization
@@ -64,21 +65,12 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=IDLE_SECONDS)
 
     async def start(self) -> None:
-        """Start listening.
-
-        Raises:
-            ConfigError: The server cannot listen on the address.
-        """
+        """Accept connections."""
         certificate, clock = self._protection.certificate, self._protection.clock
         context = None if certificate is None else certificate.context
         await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self.port, ssl_context=context).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            message = f"cannot listen on {self._host}:{self.port} ({error}); set another address with --serve-address"
-            raise ConfigError([Problem("serveAddress", message)]) from error
-        self.port = self._runner.addresses[0][1]
+        for each in self._listener.sockets:
+            await web.SockSite(self._runner, each, ssl_context=context).start()
         if certificate is not None and clock is not None:
             self._renewal = asyncio.create_task(certificate.run(clock), name="renewal of the certificate")
 
@@ -100,6 +92,7 @@ class HealthServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewal
         await self._runner.cleanup()
+        self._listener.close()
 
     async def _alive(self, request: web.Request) -> web.Response:
         if "verbose" in request.query:

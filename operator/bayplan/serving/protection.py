@@ -31,19 +31,19 @@ class Protection(Struct, frozen=True):
     clock: Clock | None = None
 
 
-def protection_of(settings: ServingSettings, connection: ApiConnection, clock: Clock) -> Protection:
+def protection_of(
+    settings: ServingSettings, certificate: ServedCertificate | None, connection: ApiConnection, clock: Clock
+) -> Protection:
     """Return the protection that the settings define.
 
     Args:
         settings: Settings of the server.
+        certificate: Certificate for HTTPS; None for plain HTTP.
         connection: Connection to the API server that reviews tokens and permissions.
         clock: Source of time.
-
-    Raises:
-        ConfigError: The certificate files cannot be used.
     """
     return Protection(
-        ServedCertificate(settings) if settings.serves_tls else None,
+        certificate,
         RequestAuthorization(AccessReviews(connection), clock, command_paths=COMMAND_PATHS)
         if settings.authorize_requests
         else None,

@@ -14,6 +14,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.serving import local_callers
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.late_server import Listener
 from bayplan.serving.local_callers import for_this_host
 from bayplan.serving.protection import Protection
 from prometheus_client import CollectorRegistry
@@ -77,7 +78,7 @@ async def served(authorization: RequestAuthorization | None) -> HealthServer:
 
     routes = [web.get(path, for_this_host(secret)) for path in ("/debug/status", "/debug/tasks")]
     protection = Protection(authorization=authorization)
-    server = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), routes, protection)
+    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), routes, protection)
     await server.start()
     return server
 

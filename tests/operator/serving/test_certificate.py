@@ -12,6 +12,7 @@ import pytest
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.late_server import Listener
 from bayplan.serving.protection import Protection
 from bayplan.settings.serving_settings import ServingSettings
 from cryptography import x509
@@ -30,7 +31,7 @@ LOOPBACK = "127.0.0.1"
 async def served(certificate: ServedCertificate) -> AsyncIterator[int]:
     """Run a server with the certificate and yield its port."""
     protection = Protection(certificate, clock=VirtualClock())
-    server = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), protection=protection)
+    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), protection=protection)
     await server.start()
     try:
         yield server.port

@@ -23,6 +23,7 @@ from bayplan.serving.debug import (
     DebugSources,
 )
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.late_server import Listener
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
@@ -63,7 +64,7 @@ def source() -> Source:
 @pytest.fixture(params=[True])
 async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterator[HealthServer]:
     endpoints = DebugEndpoints(DebugSources(source.status, source.check_cache, source.leader, request.param))
-    server = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), endpoints.routes)
+    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), endpoints.routes)
     await server.start()
     yield server
     await server.stop()

@@ -15,6 +15,7 @@ from bayplan.explanation.rendering import read_explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.explain import PATH, ExplainEndpoint
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.late_server import Listener
 from bayplan.serving.local_callers import is_on_this_host
 from prometheus_client import CollectorRegistry
 
@@ -63,7 +64,7 @@ def readiness() -> Readiness:
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
     endpoint = ExplainEndpoint(explained, readiness, explain_gang=explained_gang)
-    server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry(), endpoint.routes)
+    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     yield server
     await server.stop()
@@ -100,7 +101,7 @@ async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str
 async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
     """A dry run would disturb a cycle that waits for an extender."""
     endpoint = ExplainEndpoint(explained, readiness, lambda: True, explained_gang)
-    server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry(), endpoint.routes)
+    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
         status, body = await explain(server, namespace="ml", podgroup="train")
@@ -158,7 +159,7 @@ async def test_waits_for_readiness() -> None:
     """Pods are not explained before the process is ready."""
     waiting = Readiness(("pods are being listed",))
     endpoint = ExplainEndpoint(explained, waiting)
-    server = HealthServer((LOOPBACK, 0), waiting, CollectorRegistry(), endpoint.routes)
+    server = HealthServer(Listener((LOOPBACK, 0)), waiting, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
         status, body = await explain(server, namespace="shop", pod="web")

@@ -10,6 +10,7 @@ import pytest
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import http_server as health
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.late_server import Listener
 from prometheus_client import CollectorRegistry, Gauge
 
 from scheduler_core.errors import ConfigError
@@ -26,7 +27,7 @@ def readiness() -> Readiness:
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
     metrics = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=metrics).set(42)
-    server = HealthServer((LOOPBACK, 0), readiness, metrics)
+    server = HealthServer(Listener((LOOPBACK, 0)), readiness, metrics)
     await server.start()
     yield server
     await server.stop()
@@ -68,11 +69,10 @@ async def test_metrics(server: HealthServer) -> None:
     assert "answer 42.0" in text
 
 
-async def test_a_port_in_use_is_an_error(server: HealthServer, readiness: Readiness) -> None:
+async def test_a_port_in_use_is_an_error(server: HealthServer) -> None:
     """The error names the address and the flag."""
-    second = HealthServer((LOOPBACK, server.port), readiness, CollectorRegistry())
     with pytest.raises(ConfigError, match=r"cannot listen on .*--serve-address"):
-        await second.start()
+        Listener((LOOPBACK, server.port))
 
 
 async def test_verbose_readiness(server: HealthServer, readiness: Readiness) -> None:
@@ -125,7 +125,7 @@ async def test_a_connection_without_a_complete_request_is_closed(
 ) -> None:
     """No client keeps a connection open by sending a request slowly, or none."""
     monkeypatch.setattr(health, "IDLE_SECONDS", 0.1)
-    server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry())
+    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry())
     await server.start()
     try:
         reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
