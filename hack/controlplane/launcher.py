@@ -132,8 +132,12 @@ class ControlPlane:
         self._await(process, lambda: probes.http_ok(self._etcd_ports[0], "/health"))
         return process
 
-    def start_apiserver(self) -> Process:
-        """Start kube-apiserver again, on the same port and with the same certificate, and wait until it is ready."""
+    def start_apiserver(self, release: str = "") -> Process:
+        """Start kube-apiserver again, on the same port and with the same certificate, and wait until it is ready.
+
+        The minor version *release* of Kubernetes replaces that of the options.
+        """
+        self._binaries |= binaries.resolve(["kube-apiserver"], release or self.options.kubernetes)
         arguments = servers.apiserver_args(self._layout, self.options, self._port, self._etcd_ports[0])
         process = self._spawn("kube-apiserver", arguments)
         # /readyz does not cover the namespaces that the API server creates when it starts.

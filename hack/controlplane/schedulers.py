@@ -102,13 +102,17 @@ def compile_bytecode() -> None:
         compileall.compile_dir(folder, maxlevels=20, quiet=2)
 
 
-def install_crds(plane: ControlPlane) -> None:
+def install_crds(plane: ControlPlane, definitions: Path = _ROOT / "crds") -> None:
     """Apply Bayplan's CRDs and wait until they are served.
+
+    Args:
+        plane: Where.
+        definitions: A file or directory of CRDs; by default the current ones.
 
     Raises:
         ControlPlaneError: They are not in time.
     """
-    plane.kubectl("apply", "-f", str(_ROOT / "crds"))
+    plane.kubectl("apply", "-f", str(definitions))
     deadline = time.monotonic() + _SERVED_SECONDS
     while True:
         try:
