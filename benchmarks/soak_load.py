@@ -128,6 +128,9 @@ class Load:
     def on_synced(self) -> None:
         """The first list is complete."""
 
+    def on_trouble(self, reason: str) -> None:
+        """Nothing to do: the informer retries."""
+
     def _seen(self, pod: Pod) -> None:
         living = self._living.get(pod.metadata.name)
         if living is not None and pod.spec.node_name and not living.bound:

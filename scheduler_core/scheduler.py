@@ -164,7 +164,7 @@ class Scheduler:
         self._rules: dict[str, QueueingRules] = {}
         self._queue_sort: tuple[str, str] | None = None
         self._watchdog = ports.watchdog
-        self._extender_clients = None if ports.make_extender is None else ExtenderClients(ports.make_extender)
+        self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache(self.options.bounds)
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
@@ -222,12 +222,10 @@ class Scheduler:
             ConfigError: The profile is invalid; contains every problem.
         """
         handle = PluginHandle(self.context, self.groups, plan.config.scheduler_name)
-        instance = build_planned(plan, self.registry, lambda _: handle)
+        instance = build_planned(plan, self.registry, lambda _: handle, self._extender_clients.open)
         handle.attach(instance)
         if self._watchdog is not None:
             watch_over(instance, self.registry, self._watchdog)
-        if self._extender_clients is not None and plan.config.extenders:
-            self._extender_clients.attach(instance)
         return instance
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:
@@ -310,8 +308,7 @@ class Scheduler:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        if self._extender_clients is not None:
-            await self._extender_clients.close()
+        await self._extender_clients.close()
         self._gated_members.close()
         self.context.queue.close()
 

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable, Iterable
 
 from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import ExtenderClient
-from scheduler_core.runtime.extenders import ExtenderRunner, in_calling_order
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.extenders import ExtenderRunner, OpenExtenders, in_calling_order
 
 log = logging.getLogger(__name__)
 
@@ -30,24 +30,27 @@ class ExtenderClients:
     """All open clients.
 
     Args:
-        make_client: Creates a client.
+        make_client: Creates a client; None if no extender is called.
     """
 
-    def __init__(self, make_client: MakeClient) -> None:
+    def __init__(self, make_client: MakeClient | None) -> None:
         self._make = make_client
         self._open: set[ExtenderClient] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def attach(self, instance: FrameworkInstance) -> None:
+    def open(self, profile: ProfileConfig) -> OpenExtenders:
         """Create the clients of a new instance.
 
         Raises:
-            ConfigError: A client cannot be created; the instance is closed.
+            ConfigError: A client cannot be created; those created before are closed.
         """
-        runners, problems = [], []
-        for index, config in enumerate(instance.config.extenders):
+        if self._make is None:
+            return OpenExtenders()
+        runners: list[ExtenderRunner] = []
+        problems: list[Problem] = []
+        for index, config in enumerate(profile.extenders):
             try:
-                client = self._make(instance.name, config)
+                client = self._make(profile.scheduler_name, config)
             except ConfigError as error:
                 where = f"extenders[{index}]"
                 problems += [
@@ -60,10 +63,11 @@ class ExtenderClients:
                 continue
             self._open.add(client)
             runners.append(ExtenderRunner(config, client))
-        instance.call_extenders(in_calling_order(runners), lambda: self._release(runner.client for runner in runners))
+        opened = OpenExtenders(in_calling_order(runners), lambda: self._release(runner.client for runner in runners))
         if problems:
-            instance.retire()
+            opened.close()
             raise ConfigError(problems)
+        return opened
 
     async def close(self) -> None:
         """Close all open clients and wait until they are closed."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -56,6 +56,18 @@ class ExtenderRunner(Struct, frozen=True):
     def fault(self, reason: str) -> ExtenderError:
         """Return the error for an unusable response."""
         return ExtenderError(self.config.url_prefix, reason)
+
+
+class OpenExtenders(Struct, frozen=True):
+    """The extenders of one instance with open clients.
+
+    Attributes:
+        runners: In calling order.
+        close: Closes the clients; called once, when the instance is closed.
+    """
+
+    runners: tuple[ExtenderRunner, ...] = ()
+    close: Callable[[], None] = lambda: None
 
 
 def in_calling_order(runners: Iterable[ExtenderRunner]) -> tuple[ExtenderRunner, ...]:

@@ -40,7 +40,7 @@ from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.plugin_sets import ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.framework.registry import Registry
 from scheduler_core.metrics.profile_metrics import Evaluations
-from scheduler_core.runtime.extenders import EXTENDER, ExtenderRunner
+from scheduler_core.runtime.extenders import EXTENDER, OpenExtenders
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
 
 if TYPE_CHECKING:
@@ -66,12 +66,13 @@ class FrameworkInstance:
         registrations: Event registrations of the plugins that can reject a pod, by plugin.
         capacity_plugins: Plugins whose queueing hints requeue a pod when a node has more free resources.
         label_plugins: Plugins whose queueing hints requeue a pod when the labels of a node change.
+        extenders: Extenders in calling order. They register no events, so any event may help a pod that they reject.
         evaluations: Number of evaluations per plugin; continued by the next revision of the profile.
         pod_classes: Results that are reused between pods of one class; None before the first pod and after closing.
             They refer to plugins, which refer to the instance, so a table elsewhere would keep the instance alive.
     """
 
-    def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:
+    def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin], extenders: OpenExtenders) -> None:
         self.config = plan.config
         self.name = plan.config.scheduler_name
         self.revision = plan.revision
@@ -108,11 +109,13 @@ class FrameworkInstance:
         self.pod_classes: PodClasses | None = None
         self.evaluations = Evaluations()
         self.count_with(self.evaluations)
-        self.extenders: tuple[ExtenderRunner, ...] = ()
+        self.extenders = extenders.runners
+        if self.extenders:
+            self.registrations[EXTENDER] = (EventRegistration(EVERY_EVENT),)
+        self._close_extenders = extenders.close
         self._in_flight = 0
         self._retired = False
         self._closed = False
-        self._on_close: Callable[[], None] | None = None
 
     def _rejecting_with(self, change: NodeChange) -> frozenset[str]:
         return frozenset(name for name in self.registrations if change in self.plugins[name].hints_for)
@@ -121,17 +124,6 @@ class FrameworkInstance:
     def places_gangs(self) -> bool:
         """Whether gangs are scheduled in group cycles; False if a Permit plugin gathers their members."""
         return not any(plugin.gathers_gangs for plugin in self.permit)
-
-    def call_extenders(self, extenders: tuple[ExtenderRunner, ...], on_close: Callable[[], None]) -> None:
-        """Set the extenders; call it before the instance is live.
-
-        Args:
-            extenders: In calling order. Any event may help a pod that they reject, because they register no events.
-            on_close: Called once, when the instance is closed.
-        """
-        self.extenders = extenders
-        self.registrations[EXTENDER] = (EventRegistration(EVERY_EVENT),)
-        self._on_close = on_close
 
     @property
     def extenders_judge_nodes(self) -> bool:
@@ -184,12 +176,14 @@ class FrameworkInstance:
                     self.name,
                     extra={"plugin": plugin.name, "profile": self.name, "revision": self.revision},
                 )
-        if self._on_close is not None:
-            self._on_close()
+        self._close_extenders()
 
 
 HandleFactory = Callable[[str], Handle]
 """Creates the handle of a profile from its scheduler name."""
+
+OpenProfileExtenders = Callable[[ProfileConfig], OpenExtenders]
+"""Opens the clients of a profile's extenders; raises ConfigError."""
 
 
 class ProfilePlan(Struct, frozen=True):
@@ -260,16 +254,19 @@ def _without_ignored(args: BaseModel | None, config: ProfileConfig) -> BaseModel
     return args.model_copy(update={"ignored_resources": ignored}) if ignored else args
 
 
-def build_planned(plan: ProfilePlan, registry: Registry, make_handle: HandleFactory) -> FrameworkInstance:
+def build_planned(
+    plan: ProfilePlan, registry: Registry, make_handle: HandleFactory, open_extenders: OpenProfileExtenders
+) -> FrameworkInstance:
     """Instantiate a planned profile, completely or not at all.
 
     Args:
         plan: The profile.
         registry: The available plugins.
         make_handle: Creates the handle of the plugins.
+        open_extenders: Opens the clients of the extenders, after all plugins are created.
 
     Raises:
-        ConfigError: All problems of the plan, and plugins that cannot be created.
+        ConfigError: All problems of the plan, and plugins that cannot be created; without any, those of the extenders.
     """
     config, problems = plan.config, list(plan.problems)
     paths = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(config.plugin_config)}
@@ -284,9 +281,15 @@ def build_planned(plan: ProfilePlan, registry: Registry, make_handle: HandleFact
         _close_all(plugins)
         raise ConfigError(problems)
     try:
-        return FrameworkInstance(plan, plugins)
+        extenders = open_extenders(config)
+    except ConfigError:
+        _close_all(plugins)
+        raise
+    try:
+        return FrameworkInstance(plan, plugins, extenders)
     except Exception as error:
         _close_all(plugins)
+        extenders.close()
         message = f"the plugins cannot be combined: {error}; see the operator's log, or disable the faulty plugin"
         raise ConfigError([Problem("plugins", message)]) from error
 

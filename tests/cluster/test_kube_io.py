@@ -63,6 +63,9 @@ class WaitingSink:
     def on_synced(self) -> None:
         self._note("synced")
 
+    def on_trouble(self, reason: str) -> None:
+        """Nothing to do: the informer retries."""
+
     def _note(self, what: str) -> None:
         self.received.append(what)
         self._changed.set()
@@ -80,7 +83,7 @@ async def informing(
 ) -> AsyncIterator[Informer[Pod]]:
     """An informer of one namespace's pods; ``paged`` takes the way without streamed lists."""
     resource = Resource(f"/api/v1/namespaces/{namespace}/pods")
-    informer = Informer(connection, resource, Pod, sink, CLOCK).configure(InformerOptions(page_limit=2))
+    informer = Informer(connection, resource, Pod, sink, CLOCK, options=InformerOptions(page_limit=2))
     if paged:
         informer._use_streamed_list = False
     task = asyncio.create_task(informer.run())

@@ -144,13 +144,8 @@ class OperatorLife:
             self.ledger, self.received, self.received_groups, self.scheduler.context, around.on_placed
         )
         self._groups = GroupWatch(loop, clock, around.groups, self.received_groups, f"{options.seed}/{options.number}")
-        self.informers = ClusterInformers(connection, self.scheduler, clock)
-        for index, (_, informer) in enumerate(self.informers):
-            informer.configure(
-                InformerOptions(
-                    backoff_maximum_seconds=3.0, slice_seconds=float("inf"), seed=options.seed * 100 + index
-                )
-            )
+        of_informers = InformerOptions(backoff_maximum_seconds=3.0, slice_seconds=float("inf"), seed=options.seed * 100)
+        self.informers = ClusterInformers(connection, self.scheduler, clock, options=of_informers)
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
         self.is_over = False

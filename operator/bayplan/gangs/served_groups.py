@@ -115,9 +115,8 @@ class ServedGroups(Generic[T]):
 
     async def _watch(self) -> None:
         path = f"/apis/{self.source.value}/{self.version}/{PLURAL}"
-        sink = FeedSink(self._added, self._updated, self._deleted, self._listed)
+        sink = FeedSink(self._added, self._updated, self._deleted, self._listed, self._not_listed)
         informer = self._informers.begin(self.resource, path, self._api.kind, sink)
-        informer.on_trouble = self._not_listed
         await informer.run()
 
     # -- lookup -------------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ class Nobody:
 
     def on_synced(self) -> None: ...
 
+    def on_trouble(self, reason: str) -> None: ...
+
 
 class World:
     """A scheduler with extenders, and informers that a test fills."""

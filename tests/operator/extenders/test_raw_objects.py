@@ -62,6 +62,8 @@ class Nobody:
 
     def on_synced(self) -> None: ...
 
+    def on_trouble(self, reason: str) -> None: ...
+
     def _note(self) -> None:
         self.calls += 1
         self.changed.set()

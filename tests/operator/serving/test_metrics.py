@@ -28,6 +28,8 @@ class IgnoringSink:
 
     def on_synced(self) -> None: ...
 
+    def on_trouble(self, reason: str) -> None: ...
+
 
 @pytest.fixture
 async def scheduler() -> Scheduler:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.readiness import Readiness
@@ -88,12 +89,14 @@ class FeedSink(Struct, Generic[T], frozen=True):
         on_update: Called with the old and the new object.
         on_delete: Called with a deleted object.
         on_synced: Called when the first list is complete.
+        on_trouble: Called with the reason of each error.
     """
 
     on_add: Callable[[T], None]
     on_update: Callable[[T, T], None]
     on_delete: Callable[[T], None]
     on_synced: Callable[[], None] = lambda: None
+    on_trouble: Callable[[str], None] = lambda _: None
 
 
 class ClusterInformers:
@@ -104,6 +107,7 @@ class ClusterInformers:
         scheduler: Its feeds receive the objects.
         clock: Clock.
         readiness: Has one condition for each informer that the first cycle waits for, and shows which error blocks it.
+        options: Options of all informers; with a seed, each informer has another one.
 
     Attributes:
         nodes: The informer of nodes.
@@ -114,10 +118,17 @@ class ClusterInformers:
     """
 
     def __init__(
-        self, connection: ApiConnection, scheduler: Scheduler, clock: Clock, readiness: Readiness | None = None
+        self,
+        connection: ApiConnection,
+        scheduler: Scheduler,
+        clock: Clock,
+        readiness: Readiness | None = None,
+        *,
+        options: InformerOptions = _OPTIONS,
     ) -> None:
         self._connection = connection
         self._clock = clock
+        self._options = options
         self._outages = WatchOutages(clock)
         self._readiness = readiness or Readiness(())
         self._joined_later: set[str] = set()
@@ -154,7 +165,7 @@ class ClusterInformers:
             sink.on_synced()
             self._kind_synced(resource)
 
-        joined = FeedSink(sink.on_add, sink.on_update, sink.on_delete, synced)
+        joined = replace(sink, on_synced=synced)
         return self._informer(path, kind, joined, resource)
 
     def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
@@ -169,9 +180,13 @@ class ClusterInformers:
         return path if plural in self.by_resource else plural
 
     def _informer(self, path: str, kind: type[T], sink: FeedSink[T], resource: str = "") -> Informer[T]:
-        informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
-        name = resource or self._name(path)
-        self.by_resource[name] = informer.configure(_OPTIONS, self._outages)
+        name, options = resource or self._name(path), self._options
+        if options.seed is not None:
+            options = replace(options, seed=options.seed + len(self.by_resource))
+        informer: Informer[T] = Informer(
+            self._connection, Resource(path), kind, sink, self._clock, options=options, outages=self._outages
+        )
+        self.by_resource[name] = informer
         if name not in self._joined_later:
             self._readiness.require(_condition(name), lambda: informer.last_error)
         return informer

@@ -65,6 +65,9 @@ class Sink(Protocol[S_contra]):
     def on_synced(self) -> None:
         """Handle the end of the first full list; called exactly once."""
 
+    def on_trouble(self, reason: str) -> None:
+        """Handle an error of the list or the watch, with its remedy; both are retried."""
+
 
 class Tap(Protocol[S_contra]):
     """Receiver of objects as raw JSON, beside their decoded form; must not raise."""
@@ -123,6 +126,8 @@ class InformerOptions(Struct, frozen=True):
 class Informer(Generic[T]):
     """Keeps ``known`` up to date and calls ``sink``; :meth:`run` runs until cancelled.
 
+    ``outages`` is the log of outages that several informers share.
+
     Attributes:
         known: Objects delivered and not deleted, by ``namespace/name`` (``/name`` if cluster-scoped).
         resource_version: Version to resume the watch from; empty before and between lists.
@@ -134,19 +139,29 @@ class Informer(Generic[T]):
         sink_errors: Number of exceptions raised by the sink.
         last_event_time: ``clock.now()`` of the last event or bookmark.
         last_error: Reason of the last restart with its remedy, empty after a success.
-        on_trouble: Called with each :attr:`last_error`.
         tap: Receiver of raw JSON, or None.
     """
 
     def __init__(
-        self, connection: ApiConnection, resource: Resource, kind: type[T], sink: Sink[T], clock: Clock
+        self,
+        connection: ApiConnection,
+        resource: Resource,
+        kind: type[T],
+        sink: Sink[T],
+        clock: Clock,
+        *,
+        options: InformerOptions | None = None,
+        outages: WatchOutages | None = None,
     ) -> None:
         self._connection = connection
         self._resource = resource
         self._decoder = ObjectDecoder(kind)
         self._sink = sink
         self._clock = clock
-        self.configure(InformerOptions())
+        self._options = options = options or InformerOptions()
+        self._outages = outages or WatchOutages(clock)
+        self._backoff = Backoff(options.backoff_initial_seconds, options.backoff_maximum_seconds, options.seed)
+        self._random = random.Random(options.seed)
         self._listing: set[str] | None = None
         self._use_streamed_list = True
         self._streamed_list_failures = 0
@@ -161,20 +176,7 @@ class Informer(Generic[T]):
         self.sink_errors = 0
         self.last_event_time = 0.0
         self.last_error = ""
-        self.on_trouble: Callable[[str], None] = lambda _: None
         self.tap: Tap[T] | None = None
-
-    def configure(self, options: InformerOptions, outages: WatchOutages | None = None) -> Informer[T]:
-        """Set the options and the log of outages that is shared with other informers; call this before :meth:`run`.
-
-        Returns:
-            This informer.
-        """
-        self._options = options
-        self._outages = outages or WatchOutages(self._clock)
-        self._backoff = Backoff(options.backoff_initial_seconds, options.backoff_maximum_seconds, options.seed)
-        self._random = random.Random(options.seed)
-        return self
 
     async def run(self) -> None:
         """List, watch and start over as needed, until cancelled."""
@@ -210,7 +212,7 @@ class Informer(Generic[T]):
     def _note_error(self, error: SchedulerCoreError) -> None:
         self._outages.broke(self._resource.path, error)
         self.last_error = watch_failure(self._resource.path, error)
-        self.on_trouble(self.last_error)
+        self._sink.on_trouble(self.last_error)
 
     def _stream_refused(self, error: InvalidRequestError) -> None:
         if not self.resource_version and self._use_streamed_list:

@@ -40,6 +40,8 @@ class RecordingSink:
     def on_synced(self) -> None:
         self._note("synced")
 
+    def on_trouble(self, reason: str) -> None: ...
+
     def _note(self, what: str) -> None:
         self.calls.append(what)
         self._changed.set()
@@ -87,7 +89,7 @@ async def informing(
     connection: ApiConnection, clock: HastyClock, sink: RecordingSink, options: InformerOptions | None = None
 ) -> AsyncIterator[Informer[Pod]]:
     """Yield an informer that runs until the block ends."""
-    informer = Informer(connection, Resource(PODS), Pod, sink, clock).configure(options or InformerOptions(seed=1))
+    informer = Informer(connection, Resource(PODS), Pod, sink, clock, options=options or InformerOptions(seed=1))
     task = asyncio.create_task(informer.run())
     try:
         yield informer
