@@ -110,6 +110,7 @@ class Gangs:
         """Record a created or updated PodGroup; one of another UID must be deleted first."""
         self._refused.pop(group.key, None)
         gang = self._gang(group.key)
+        gang.refusal = ""
         if gang.group_uid not in ("", group.uid):
             gang.group = None
             gang.begin(self._clock.now())
@@ -124,7 +125,7 @@ class Gangs:
         self._refused.pop(key, None)
         gang = self._gangs.get(key)
         if gang is not None:
-            gang.group = None
+            gang.group, gang.refusal = None, ""
             self._drop_if_empty(gang)
             self.changed(gang)
         return gang
@@ -132,7 +133,10 @@ class Gangs:
     def group_refused(self, key: GroupKey, reason: str) -> Gang | None:
         """Record why the only version of a PodGroup is invalid; return its gang, None for none."""
         self._refused[key] = reason
-        return self._gangs.get(key)
+        gang = self._gangs.get(key)
+        if gang is not None:
+            gang.refusal = reason
+        return gang
 
     def saw(self, pod: Pod) -> Gang | None:
         """Record a created or updated pod; return its gang, None for none."""
@@ -204,6 +208,7 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is None:
             gang = self._gangs[key] = Gang(key, self._clock.now())
+            gang.refusal = self._refused.get(key, "")
         return gang
 
     def _drop_if_empty(self, gang: Gang) -> None:

@@ -67,6 +67,7 @@ class Gang:
         first_failure: Time of the first failure since the last success, in the clock's seconds; None for none.
         nearest: Failure key, text on the nearest nodes, and the time it was computed; None if it was not computed.
         outcome: Result of the last attempt; None for none.
+        refusal: Why its PodGroup cannot be scheduled, with the remedy; "" if there is no such object.
         reservation: Description of the reserved nodes; "" for none.
         was_known: Whether its PodGroup was known when the queue last reviewed the gang.
         was_whole: Whether its quorum was scheduled when the queue last reviewed the gang.
@@ -89,6 +90,7 @@ class Gang:
         "outcome",
         "placed",
         "pods",
+        "refusal",
         "reservation",
         "since",
         "succeeded",
@@ -111,6 +113,7 @@ class Gang:
         self.was_known = False
         self.was_whole = False
         self.is_reported = False
+        self.refusal = ""
         self.begin(now)
 
     def begin(self, now: float) -> None:

@@ -116,6 +116,7 @@ def _bare(gang: Gang, held: Reservation | None) -> GangExplanation:
         namespace=gang.key.namespace,
         name=gang.key.name,
         api=gang.key.source.value,
+        api_version=None if group is None else group.api_version,
         scheduler_name=gang.entry.profile if gang.entry is not None and gang.has_quorum else None,
         verdict=GangVerdict.INCOMPLETE,
         headline="",

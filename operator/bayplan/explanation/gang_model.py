@@ -160,6 +160,7 @@ class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
 
     Attributes:
         api: API group of the PodGroup.
+        api_version: API group and version of the PodGroup; None without one.
         scheduler_name: schedulerName of the members; None if no quorum waits.
         headline: The verdict in a sentence.
         phase: Phase, as in the status of a Bayplan PodGroup; None without a PodGroup.
@@ -180,6 +181,7 @@ class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
     scheduler_name: str | None = None
     verdict: GangVerdict
     headline: str
+    api_version: str | None = None
     phase: str | None = None
     members: MemberCounts
     message: str | None = None

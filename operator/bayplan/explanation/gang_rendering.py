@@ -21,6 +21,7 @@ from bayplan.explanation.parts import Victim
 from bayplan.explanation.tables import events_table, nearest_table
 from bayplan.texts.document_formats import read_answer, renderers
 from bayplan.texts.tables import plain_table, text_of
+from scheduler_core.model.pod_group import GroupSource
 
 _STYLES = {
     GangVerdict.FITS: "green",
@@ -65,9 +66,10 @@ def _sections(explanation: GangExplanation) -> Iterator[RenderableType]:
 
 def gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:
     """Yield all sections except the headline."""
-    yield Group(
-        Text(f"Members of gang {explanation.namespace}/{explanation.name}", style="bold"), _members(explanation.members)
-    )
+    title = f"Members of gang {explanation.namespace}/{explanation.name}"
+    if explanation.api != GroupSource.BAYPLAN:
+        title += f" of {explanation.api_version or explanation.api}"
+    yield Group(Text(title, style="bold"), _members(explanation.members))
     if explanation.placement:
         yield Group(Text("Placement", style="bold"), _placement(explanation.placement))
     if explanation.places:

@@ -118,7 +118,7 @@ def from_native(resource: NativeGroup, version: str) -> PodGroup:
         message = "must set one of basic and gang; for other policies upgrade Bayplan"
         problems.append(Problem("spec.schedulingPolicy", message))
     if spec.resource_claims:
-        message = "resource claims of groups are not supported; let each pod name its claims in spec.resourceClaims"
+        message = "resource claims of groups are not supported: remove them, or schedule the pods with kube-scheduler"
         problems.append(Problem("spec.resourceClaims", message))
     particulars = rules.read(spec, problems)
     if problems:

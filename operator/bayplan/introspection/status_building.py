@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 import bayplan
+from bayplan.gangs.group_status import INVALID_SPEC
 from bayplan.gangs.group_verdict import Tally, judge
 from bayplan.introspection.status_model import (
     CacheState,
@@ -191,6 +192,8 @@ def _without_node(gang: Gang) -> int:
 
 def _state(gang: Gang, now: float) -> GangState:
     group, reason, message = gang.group, _NO_GROUP, _NO_GROUP_MESSAGE
+    if gang.refusal:
+        reason, message = INVALID_SPEC, gang.refusal
     if group is not None:
         verdict = judge(gang, Tally.of(gang), group.min_member)
         reason, message = verdict.reason, verdict.message

@@ -49,7 +49,7 @@ def unscheduled_reason(gang: Gang) -> str:
 
 def _phase_and_reason(gang: Gang) -> tuple[Phase, str]:
     if gang.group is None:
-        return Phase.PENDING, _WAITS_FOR_GROUP
+        return Phase.PENDING, gang.refusal or _WAITS_FOR_GROUP
     verdict = judge(gang, Tally.of(gang), gang.group.min_member)
     return verdict.phase, "" if verdict.is_scheduled else verdict.message
 

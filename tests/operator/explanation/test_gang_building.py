@@ -350,6 +350,7 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
         "schedulerName",
         "verdict",
         "headline",
+        "apiVersion",
         "phase",
         "members",
         "message",

@@ -23,6 +23,7 @@ from bayplan.explanation.gang_model import (
 from bayplan.explanation.gang_rendering import RENDERERS, as_text, read_gang_explanation
 from bayplan.explanation.model import Explanation, Verdict
 from bayplan.explanation.parts import Amount, Lack, NodeLacks, Unblocking, Victim
+from msgspec.structs import replace
 
 from scheduler_core.errors import ServerUnavailableError
 
@@ -73,6 +74,14 @@ FITS = GangExplanation(
     domain="zone=a",
     placement=(MemberNode("ml/train-0", "b"), MemberNode("ml/train-1", "a"), MemberNode("ml/train-2", "b")),
 )
+
+
+def test_a_gang_of_another_api() -> None:
+    """The title of the members has the API, with its version if there is a PodGroup."""
+    native = replace(UNSCHEDULABLE, api="scheduling.k8s.io", api_version="scheduling.k8s.io/v1beta1")
+    assert as_text(native).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io/v1beta1"
+    missing = replace(native, api_version=None)
+    assert as_text(missing).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io"
 
 
 def test_a_gang_that_does_not_fit() -> None:

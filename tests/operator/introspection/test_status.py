@@ -18,7 +18,7 @@ from bayplan.kube.server_support import ServerSupport
 from msgspec.structs import replace
 
 from scheduler_core.cycle.binding import bind
-from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.errors import Problem, ServerUnavailableError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
 from scheduler_core.framework.status import Code
@@ -27,7 +27,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import ask, runs, served, small
-from tests.support.gangs import group, members, settle
+from tests.support.gangs import group, key, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 
@@ -165,6 +165,16 @@ async def test_waiting_gangs() -> None:
         "default/large unschedulable 5 3 3 70s - Unschedulable 2 of the 3 members that must be placed together fit; "
     )
     assert lines[start + 3] == "and 2 more; --all shows them"
+
+
+async def test_a_gang_whose_group_cannot_be_obeyed() -> None:
+    """The reason says that the spec is invalid, and the message names the field."""
+    made = served(rig(defaults=default_plugins()))
+    made.add(small("a", 2), *members(2, "held"))
+    made.scheduler.group_feed.group_refused(key("held"), [Problem("spec.policy", "unknown")])
+    await settle(made)
+    (gang,) = status_of(made).gangs
+    assert (gang.reason, gang.message) == ("InvalidSpec", "spec.policy: unknown")
 
 
 async def test_the_reservation_of_a_gang() -> None:

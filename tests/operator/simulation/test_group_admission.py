@@ -120,7 +120,9 @@ def test_a_group_that_cannot_be_obeyed(tmp_path: Path, field: str, problem: str)
     held = NATIVE.replace("priorityClassName: high", field)
     plain = NAMED.replace("schedulingGroup: {podGroupName: g}, ", "").replace("name: p}", "name: plain}")
     cluster = admitted(tmp_path, NODE, NAMED, plain, held)
-    gated, scheduled = simulate(cluster).pods
+    result = simulate(cluster)
+    gated, scheduled = result.pods
+    assert problem in result.gangs[0].reason
     assert (gated.verdict, gated.node, scheduled.node) == (Verdict.GATED, "", "n")
     assert f"cannot be scheduled: spec.{field.partition(':')[0]}: {problem}" in gated.reason
     assert any(problem in notice for notice in cluster.notices)

@@ -257,7 +257,11 @@ async def test_a_group_that_is_refused(cluster: Rig) -> None:
         "scheduling.k8s.io cannot be scheduled: spec.schedulingPolicy: unknown, or create the pod without "
         "spec.schedulingGroup"
     ) in messages
+    gang = cluster.queue.gangs.get(key)
+    assert gang is not None
+    assert gang.refusal == "spec.schedulingPolicy: unknown"
     feed.group_deleted(key)
+    assert gang.refusal == ""
     assert "no valid PodGroup" in cluster.queue.gangs.obstacle(key)
     feed.group_changed(native())
     await settle(cluster)
