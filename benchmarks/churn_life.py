@@ -15,8 +15,6 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from benchmarks import churn_objects as objects
 from benchmarks.workload import SCHEDULER_NAME
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -134,13 +132,13 @@ class ChurnLife:
         context, tried = self.scheduler.context, 0
         while (queued := context.queue.pop()) is not None:
             if isinstance(queued, QueuedGang):
-                attempts = await self.scheduler.gang_scheduler.schedule(queued)
+                attempts = await self.scheduler.cycles.gangs.schedule(queued)
                 tried += len(attempts)
             else:
-                attempt = schedule(context, queued)
+                attempt = self.scheduler.cycles.pods.schedule(queued)
                 attempts = [] if attempt is None else [attempt]
                 tried += 1
-            await asyncio.gather(*(bind(context, each) for each in attempts))
+            await asyncio.gather(*(self.scheduler.cycles.binding.bind(each) for each in attempts))
             await asyncio.sleep(0)
         return tried
 

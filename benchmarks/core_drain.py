@@ -20,8 +20,6 @@ from benchmarks.core_parts import between, parts_of
 from benchmarks.workload import SCHEDULER_NAME, Document, encoded, node
 from benchmarks.workloads import Workload, placed
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -151,13 +149,13 @@ async def _drain(scheduler: Scheduler, *, churn: bool) -> tuple[int, int, _Clock
                     break
                 assert not isinstance(queued, QueuedGang), "no workload here has gangs"
                 tried += 1
-                attempt = schedule(context, queued)
+                attempt = scheduler.cycles.pods.schedule(queued)
                 if attempt is not None:
                     attempts.append(attempt)
         idle = idle + 1 if queued is None and not attempts else 0
         with binding:
             for attempt in attempts:
-                bound += await bind(context, attempt)
+                bound += await scheduler.cycles.binding.bind(attempt)
             await asyncio.sleep(0)
         if churn:
             for gone in leaving:

@@ -153,7 +153,7 @@ async def decide(case: Case, nodes: int, members: int, profiler: cProfile.Profil
     gc.collect()
     with profiler or nullcontext():
         cpu, wall = time.process_time(), time.perf_counter()
-        attempts = await scheduler.gang_scheduler.schedule(entry)
+        attempts = await scheduler.cycles.gangs.schedule(entry)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     expected = members if case.fits else 0
     held = scheduler.context.cache.assumed_count

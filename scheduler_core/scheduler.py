@@ -16,20 +16,21 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from pydantic import BaseModel
 
+from scheduler_core.assembly import Cycles
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.context import Attempt, CycleContext, CycleOptions, CycleRecording, PluginServices
-from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
-from scheduler_core.cycle.freed_room import report_nomination_ended
-from scheduler_core.cycle.plugin_handle import PluginHandle
-from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.context import CycleContext, CycleOptions
+from scheduler_core.cycle.cycle_report import CycleRecording
+from scheduler_core.cycle.live_rules import LiveRules
+from scheduler_core.cycle.partial_search import NodeOrder
+from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
-from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.feeds.cluster_feed import ClusterFeed, EventHandling
 from scheduler_core.feeds.declared_feed import DeclaredFeed
 from scheduler_core.feeds.group_feed import GroupFeed
-from scheduler_core.feeds.late_confirmations import settle_overdue
+from scheduler_core.feeds.late_confirmations import LateConfirmations
+from scheduler_core.feeds.rejected_pods import InvalidPods
 from scheduler_core.feeds.storage_feed import StorageFeed
 from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
@@ -37,26 +38,22 @@ from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.gangs.domains import GangDomains
 from scheduler_core.gangs.gated_members import GatedMembers
-from scheduler_core.gangs.group_scheduling import GangScheduler
 from scheduler_core.gangs.group_views import GangViews
 from scheduler_core.gangs.reservations import RESERVED_AFTER_SECONDS, GangReservations
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.cycle_recorder import RecorderPool
-from scheduler_core.metrics.queue_metrics import QueueMetrics
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
 from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
-from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extender_clients import ExtenderClients, MakeClient
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.permitting import WaitingPodMap
-from scheduler_core.runtime.profile_swap import ProfileTable, queue_sort_of
+from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.time_budget import watch_over
 from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.node_order import NodeOrder
 
 log = logging.getLogger(__name__)
 
@@ -136,9 +133,9 @@ class Scheduler:
     Attributes:
         context: Data shared by cycles; status, explanations and tests read it.
         reservations: Capacity reserved for gangs.
-        groups: The pod groups as plugins see them.
-        gang_scheduler: Runs group cycles.
+        cycles: The cycles, and the parts of them that explanations use.
         feed: Event handlers for pods and nodes.
+        late_confirmations: Settles pods whose bind is not confirmed.
         storage_feed: Event handlers for storage objects.
         workload_feed: Event handlers for namespaces, services, owners of pods and disruption budgets.
         group_feed: Event handlers for PodGroups.
@@ -161,22 +158,33 @@ class Scheduler:
         self.options = options or SchedulerOptions()
         self.registry = registry or in_tree_registry()
         self._defaults = defaults or default_plugins()
-        self._rules: dict[str, QueueingRules] = {}
-        self._queue_sort: tuple[str, str] | None = None
         self._watchdog = ports.watchdog
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache(self.options.bounds)
+        metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPodMap(clock)
+        self._rules = LiveRules(self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, clock)
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
-        metrics, suspension = SchedulerMetrics(), Suspension()
         self.reservations = GangReservations(
             cache.columns, queue, clock, suspension.report, self.options.gang_reservation_seconds
+        )
+        services = PluginServices(
+            cache.columns,
+            queue,
+            GangViews(cache, queue),
+            waiting,
+            clock,
+            writer,
+            suspension,
+            TimedPreemptions(metrics, clock),
+            self.options.seed,
+            ports.storage,
         )
         self.context = CycleContext(
             cache=cache,
             queue=queue,
             profiles=ProfileTable(self._profile_changed),
-            waiting=WaitingPodMap(clock),
+            waiting=waiting,
             clock=clock,
             writer=writer,
             node_order=NodeOrder(cache.columns),
@@ -184,22 +192,34 @@ class Scheduler:
             reservations=self.reservations,
             member_domains=GangDomains(cache, queue.gangs),
             options=self.options.of_cycles(),
-            services=PluginServices(TimedPreemptions(metrics, clock), ports.storage),
+            services=services,
             recording=CycleRecording(
                 RecorderPool(clock.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer
             ),
             metrics=metrics,
         )
-        self.groups = GangViews(cache, queue)
-        self.gang_scheduler = GangScheduler(self.context, self.reservations, NearestNodesOfGangs(self.context).describe)
-        self.feed = ClusterFeed(self.context, self.reservations.node_changed)
+        self.cycles = Cycles(self.context, self.reservations)
+        profiles, room = self.context.profiles, self.cycles.room
+        self.feed = ClusterFeed(
+            cache=cache,
+            queue=queue,
+            waiting=waiting,
+            profiles=profiles,
+            invalid_pods=InvalidPods(profiles, writer),
+            room=room,
+            handling=EventHandling(suspension, clock, metrics),
+            node_changed=self.reservations.node_changed,
+        )
+        self.late_confirmations = LateConfirmations(
+            cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room
+        )
         self.storage_feed = StorageFeed(cache.columns.storage, queue, suspension)
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
-        self.group_feed = GroupFeed(queue, suspension)
+        self.group_feed = GroupFeed(queue, suspension, room)
         self._gated_members = GatedMembers(queue, clock, writer)
         self.decoded: DecodedTypes = self.registry.decoded_types()
         self.declared_feeds = {
-            kind.path: DeclaredFeed(kind, self.context.services.declared.declare(kind.path), queue, suspension)
+            kind.path: DeclaredFeed(kind, services.declared.declare(kind.path), queue, suspension)
             for kind in self.decoded.kinds
         }
         self._binding: set[asyncio.Task[bool]] = set()
@@ -221,9 +241,13 @@ class Scheduler:
         Raises:
             ConfigError: The profile is invalid; contains every problem.
         """
-        handle = PluginHandle(self.context, self.groups, plan.config.scheduler_name)
-        instance = build_planned(plan, self.registry, lambda _: handle, self._extender_clients.open)
-        handle.attach(instance)
+        services = self.context.services
+        instance = build_planned(
+            plan,
+            self.registry,
+            lambda name, reference: PluginHandle(services, name, reference),
+            self._extender_clients.open,
+        )
         if self._watchdog is not None:
             watch_over(instance, self.registry, self._watchdog)
         return instance
@@ -237,7 +261,7 @@ class Scheduler:
         served = list(instances)
         self.context.profiles.swap(*served)
         for instance in served:
-            instance.count_with(self.context.metrics.profiles[instance.name].evaluations)
+            instance.go_live(self.context.metrics.profiles[instance.name].evaluations)
 
     def withdraw(self, name: str) -> None:
         """Withdraw a profile; its pods stay pending until a profile of that name is live again.
@@ -253,38 +277,16 @@ class Scheduler:
             context.metrics.drop_profile(gone)
 
     def _profile_changed(self, name: str) -> None:
-        instance = self.context.profiles.get(name)
-        if instance is None:
-            self._rules.pop(name, None)
-        else:
-            self._rules[name] = self._rules_of(instance)
-            order = queue_sort_of(instance)
-            if self._queue_sort not in (None, order):
-                # All profiles change their QueueSort plugin at once; reorder the queue when all rules are updated.
-                self._rules.update((live.name, self._rules_of(live)) for live in self.context.profiles)
-                self.context.queue.resort()
-            self._queue_sort = order
         queue = self.context.queue
+        if self._rules.update(name, self.context.profiles):
+            queue.resort()
         uids = [pod.uid for _, pod in queue.places() if pod.profile == name]
         before = [(queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)) for uid in uids]
         queue.profile_changed(name)
         for node_name, nominated in before:
             if nominated is not None and not queue.nominator.node_of(nominated.uid):
-                report_nomination_ended(queue, nominated, node_name)
+                self.cycles.room.nomination_ended(nominated, node_name)
         self.feed.invalid_pods.profile_changed(name)
-
-    def _rules_of(self, instance: FrameworkInstance) -> QueueingRules:
-        config, options = instance.config, self.options
-        initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
-        return QueueingRules(
-            instance.pre_enqueue,
-            instance.registrations,
-            instance.queue_sort.sort_key,
-            options.initial_backoff_seconds if initial is None else initial,
-            options.max_backoff_seconds if longest is None else longest,
-            places_gangs=instance.places_gangs,
-            metrics=QueueMetrics(instance.name, self.context.metrics, self.context.clock),
-        )
 
     # -- running ------------------------------------------------------------------------------------------------
 
@@ -344,14 +346,14 @@ class Scheduler:
     async def _cycle(self, queued: QueuedPod) -> None:
         """Run one cycle of a pod or a gang; awaits only if the profile has extenders."""
         if isinstance(queued, QueuedGang):
-            for each in await self.gang_scheduler.schedule(queued):
+            for each in await self.cycles.gangs.schedule(queued):
                 self._start_binding(each)
             return
         instance = self.context.profiles.get(queued.profile)
         if instance is not None and instance.extenders:
-            attempt = await schedule_with_extenders(self.context, queued)
+            attempt = await self.cycles.extended.schedule(queued)
         else:
-            attempt = schedule(self.context, queued)
+            attempt = self.cycles.pods.schedule(queued)
         if attempt is not None:
             self._start_binding(attempt)
 
@@ -370,7 +372,7 @@ class Scheduler:
             await self._bind_ended.wait()
 
     def _start_binding(self, attempt: Attempt) -> None:
-        task = asyncio.get_running_loop().create_task(bind(self.context, attempt))
+        task = asyncio.get_running_loop().create_task(self.cycles.binding.bind(attempt))
         self._binding.add(task)
         task.add_done_callback(self._binding_ended)
 
@@ -393,4 +395,4 @@ class Scheduler:
             # Event handlers record metrics even while no pod is scheduled.
             self.context.metrics.settle()
             with contextlib.suppress(TimeoutError):
-                await settle_overdue(self.context, self.feed, self.options.confirm_after_seconds)
+                await self.late_confirmations.settle(self.feed, self.options.confirm_after_seconds)

@@ -11,14 +11,16 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.cycle_report import attempt_failed
-from scheduler_core.cycle.freed_room import report_nomination_ended
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.decision_log import log_unschedulable
+from scheduler_core.metrics.profile_metrics import ProfileRecords
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
@@ -92,47 +94,6 @@ def reference_to(pod: Pod) -> ObjectReference:
     return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
 
 
-def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) -> None:
-    """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile."""
-    queued, profile = attempt.queued, attempt.instance.name
-    record = context.record(profile)
-    attempt_failed(context, attempt, is_error=failure.is_error)
-    if failure.is_error:
-        record.errors += 1
-        record.last_error = f"{attempt.info.key}: {failure.message}"
-        extra = attempt.log_fields() | {"result": "error"}
-        text = "pod %s cannot be scheduled by profile %s: %s"
-        log.warning(text, attempt.info.key, profile, failure.message, extra=extra)
-    else:
-        record.unschedulable += 1
-        log_unschedulable(queued, attempt.log_fields, failure.message)
-    attempt.instance.end()
-    held = context.queue.find(queued.uid)
-    if held is not queued:
-        # It was removed from the queue. If it was added again, that entry does not belong to this attempt.
-        if held is None:
-            context.queue.done(queued.uid)
-        return
-    queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
-    context.queue.nominator.decide(queued.info, failure.nominated_node)
-    pod, nominator = queued.info.pod, context.queue.nominator
-    node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
-    context.queue.failed(queued)
-    if nominated is not None and not nominator.node_of(queued.uid):
-        report_nomination_ended(context.queue, nominated, node_name)
-    context.writer.record(
-        Event(
-            reference_to(pod),
-            "Warning",
-            "FailedScheduling",
-            "Scheduling",
-            failure.message,
-            reporting_controller=profile,
-        )
-    )
-    patch_status(context.writer, pod, failure, has_written_nomination=attempt.has_written_nomination)
-
-
 def patch_status(writer: ClusterWriter, pod: Pod, failure: Failure, *, has_written_nomination: bool = False) -> bool:
     """Write the PodScheduled condition and the nomination if they differ from the pod's status.
 
@@ -158,3 +119,69 @@ def patch_status(writer: ClusterWriter, pod: Pod, failure: Failure, *, has_writt
         PodStatusPatch(meta.namespace, meta.name, meta.uid, None if known == condition else condition, nominated)
     )
     return not stands
+
+
+class FailedAttempts:
+    """Reports failed attempts and requeues their pods.
+
+    Args:
+        queue: The queue.
+        writer: Writer of conditions and events.
+        records: Counts of the profiles.
+        report: Report of cycles.
+        room: Reports freed room.
+    """
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        writer: ClusterWriter,
+        records: ProfileRecords,
+        report: CycleReport,
+        room: FreedRoom,
+    ) -> None:
+        self._queue = queue
+        self._writer = writer
+        self._records = records
+        self._report = report
+        self._room = room
+
+    def handle(self, attempt: Attempt, failure: Failure) -> None:
+        """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile."""
+        queued, profile = attempt.queued, attempt.instance.name
+        record = self._records.of(profile)
+        self._report.attempt_failed(attempt, is_error=failure.is_error)
+        if failure.is_error:
+            record.errors += 1
+            record.last_error = f"{attempt.info.key}: {failure.message}"
+            extra = attempt.log_fields() | {"result": "error"}
+            text = "pod %s cannot be scheduled by profile %s: %s"
+            log.warning(text, attempt.info.key, profile, failure.message, extra=extra)
+        else:
+            record.unschedulable += 1
+            log_unschedulable(queued, attempt.log_fields, failure.message)
+        attempt.instance.end()
+        held = self._queue.find(queued.uid)
+        if held is not queued:
+            # It was removed from the queue. If it was added again, that entry does not belong to this attempt.
+            if held is None:
+                self._queue.done(queued.uid)
+            return
+        queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
+        self._queue.nominator.decide(queued.info, failure.nominated_node)
+        pod, nominator = queued.info.pod, self._queue.nominator
+        node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
+        self._queue.failed(queued)
+        if nominated is not None and not nominator.node_of(queued.uid):
+            self._room.nomination_ended(nominated, node_name)
+        self._writer.record(
+            Event(
+                reference_to(pod),
+                "Warning",
+                "FailedScheduling",
+                "Scheduling",
+                failure.message,
+                reporting_controller=profile,
+            )
+        )
+        patch_status(self._writer, pod, failure, has_written_nomination=attempt.has_written_nomination)

@@ -15,46 +15,53 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-def report_freed_room(
-    queue: SchedulingQueue, reservations: NodeReservations, pod: Pod, node_name: str, exclude: str = ""
-) -> None:
-    """Requeue pods that may fit where ``pod`` was on ``node_name``, except the pod whose UID is ``exclude``."""
-    queue.on_event(ASSIGNED_POD_DELETE, pod if pod.spec.node_name else on_node(node_name, pod), None, exclude=exclude)
-    if reservations:
-        reservations.room_freed(node_name or pod.spec.node_name)
-
-
-def report_unused_nomination(queue: SchedulingQueue, pod: Pod, nominated: str, node_name: str) -> None:
-    """Report that a pod got another node than its nominated one, whose room is free again.
-
-    Only pods of the same or a lower priority are requeued: no others were rejected by the nomination. kube-scheduler
-    reports nothing here, so there such pods wait for another event.
+class FreedRoom:
+    """Reports freed room to the queue and to the gangs that wait for it.
 
     Args:
         queue: The queue.
-        pod: The pod.
-        nominated: Its nominated node, "" for none.
-        node_name: The node that it got.
+        reservations: Nodes reserved for gangs.
     """
-    if nominated not in ("", node_name):
-        highest = pod.spec.priority or 0
-        queue.on_event(
-            ASSIGNED_POD_DELETE, on_node(nominated, pod), None, exclude=pod.metadata.uid, max_priority=highest
-        )
 
+    def __init__(self, queue: SchedulingQueue, reservations: NodeReservations) -> None:
+        self._queue = queue
+        self._reservations = reservations
 
-def report_nomination_ended(queue: SchedulingQueue, info: PodInfo, node_name: str) -> None:
-    """Report that the nomination of a waiting pod has ended, so that its nominated node has more room.
+    def report(self, pod: Pod, node_name: str, exclude: str = "") -> None:
+        """Requeue pods that may fit where ``pod`` was on ``node_name``, except the pod whose UID is ``exclude``."""
+        gone = pod if pod.spec.node_name else on_node(node_name, pod)
+        self._queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude)
+        if self._reservations:
+            self._reservations.room_freed(node_name or pod.spec.node_name)
 
-    Only pods of the same or a lower priority are requeued: no others were rejected by the nomination.
+    def nomination_unused(self, pod: Pod, nominated: str, node_name: str) -> None:
+        """Report that a pod got another node than its nominated one, whose room is free again.
 
-    Args:
-        queue: The queue.
-        info: The pod, with the priority by which its nomination counted.
-        node_name: The node.
-    """
-    gone = on_node(node_name, info.pod)
-    queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
+        Only pods of the same or a lower priority are requeued: no others were rejected by the nomination.
+        kube-scheduler reports nothing here, so there such pods wait for another event.
+
+        Args:
+            pod: The pod.
+            nominated: Its nominated node, "" for none.
+            node_name: The node that it got.
+        """
+        if nominated not in ("", node_name):
+            highest = pod.spec.priority or 0
+            self._queue.on_event(
+                ASSIGNED_POD_DELETE, on_node(nominated, pod), None, exclude=pod.metadata.uid, max_priority=highest
+            )
+
+    def nomination_ended(self, info: PodInfo, node_name: str) -> None:
+        """Report that the nomination of a waiting pod has ended, so that its nominated node has more room.
+
+        Only pods of the same or a lower priority are requeued: no others were rejected by the nomination.
+
+        Args:
+            info: The pod, with the priority by which its nomination counted.
+            node_name: The node.
+        """
+        gone = on_node(node_name, info.pod)
+        self._queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
 
 
 def on_node(node_name: str, pod: Pod) -> Pod:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 
-from scheduler_core.cycle.context import Attempt, CycleContext, LostBind
-from scheduler_core.cycle.cycle_report import attempt_failed, binding_ended
-from scheduler_core.cycle.freed_room import on_node, report_freed_room, report_unused_nomination
-from scheduler_core.cycle.scheduling import release
-from scheduler_core.metrics.profile_metrics import ERROR
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.freed_room import FreedRoom, on_node
+from scheduler_core.metrics.profile_metrics import ERROR, LostBind, ProfileRecords
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 
 log = logging.getLogger(__name__)
@@ -27,41 +29,75 @@ def node_of_rival(cache: ClusterCache, attempt: Attempt) -> str:
     return placed.info.node_name
 
 
-def record_lost_bind(context: CycleContext, attempt: Attempt, rival_node_name: str) -> None:
-    """Count a pod on the node to which another scheduler bound it, release it here and end its attempt.
+class LostBinds:
+    """Records pods that another scheduler bound.
 
     Args:
-        context: The shared parts.
-        attempt: The attempt whose bind was lost.
-        rival_node_name: The node to which the pod is bound.
+        cache: Counts the pods on the nodes to which they are bound.
+        queue: The queue.
+        records: Counts of the profiles.
+        clock: Time.
+        assumed: Releases the pods.
+        report: Report of cycles.
+        room: Reports freed room.
     """
-    info, node_name, profile = attempt.info, attempt.node_name, attempt.instance.name
-    placed = context.cache.get(info.uid)
-    if placed is not None and placed.placement is not Placement.ADDED:
-        # An unknown pod was deleted meanwhile; no later event would remove it from the cache.
-        context.cache.add_pod(on_node(rival_node_name, placed.info.pod))
-    release(context, attempt)
-    binding_ended(context, attempt, ERROR)
-    attempt_failed(context, attempt, is_error=True)
-    record = context.record(profile)
-    record.errors += 1
-    record.lost_binds += 1
-    record.last_lost_bind = LostBind(info.key, node_name, rival_node_name, context.clock.wall())
-    log.warning(
-        "another scheduler has bound pod %s of profile %s to node %s, while node %s was chosen here; make sure that "
-        "only one scheduler serves each schedulerName",
-        info.key,
-        profile,
-        rival_node_name,
-        node_name,
-    )
-    attempt.instance.end()
-    nominated = context.queue.nominator.node_of(info.uid)
-    held = context.queue.find(info.uid)
-    if held is attempt.queued:
-        context.queue.remove(info.uid)
-    if held is None or held is attempt.queued:
-        # Otherwise it was removed and added again, and that entry does not belong to this attempt.
-        context.queue.done(info.uid)
-    report_freed_room(context.queue, context.reservations, info.pod, node_name)
-    report_unused_nomination(context.queue, info.pod, nominated, rival_node_name)
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
+        records: ProfileRecords,
+        clock: Clock,
+        assumed: AssumedPods,
+        report: CycleReport,
+        room: FreedRoom,
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._records = records
+        self._clock = clock
+        self._assumed = assumed
+        self._report = report
+        self._room = room
+
+    def record(self, attempt: Attempt, rival_node_name: str) -> None:
+        """Count a pod on the node to which another scheduler bound it, release it here and end its attempt.
+
+        Args:
+            attempt: The attempt whose bind was lost.
+            rival_node_name: The node to which the pod is bound.
+        """
+        info, node_name, profile = attempt.info, attempt.node_name, attempt.instance.name
+        self._count_there(attempt, rival_node_name)
+        self._assumed.release(attempt)
+        self._report.binding_ended(attempt, ERROR)
+        self._report.attempt_failed(attempt, is_error=True)
+        record = self._records.of(profile)
+        record.errors += 1
+        record.lost_binds += 1
+        record.last_lost_bind = LostBind(info.key, node_name, rival_node_name, self._clock.wall())
+        log.warning(
+            "another scheduler has bound pod %s of profile %s to node %s, while node %s was chosen here; make sure "
+            "that only one scheduler serves each schedulerName",
+            info.key,
+            profile,
+            rival_node_name,
+            node_name,
+        )
+        attempt.instance.end()
+        nominated = self._queue.nominator.node_of(info.uid)
+        held = self._queue.find(info.uid)
+        if held is attempt.queued:
+            self._queue.remove(info.uid)
+        if held is None or held is attempt.queued:
+            # Otherwise it was removed and added again, and that entry does not belong to this attempt.
+            self._queue.done(info.uid)
+        self._room.report(info.pod, node_name)
+        self._room.nomination_unused(info.pod, nominated, rival_node_name)
+
+    def _count_there(self, attempt: Attempt, rival_node_name: str) -> None:
+        placed = self._cache.get(attempt.info.uid)
+        if placed is not None and placed.placement is not Placement.ADDED:
+            # An unknown pod was deleted meanwhile; no later event would remove it from the cache.
+            self._cache.add_pod(on_node(rival_node_name, placed.info.pod))

@@ -14,14 +14,17 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.cycle.nominated_pods import filter_with_nominated_pods
+from scheduler_core.cycle.partial_search import PartialSearch
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
 from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status, unresolvable
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.extenders import EXTENDER
 from scheduler_core.runtime.filtering import (
     NARROWED,
@@ -31,11 +34,10 @@ from scheduler_core.runtime.filtering import (
     run_pre_filters,
 )
 from scheduler_core.runtime.scoring import ScoreTable, Scoring, run_pre_scores, run_scores
+from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import NO_ROW
 
-MIN_FEASIBLE_NODES = 100
-_MIN_PERCENTAGE = 5
 _PRE_FILTER, _FILTER = CycleStage.PRE_FILTER, CycleStage.FILTER
 _PRE_SCORE, _SCORE = CycleStage.PRE_SCORE, CycleStage.SCORE
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
@@ -69,47 +71,128 @@ class Feasible(Struct):
     node_names: frozenset[str] | None = None
 
 
-def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
-    """Run PreFilter and Filter, without extenders.
+class NodeSelection:
+    """Searches the feasible nodes of a pod, and selects the best of them.
 
     Args:
-        context: The shared parts.
-        attempt: The pod, its profile and its cycle state.
-        everywhere: Whether to evaluate all nodes whatever percentage is set, as explanations need it; the position of
-            the next partial search does not change then.
+        cache: The nodes, and the pods that have a node.
+        nominator: Nominations.
+        reservations: Nodes reserved for gangs.
+        partial: Searches of profiles that evaluate a percentage of the nodes.
+        seed: Resolves ties among equal nodes.
 
-    Raises:
-        NoNodesError: The cluster has no nodes.
-        PluginError: A plugin raised, or returned what its point does not allow.
+    Attributes:
+        nodes: The columns of the cache.
+        partial: As given.
     """
-    search = Search(context, attempt)
-    if search.is_rejected:
-        return search.ended(_NO_ROWS)
-    nominated = search.nominated()
-    if len(nominated):
-        return search.ended(nominated, nominated_only=True)
-    return search.ended(search.rows(everywhere=everywhere))
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        reservations: NodeReservations,
+        partial: PartialSearch,
+        seed: int,
+    ) -> None:
+        self.nodes = cache.columns
+        self.partial = partial
+        self._cache = cache
+        self._nominator = nominator
+        self._reservations = reservations
+        self._seed = seed
+
+    def search(self, attempt: Attempt) -> Search:
+        """Run PreFilter, and return the search, which has evaluated no node yet.
+
+        Raises:
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        return Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+
+    def find_feasible(self, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
+        """Run PreFilter and Filter, without extenders.
+
+        Args:
+            attempt: The pod, its profile and its cycle state.
+            everywhere: Whether to evaluate all nodes whatever percentage is set, as explanations need it; the position
+                of the next partial search does not change then.
+
+        Raises:
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        search = Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        if search.is_rejected:
+            return search.ended(_NO_ROWS)
+        nominated = search.nominated()
+        if len(nominated):
+            return search.ended(nominated, nominated_only=True)
+        return search.ended(search.rows(everywhere=everywhere))
+
+    def select(self, attempt: Attempt, feasible: Feasible) -> str:
+        """Return the best of the feasible nodes; there must be at least one.
+
+        Raises:
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        rows = feasible.rows
+        row = int(rows[0])
+        if len(rows) > 1:
+            row = self.best_row(attempt, rows, score_feasible(self.nodes, attempt, rows).totals)
+        return self.nodes.node_name(row)
+
+    def best_row(self, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
+        """Return the row with the highest total, int64 per row; ties are resolved by the seed."""
+        return self.row_of_ties(attempt, rows[np.flatnonzero(totals == totals.max())])
+
+    def row_of_ties(self, attempt: Attempt, tied: NDArray[np.intp]) -> int:
+        """Return one of at least one tied rows, by the seed, the pod and the names of the nodes."""
+        if len(tied) == 1:
+            return int(tied[0])
+        number = attempt.queued.attempts if attempt.number is None else attempt.number
+        text = f"{self._seed}/{attempt.info.key}/{number}"
+        bits = np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
+        mixed = (self.nodes.name_hashes[tied] ^ bits) * _MIXER
+        mixed ^= mixed >> _SHIFT
+        mixed *= _MIXER
+        return int(tied[int(mixed.argmax())])
 
 
 class Search:
     """Search for the feasible nodes of one pod in steps, so that extenders can be called between them.
+
+    Args:
+        attempt: The pod, its profile and its cycle state.
+        cache: As of :class:`NodeSelection`, and likewise the other arguments.
+        nominator: Nominations.
+        reservations: Nodes reserved for gangs.
+        partial: Searches of profiles that evaluate a percentage of the nodes.
 
     Attributes:
         diagnosis: Why nodes are infeasible; complete after :meth:`ended`.
         is_rejected: Whether PreFilter rejected the pod, so that no node must be evaluated.
     """
 
-    def __init__(self, context: CycleContext, attempt: Attempt) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        reservations: NodeReservations,
+        partial: PartialSearch,
+    ) -> None:
         """Run PreFilter.
 
         Raises:
             NoNodesError: There are no nodes.
             PluginError: A plugin raised, or returned what its point does not allow.
         """
-        nodes, state, info = context.cache.columns, attempt.state, attempt.info
+        nodes, state, info = cache.columns, attempt.state, attempt.info
         if nodes.count == 0:
             raise NoNodesError
-        self._context, self._attempt = context, attempt
+        self._attempt, self._cache, self._nodes = attempt, cache, nodes
+        self._nominator, self._reservations, self._partial = nominator, reservations, partial
         state.recorder.enter(_PRE_FILTER)
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
         state.recorder.leave(_PRE_FILTER, outcome.status.code)
@@ -133,15 +216,15 @@ class Search:
         return decode_verdict(self._attempt.instance, self._attempt.state, self._attempt.info, verdict)
 
     def _filter(self, rows: Rows) -> Verdicts:
-        attempt, context, nodes = self._attempt, self._context, self._context.cache.columns
+        attempt, nodes = self._attempt, self._nodes
         if self._nominated is None:
             self._nominated = filter_with_nominated_pods(
                 attempt.instance,
                 attempt.state,
                 attempt.info,
                 nodes,
-                context.queue.nominator,
-                find_cached=context.cache.get,
+                self._nominator,
+                find_cached=self._cache.get,
             )
         return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._nominated)
 
@@ -150,12 +233,12 @@ class Search:
 
         A node that is unresolvable already keeps its own reason.
         """
-        if not self._context.reservations:
+        if not self._reservations:
             return
         verdicts = self.diagnosis.verdicts
         requested = None if isinstance(rows, slice) else rows
         attempt = self._attempt
-        for gang, refused in self._context.reservations.blocking(attempt.queued.group, attempt.info):
+        for gang, refused in self._reservations.blocking(attempt.queued.group, attempt.info):
             blocked = refused if requested is None else np.intersect1d(refused, requested)
             reserved_verdict = self._verdict(unresolvable(f"node(s) were reserved for gang {gang}").of(GANG_SCHEDULING))
             for verdict in np.unique(verdicts[blocked]).tolist():
@@ -170,7 +253,7 @@ class Search:
             PluginError: A plugin raised, or returned what its point does not allow.
         """
         name = self._attempt.info.pod.status.nominated_node_name
-        self._own_row = self._context.cache.columns.row_of(name) if name else NO_ROW
+        self._own_row = self._nodes.row_of(name) if name else NO_ROW
         if self._own_row == NO_ROW:
             return _NO_ROWS
         among = self._attempt.among
@@ -190,7 +273,7 @@ class Search:
         Raises:
             PluginError: A plugin raised, or returned what its point does not allow.
         """
-        nodes, diagnosis, names = self._context.cache.columns, self.diagnosis, self._pre_filter.node_names
+        nodes, diagnosis, names = self._nodes, self.diagnosis, self._pre_filter.node_names
         rows: Rows = ALL_ROWS
         if names is not None:
             named = sorted(row for name in names if (row := nodes.row_of(name)) != NO_ROW)
@@ -205,9 +288,9 @@ class Search:
         diagnosis.verdicts[rows] = self._filter(rows)
         self._reject_reserved(rows)
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
-        limit = None if everywhere else _limit(self._context, self._attempt, candidates)
+        limit = None if everywhere else self._partial.limit(self._attempt.instance, candidates)
         if limit is not None:
-            fitting = _first_in_order(self._context, diagnosis, rows, limit)
+            fitting = self._partial.first_feasible(diagnosis, rows, limit)
         else:
             fitting = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
         recorder.leave(_FILTER, Code.SUCCESS)
@@ -232,7 +315,7 @@ class Search:
     def _note_reserved(self) -> None:
         """Requeue the pod when a reservation that blocked it ends or leaves it more room."""
         if self._reserved_for:
-            self._context.reservations.note_rejected(self._attempt.info.uid, self._reserved_for)
+            self._reservations.note_rejected(self._attempt.info.uid, self._reserved_for)
             self.diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
 
     def rejected_by_extenders(self, rejections: Mapping[str, Status]) -> Feasible:
@@ -243,7 +326,7 @@ class Search:
         Args:
             rejections: Statuses from extenders by node name, also of nodes that were not sent to them.
         """
-        found, nodes, diagnosis = self.ended(_NO_ROWS), self._context.cache.columns, self.diagnosis
+        found, nodes, diagnosis = self.ended(_NO_ROWS), self._nodes, self.diagnosis
         silent = nodes.alive & ((diagnosis.verdicts == 0) | ~diagnosis.evaluated)
         is_narrowed = self._pre_filter.node_names is not None
         diagnosis.verdicts[silent] = NARROWED if is_narrowed else self._verdict(unresolvable())
@@ -284,38 +367,6 @@ def _merge(verdicts: Verdicts, rows: Rows, nominated: dict[int, int]) -> Verdict
     return verdicts
 
 
-def _limit(context: CycleContext, attempt: Attempt, candidates: int) -> int | None:
-    """Return the number of feasible nodes after which the search ends; None to evaluate all nodes."""
-    percentage = context.options.percentage_of(attempt.instance)
-    if percentage >= 100:
-        return None
-    if not attempt.instance.scores and not attempt.instance.extenders_judge_nodes:
-        return 1
-    if candidates < MIN_FEASIBLE_NODES:
-        return None
-    if percentage == 0:
-        percentage = max(_MIN_PERCENTAGE, 50 - candidates // 125)
-    return max(MIN_FEASIBLE_NODES, candidates * percentage // 100)
-
-
-def _first_in_order(context: CycleContext, diagnosis: Diagnosis, rows: Rows, limit: int) -> NDArray[np.intp]:
-    """Return the first ``limit`` feasible rows from the end of the last search; later rows count as not evaluated."""
-    order = context.node_order.rows() if isinstance(rows, slice) else rows
-    if not len(order):
-        return order
-    start = context.node_order.next_start
-    first = start % len(order)
-    order = np.concatenate((order[first:], order[:first]))
-    fits = diagnosis.verdicts[order] == 0
-    enough = np.flatnonzero(np.cumsum(fits) == limit)
-    looked_at = len(order) if not len(enough) else int(enough[0]) + 1
-    context.node_order.next_start = (start + looked_at) % max(1, context.cache.columns.count)
-    evaluated = np.zeros(len(diagnosis.verdicts), dtype=np.bool_)
-    evaluated[order[:looked_at]] = True
-    diagnosis.evaluated = evaluated | (diagnosis.verdicts == NARROWED) & context.cache.columns.alive
-    return np.sort(order[:looked_at][fits[:looked_at]])
-
-
 def score_feasible(
     nodes: NodeColumns, attempt: Attempt, rows: NDArray[np.intp], *, keep_parts: bool = False
 ) -> ScoreTable:
@@ -334,34 +385,3 @@ def score_feasible(
     table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
     recorder.leave(_SCORE, Code.SUCCESS)
     return table
-
-
-def select_node(context: CycleContext, attempt: Attempt, feasible: Feasible) -> str:
-    """Return the best of the feasible nodes; there must be at least one.
-
-    Raises:
-        PluginError: A plugin raised, or returned what its point does not allow.
-    """
-    rows = feasible.rows
-    row = int(rows[0])
-    if len(rows) > 1:
-        row = best_row(context, attempt, rows, score_feasible(context.cache.columns, attempt, rows).totals)
-    return context.cache.columns.node_name(row)
-
-
-def best_row(context: CycleContext, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
-    """Return the row with the highest total, int64 per row; ties are resolved by the seed."""
-    return row_of_ties(context, attempt, rows[np.flatnonzero(totals == totals.max())])
-
-
-def row_of_ties(context: CycleContext, attempt: Attempt, tied: NDArray[np.intp]) -> int:
-    """Return one of at least one tied rows, by the seed, the pod and the names of the nodes."""
-    if len(tied) == 1:
-        return int(tied[0])
-    number = attempt.queued.attempts if attempt.number is None else attempt.number
-    text = f"{context.options.seed}/{attempt.info.key}/{number}"
-    bits = np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
-    mixed = (context.cache.columns.name_hashes[tied] ^ bits) * _MIXER
-    mixed ^= mixed >> _SHIFT
-    mixed *= _MIXER
-    return int(tied[int(mixed.argmax())])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.node_dry_run import NodeDryRun
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import PluginError
@@ -19,43 +19,79 @@ from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.pre_binding import PodsInPreBind
-from scheduler_core.snapshot.declared_objects import KindStore
+from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+
+@dataclass(slots=True)
+class PluginServices:
+    """What plugins of all profiles may use of the scheduler.
+
+    Attributes:
+        nodes: The live columns.
+        queue: Nominations, and activation of waiting pods.
+        groups: The pod groups.
+        waiting: Pods that wait at Permit.
+        clock: Time.
+        writer: Writer of the cluster.
+        suspension: Whether a scheduling cycle awaits an extender.
+        preemptions: Preemptions whose evictions are not all issued.
+        seed: Seed of random choices.
+        storage_writer: Writer of volumes and claims; None if they cannot be written.
+        declared: Objects of kinds that plugins declare.
+        metrics: Metrics that plugins record, by scheduler name.
+        in_pre_bind: Pods whose PreBind runs.
+    """
+
+    nodes: NodeColumns
+    queue: SchedulingQueue
+    groups: GroupViews
+    waiting: WaitingPodMap
+    clock: Clock
+    writer: ClusterWriter
+    suspension: Suspension
+    preemptions: PreemptionsUnderWay
+    seed: int = 0
+    storage_writer: StorageWriter | None = None
+    declared: DeclaredObjects = field(default_factory=DeclaredObjects)
+    metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
+    in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
+
+    def metrics_of(self, profile: str) -> RecordedPluginMetrics:
+        """Return the metrics that the plugins of a profile record."""
+        return self.metrics.setdefault(profile, RecordedPluginMetrics())
 
 
 class PluginHandle:
     """The handle of one profile.
 
     Args:
-        context: The shared parts.
-        groups: The pod groups as plugins see them.
+        services: What plugins may use.
         profile_name: The scheduler name.
+        instance: Returns the profile's instance; raises :class:`PluginError` until its plugins are created.
     """
 
-    def __init__(self, context: CycleContext, groups: GroupViews, profile_name: str) -> None:
-        self._context = context
-        self._instance: FrameworkInstance | None = None
-        self.groups = groups
-        self.profile_name = profile_name
-
-    def attach(self, instance: FrameworkInstance) -> None:
-        """Set the profile's instance, which is complete only after its plugins were created with this handle."""
+    def __init__(self, services: PluginServices, profile_name: str, instance: Callable[[], FrameworkInstance]) -> None:
+        self._services = services
         self._instance = instance
+        self.groups = services.groups
+        self.profile_name = profile_name
 
     @property
     def nodes(self) -> NodeColumns:
         """The live columns."""
-        return self._context.cache.columns
+        return self._services.nodes
 
     @property
     def seed(self) -> int:
         """Seed of random choices."""
-        return self._context.options.seed
+        return self._services.seed
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
         """Return the objects of a declared kind.
@@ -63,7 +99,7 @@ class PluginHandle:
         Raises:
             PluginError: No plugin declares it.
         """
-        store = self._context.services.declared.find(kind.path)
+        store = self._services.declared.find(kind.path)
         if store is None:
             raise PluginError(
                 "", "handle", f"no plugin declares {kind.path}; name the kind in the plugin's reads.kinds"
@@ -73,47 +109,47 @@ class PluginHandle:
     @property
     def metrics(self) -> RecordedPluginMetrics:
         """Metrics that the profile's plugins record."""
-        return self._context.services.metrics_of(self.profile_name)
+        return self._services.metrics_of(self.profile_name)
 
     @property
     def clock(self) -> Clock:
         """Time."""
-        return self._context.clock
+        return self._services.clock
 
     @property
     def writer(self) -> ClusterWriter:
         """Writer of the cluster."""
-        return self._context.writer
+        return self._services.writer
 
     @property
     def storage_writer(self) -> StorageWriter | None:
         """Writer of volumes and claims; None if they cannot be written."""
-        writer = self._context.services.storage_writer
-        return None if writer is None else DeferredStorageWriter(writer, self._context.suspension)
+        writer = self._services.storage_writer
+        return None if writer is None else DeferredStorageWriter(writer, self._services.suspension)
 
     @property
     def waiting_pods(self) -> WaitingPodMap:
         """Pods that wait at Permit."""
-        return self._context.waiting
+        return self._services.waiting
 
     @property
     def pods_in_pre_bind(self) -> PodsInPreBind:
         """Pods whose PreBind runs."""
-        return self._context.services.in_pre_bind
+        return self._services.in_pre_bind
 
     @property
     def preemptions(self) -> PreemptionsUnderWay:
         """Preemptions whose evictions are still to be issued."""
-        return self._context.services.preemptions
+        return self._services.preemptions
 
     @property
     def nominator(self) -> NominatedPods:
         """Nominations."""
-        return self._context.queue.nominator
+        return self._services.queue.nominator
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Move waiting pods into the active queue."""
-        self._context.queue.activate([pod.uid for pod in pods])
+        self._services.queue.activate([pod.uid for pod in pods])
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
         """Run the profile's PreFilter and Filter plugins for a pod and one row.
@@ -121,7 +157,7 @@ class PluginHandle:
         Raises:
             PluginError: The profile is not built yet, or a plugin raised.
         """
-        instance = self._whole_instance()
+        instance = self._instance()
         if row == NO_ROW:
             raise PluginError("", "filter", "the node is not known; look its row up first")
         state = CycleState()
@@ -137,17 +173,8 @@ class PluginHandle:
         Raises:
             PluginError: The profile is not built yet.
         """
-        nominator = self._context.queue.nominator
-        return NodeDryRun(
-            self._whole_instance(), state, pod, self.nodes, nominator, frees_shared_ports=frees_shared_ports
-        )
-
-    def _whole_instance(self) -> FrameworkInstance:
-        if self._instance is None:
-            raise PluginError(
-                "", "filter", f'profile "{self.profile_name}" is not built yet; call this only from extension points'
-            )
-        return self._instance
+        nominator = self._services.queue.nominator
+        return NodeDryRun(self._instance(), state, pod, self.nodes, nominator, frees_shared_ports=frees_shared_ports)
 
 
 class DeferredStorageWriter:

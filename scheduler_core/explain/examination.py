@@ -15,14 +15,17 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.node_selection import Feasible, NoNodesError, find_feasible, score_feasible
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.gang_constraints import MemberDomains
+from scheduler_core.cycle.node_selection import Feasible, NodeSelection, NoNodesError, score_feasible
 from scheduler_core.cycle.scheduling import restrict_to_domain
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.extension_points import PostFilterPreview
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_entries import group_gate
+from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_post_filters
@@ -99,85 +102,100 @@ class Examination(Struct):
     error: str = ""
     companions: Companions = ALONE
 
-    def attempt(self, context: CycleContext, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
+
+class Examiner:
+    """Dry-runs attempts.
+
+    Args:
+        nodes: The columns.
+        gangs: All gangs.
+        selection: Searches nodes.
+        domains: Domains of gangs that require one.
+        clock: Time.
+    """
+
+    def __init__(
+        self, nodes: NodeColumns, gangs: Gangs, selection: NodeSelection, domains: MemberDomains, clock: Clock
+    ) -> None:
+        self._nodes = nodes
+        self._gangs = gangs
+        self._selection = selection
+        self._domains = domains
+        self._clock = clock
+
+    def examine(self, instance: FrameworkInstance, pod: PodInfo) -> Examination:
+        """Dry-run an attempt for a pod, up to the best nodes; nothing is changed.
+
+        Args:
+            instance: The profile; it need not be live.
+            pod: A pod compiled with the columns; it need not be in the queue.
+
+        Returns:
+            The result of every step. An error of a plugin ends the attempt and is returned in ``error``.
+        """
+        found = Examination(pod, instance.name)
+        queued = self.queued(pod)
+        rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
+        of_group = group_gate(self._gangs, queued.group)
+        if of_group.is_success or pod.pod.spec.scheduling_gates:
+            found.gate = rules.gate(queued)
+        found.gate = of_group if found.gate.is_success else found.gate
+        if not found.gate.is_success:
+            found.rejected_by = frozenset((found.gate.plugin,))
+            return found
+        attempt = Attempt(queued, pod, instance, self._clock.now())
+        restrict_to_domain(self._domains, attempt)
+        try:
+            feasible = self._selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self._nodes, feasible, found)
+            if len(feasible.rows):
+                _note_scores(self._nodes, attempt, feasible, found)
+            elif instance.post_filter:
+                _note_post_filters(self._nodes, attempt, feasible, found)
+        except NoNodesError as error:
+            found.message = str(error)
+        except SchedulerCoreError as error:
+            found.error = found.message = str(error)
+        return found
+
+    def examine_member(self, instance: FrameworkInstance, queued: QueuedPod, companions: Companions) -> Examination:
+        """Run PreFilter and Filter for one member of a gang, whose other members may be assumed on nodes.
+
+        Args:
+            instance: The profile.
+            queued: The member in the queue.
+            companions: Its gang.
+
+        Returns:
+            The result, without nodes outside the gang's domain.
+        """
+        found = Examination(queued.info, instance.name, companions=companions)
+        try:
+            attempt = self.attempt(companions, instance, queued)
+            feasible = self._selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self._nodes, feasible, found)
+        except NoNodesError as error:
+            found.message = str(error)
+        except SchedulerCoreError as error:
+            found.error = found.message = str(error)
+        columns = self._nodes
+        if companions.labels and found.rejected:
+            among = companions.among(columns)
+            found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
+        return found
+
+    def attempt(self, companions: Companions, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
         """Return an attempt for a pod, restricted to the nodes of its gang's domain."""
-        attempt = Attempt(queued, queued.info, instance, context.clock.now())
-        if self.companions.labels:
-            attempt.among, attempt.among_reason = self.companions.among(context.cache.columns), _OUTSIDE
+        attempt = Attempt(queued, queued.info, instance, self._clock.now())
+        if companions.labels:
+            attempt.among, attempt.among_reason = companions.among(self._nodes), _OUTSIDE
         return attempt
 
-
-def examine_member(
-    context: CycleContext, instance: FrameworkInstance, queued: QueuedPod, companions: Companions
-) -> Examination:
-    """Run PreFilter and Filter for one member of a gang, whose other members may be assumed on nodes.
-
-    Args:
-        context: The shared parts; not changed.
-        instance: The profile.
-        queued: The member in the queue.
-        companions: Its gang.
-
-    Returns:
-        The result, without nodes outside the gang's domain.
-    """
-    found = Examination(queued.info, instance.name, companions=companions)
-    try:
-        feasible = find_feasible(context, found.attempt(context, instance, queued), everywhere=True)
-        _note_nodes(context.cache.columns, feasible, found)
-    except NoNodesError as error:
-        found.message = str(error)
-    except SchedulerCoreError as error:
-        found.error = found.message = str(error)
-    columns = context.cache.columns
-    if companions.labels and found.rejected:
-        among = companions.among(columns)
-        found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
-    return found
-
-
-def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) -> Examination:
-    """Dry-run an attempt for a pod, up to the best nodes.
-
-    Args:
-        context: The shared parts; not changed.
-        instance: The profile; it need not be live.
-        pod: A pod compiled with the context's columns; it need not be in the queue.
-
-    Returns:
-        The result of every step. An error of a plugin ends the attempt and is returned in ``error``.
-    """
-    found = Examination(pod, instance.name)
-    queued = queued_for_dry_run(context, pod)
-    rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-    of_group = group_gate(context.queue.gangs, queued.group)
-    if of_group.is_success or pod.pod.spec.scheduling_gates:
-        found.gate = rules.gate(queued)
-    found.gate = of_group if found.gate.is_success else found.gate
-    if not found.gate.is_success:
-        found.rejected_by = frozenset((found.gate.plugin,))
-        return found
-    attempt = Attempt(queued, pod, instance, context.clock.now())
-    restrict_to_domain(context.member_domains, attempt)
-    try:
-        feasible = find_feasible(context, attempt, everywhere=True)
-        _note_nodes(context.cache.columns, feasible, found)
-        if len(feasible.rows):
-            _note_scores(context.cache.columns, attempt, feasible, found)
-        elif instance.post_filter:
-            _note_post_filters(context.cache.columns, attempt, feasible, found)
-    except NoNodesError as error:
-        found.message = str(error)
-    except SchedulerCoreError as error:
-        found.error = found.message = str(error)
-    return found
-
-
-def queued_for_dry_run(context: CycleContext, info: PodInfo) -> QueuedPod:
-    """Return a queue entry for a pod that need not be in the queue, with its gang."""
-    queued = QueuedPod(info, context.clock.now(), 0)
-    queued.group = context.queue.gangs.key_of(info.pod)
-    return queued
+    def queued(self, info: PodInfo) -> QueuedPod:
+        """Return a queue entry for a pod that need not be in the queue, with its gang."""
+        queued = QueuedPod(info, self._clock.now(), 0)
+        queued.group = self._gangs.key_of(info.pod)
+        return queued
 
 
 def _note_nodes(columns: NodeColumns, feasible: Feasible, found: Examination) -> None:

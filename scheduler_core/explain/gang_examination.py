@@ -15,43 +15,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.cycle_report import release_recorder
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
-from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.explain.examination import Companions, examine_member
-from scheduler_core.explain.gang_nearest_nodes import labels_of
-from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
-from scheduler_core.explain.unblocking import Unblocking, unblocking_events
+from scheduler_core.explain.member_dry_runs import DryTrials, NextMember, NextMembers
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.domains import candidate_domains
 from scheduler_core.gangs.failure import of_trials
-from scheduler_core.gangs.group_scheduling import GroupCycle, ways
 from scheduler_core.gangs.node_reservation import Reservation
 from scheduler_core.gangs.placement_plan import assignment, only
-from scheduler_core.gangs.preemption import GangPreview, preview_gang_preemption
+from scheduler_core.gangs.preemption import GangPreemption, GangPreview
+from scheduler_core.gangs.quorum_search import GroupCycle, ways
 from scheduler_core.gangs.reservations import GangReservations
-from scheduler_core.gangs.trial import GangTrial, try_members, undo
+from scheduler_core.gangs.trial import GangTrial
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.pod_info import PodInfo
-
-
-@dataclass(frozen=True, slots=True)
-class NextMember:
-    """The first infeasible member while the members before it are assumed.
-
-    Attributes:
-        pod: The member.
-        message: The reason, as in its condition.
-        nearest: The nodes of the domain that lack least for it.
-        unblocking: Events after which it is feasible; the members after it may need more.
-    """
-
-    pod: PodInfo
-    message: str
-    nearest: tuple[NearMiss, ...] = ()
-    unblocking: tuple[Unblocking, ...] = ()
+from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,40 +148,72 @@ class _Tries:
         return sorted(self.best.values(), key=lambda each: (not each.is_error, -each.reached))
 
 
-def examine_gang(
-    context: CycleContext, reservations: GangReservations, cycle: GroupCycle, limit: int
-) -> GangExamination:
-    """Dry-run a group cycle for a gang whose quorum waits.
+class GangExaminer:
+    """Dry-runs group cycles.
 
     Args:
-        context: The shared parts, between two cycles; unchanged when this returns.
+        cache: The nodes, and the members that have a node.
+        nominator: Nominations.
         reservations: Capacity reserved for gangs.
-        cycle: The gang, which has its quorum and its PodGroup, and the profile.
-        limit: For how many domains the reasons are computed, and for how many nodes in each.
-
-    Returns:
-        The result. An error of a plugin ends the dry run and is contained in it.
+        trials: Tries members.
+        next_members: Finds out what members lack.
+        preemption: Dry-runs preemptions.
     """
-    gang = cycle.gang
-    found = GangExamination(cycle.instance.name, cycle.needed, len(cycle.members))
-    found.reserved_for_others = _reserved_for_others(context, cycle)
-    assert gang.group is not None
-    refusal = cycle.refusal(context.cache.columns)
-    if refusal is not None:
-        found.refusal = refusal.message
-    else:
-        alone = GroupCycle(cycle.entry, gang, _without_extenders(cycle.instance))
-        with context.queue.nominator.without(gang.waiting):
-            _DryRun(context, alone, reservations.of(gang.key), limit).run(found)
-    if found.chosen is None and not found.error:
-        found.preemption = preview_gang_preemption(context, gang, cycle.instance)
-    return found
 
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        reservations: GangReservations,
+        trials: DryTrials,
+        next_members: NextMembers,
+        preemption: GangPreemption,
+    ) -> None:
+        self._cache = cache
+        self._nominator = nominator
+        self._reservations = reservations
+        self._trials = trials
+        self._next_members = next_members
+        self._preemption = preemption
 
-def _reserved_for_others(context: CycleContext, cycle: GroupCycle) -> tuple[ReservedNodes, ...]:
-    nodes = context.cache.columns
-    blocking = context.reservations.blocking(cycle.gang.key, cycle.members[0].info) if cycle.members else []
-    return tuple(ReservedNodes(key, tuple(sorted(map(nodes.node_name, rows.tolist())))) for key, rows in blocking)
+    def examine(self, cycle: GroupCycle, limit: int) -> GangExamination:
+        """Dry-run a group cycle for a gang whose quorum waits, between two cycles; nothing is changed.
+
+        Args:
+            cycle: The gang, which has its quorum and its PodGroup, and the profile.
+            limit: For how many domains the reasons are computed, and for how many nodes in each.
+
+        Returns:
+            The result. An error of a plugin ends the dry run and is contained in it.
+        """
+        gang = cycle.gang
+        found = GangExamination(cycle.instance.name, cycle.needed, len(cycle.members))
+        found.reserved_for_others = self._reserved_for_others(cycle)
+        assert gang.group is not None
+        refusal = cycle.refusal(self._cache.columns)
+        if refusal is not None:
+            found.refusal = refusal.message
+        else:
+            alone = GroupCycle(cycle.entry, gang, _without_extenders(cycle.instance))
+            reservation = self._reservations.of(gang.key)
+            with self._nominator.without(gang.waiting):
+                _DryRun(
+                    cache=self._cache,
+                    trials=self._trials,
+                    next_members=self._next_members,
+                    cycle=alone,
+                    reservation=reservation,
+                    limit=limit,
+                ).run(found)
+        if found.chosen is None and not found.error:
+            found.preemption = self._preemption.preview(gang, cycle.instance)
+        return found
+
+    def _reserved_for_others(self, cycle: GroupCycle) -> tuple[ReservedNodes, ...]:
+        nodes = self._cache.columns
+        blocking = self._reservations.blocking(cycle.gang.key, cycle.members[0].info) if cycle.members else []
+        return tuple(ReservedNodes(key, tuple(sorted(map(nodes.node_name, rows.tolist())))) for key, rows in blocking)
 
 
 def _without_extenders(instance: FrameworkInstance) -> FrameworkInstance:
@@ -219,14 +229,27 @@ class _DryRun:
     """Tries of one group cycle.
 
     Args:
-        context: The shared parts.
+        cache: The nodes, and the members that have a node.
+        trials: Tries members.
+        next_members: Finds out what members lack.
         cycle: The group cycle; its profile has no extenders.
         reservation: Capacity reserved for the gang; None for none.
         limit: For how many domains the reasons are computed, and for how many nodes in each.
     """
 
-    def __init__(self, context: CycleContext, cycle: GroupCycle, reservation: Reservation | None, limit: int) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        trials: DryTrials,
+        next_members: NextMembers,
+        cycle: GroupCycle,
+        reservation: Reservation | None,
+        limit: int,
+    ) -> None:
+        self._cache = cache
+        self._trials = trials
+        self._next_members = next_members
         self._cycle = cycle
         self._reservation = reservation
         self._limit = limit
@@ -235,7 +258,7 @@ class _DryRun:
     def run(self, found: GangExamination) -> None:
         """Run the tries and set their result."""
         tries = self._tries
-        for where, order in ways(self._context.cache, self._cycle):
+        for where, order in ways(self._cache, self._cycle):
             each = _Try(where, order)
             found.chosen = self._run_try(each)
             if found.chosen is not None or each.is_error:
@@ -264,7 +287,7 @@ class _DryRun:
         if topology is None:
             return
         infos = [queued.info for queued in cycle.members]
-        nodes, placed = self._context.cache.columns, cycle.placed(self._context.cache)
+        nodes, placed = self._cache.columns, cycle.placed(self._cache)
         for domain in candidate_domains(nodes, topology, infos, cycle.needed, placed):
             if len(tries.best) >= tries.limit:
                 return
@@ -275,7 +298,7 @@ class _DryRun:
         """Run one try and undo it; return the domain if the quorum is feasible."""
         trial, needed = GangTrial(each.where), self._cycle.needed
         try:
-            self._fill(each.order, needed, trial)
+            self._trials.fill(self._cycle, each.order, needed, trial)
             each.reached, each.is_error = len(trial.placed), trial.is_error
             if each.reached >= needed:
                 place = _place(needed, trial, each)
@@ -286,76 +309,39 @@ class _DryRun:
             self._tries.add(each)
             return None
         finally:
-            undo(self._context, trial)
+            self._trials.undo(trial)
 
     def _as_reserved(self) -> ExaminedPlace | None:
         """Return the result on the capacity reserved for the gang, if the quorum is feasible there now."""
-        context, cycle, reservation = self._context, self._cycle, self._reservation
-        request = cycle.request(context.cache)
-        pairs = None if reservation is None else assignment(context.cache.columns, reservation, request)
+        cycle, reservation = self._cycle, self._reservation
+        request = cycle.request(self._cache)
+        pairs = None if reservation is None else assignment(self._cache.columns, reservation, request)
         if reservation is None or pairs is None or not reservation.fits_now():
             return None
         trial = GangTrial(ANYWHERE)
         try:
             for queued, name in pairs:
-                trial.where = Where(only(context.cache.columns, name), "node(s) were not planned for this member")
+                trial.where = Where(only(self._cache.columns, name), "node(s) were not planned for this member")
                 held = len(trial.placed)
-                self._fill([queued], held + 1, trial)
+                self._trials.fill(cycle, [queued], held + 1, trial)
                 if len(trial.placed) == held:
                     return None
             trial.where = Where(name=reservation.plan.domain)
             return _place(cycle.needed, trial, _Try(trial.where, cycle.members))
         finally:
-            undo(context, trial)
-
-    def _fill(self, order: Sequence[QueuedPod], needed: int, trial: GangTrial) -> None:
-        """Assume members as a group cycle does, and restore the position of the next partial search."""
-        context, cycle = self._context, self._cycle
-        start, known = context.node_order.next_start, len(trial.placed)
-        awaiting = try_members(context, cycle.instance, order, needed, trial)
-        try:
-            awaiting.send(None)
-        except StopIteration:
-            pass
-        else:
-            # Only extender calls await.
-            awaiting.close()
-            message = f"gang {cycle.gang.key} cannot be dry-run: profile {cycle.instance.name} awaits"
-            raise SchedulerCoreError(f"{message}; please report it")
-        finally:
-            context.node_order.next_start = start
-            for attempt in (*trial.placed[known:], *(attempt for attempt, _ in trial.failed)):
-                release_recorder(context, attempt)
+            self._trials.undo(trial)
 
     def _with_events(self, each: _Try) -> ExaminedPlace:
         """Repeat a try, and compute the reasons and unblocking events of its next member before it is undone."""
-        trial, needed = GangTrial(_as_long_as(each.where, self._context.cache.columns.size)), self._cycle.needed
+        trial, needed = GangTrial(_as_long_as(each.where, self._cache.columns.size)), self._cycle.needed
         try:
-            self._fill(each.order, needed, trial)
+            self._trials.fill(self._cycle, each.order, needed, trial)
             return _place(needed, trial, each, self._next_member(trial, with_events=True))
         finally:
-            undo(self._context, trial)
+            self._trials.undo(trial)
 
     def _next_member(self, trial: GangTrial, *, with_events: bool) -> NextMember | None:
-        if not trial.failed:
-            return None
-        context, cycle = self._context, self._cycle
-        attempt, failure = trial.failed[0]
-        if failure.is_error:
-            return NextMember(attempt.info, failure.message)
-        assert cycle.gang.group is not None
-        labels = labels_of(context.cache.columns, cycle.gang.group.topology, trial.where)
-        companions = Companions(frozenset(cycle.gang.pods), labels)
-        again = examine_member(context, cycle.instance, attempt.queued, companions)
-        if again.feasible or again.error:
-            # A later point rejected it after its node was chosen, so no node lacks anything.
-            return NextMember(attempt.info, failure.message)
-        try:
-            misses = near_misses(context.cache.columns, cycle.instance, again, self._limit)
-            events = unblocking_events(context, cycle.instance, again, misses) if with_events else ()
-        except SchedulerCoreError:
-            return NextMember(attempt.info, failure.message)
-        return NextMember(attempt.info, failure.message, misses, events)
+        return self._next_members.next_of(self._cycle, trial, self._limit, with_events=with_events)
 
 
 def _place(needed: int, trial: GangTrial, each: _Try, lacking: NextMember | None = None) -> ExaminedPlace:

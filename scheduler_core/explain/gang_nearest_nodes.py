@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.explain.examination import Companions, examine_member
+from scheduler_core.explain.examination import Companions, Examiner
 from scheduler_core.explain.nearest_nodes import Lack, NearMiss, near_misses
 from scheduler_core.framework.extension_points import Shortage
 from scheduler_core.gangs.trial import GangTrial
 from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_state import Gang
 from scheduler_core.snapshot.node_columns import NodeColumns
 
@@ -41,11 +42,15 @@ class NearestNodesOfGangs:
     """Describes the nearest nodes of rejected gangs.
 
     Args:
-        context: The shared parts.
+        nodes: The columns.
+        examiner: Dry-runs attempts.
+        clock: Time.
     """
 
-    def __init__(self, context: CycleContext) -> None:
-        self._context = context
+    def __init__(self, nodes: NodeColumns, examiner: Examiner, clock: Clock) -> None:
+        self._nodes = nodes
+        self._examiner = examiner
+        self._clock = clock
         self._not_before = 0.0
         """Clock time, in seconds, before which nothing is computed."""
 
@@ -60,7 +65,7 @@ class NearestNodesOfGangs:
             A sentence without a full stop; "" if there is none, or if it must not be computed now.
         """
         attempt, failure = trial.failed[0]
-        key, now = f"{trial.where.name}/{trial.reached}/{failure.message}", self._context.clock.now()
+        key, now = f"{trial.where.name}/{trial.reached}/{failure.message}", self._clock.now()
         if gang.nearest is not None and gang.nearest[0] == key:
             is_fresh = now < gang.nearest[2] + _OLDEST_SECONDS
             if is_fresh or now < self._not_before:
@@ -68,20 +73,19 @@ class NearestNodesOfGangs:
         if now < self._not_before:
             return ""
         text = self._compute(gang, trial, attempt)
-        took = self._context.clock.now() - now
+        took = self._clock.now() - now
         self._not_before = now + took * (1 + _TIMES_APART)
         gang.nearest = (key, text, now)
         return text
 
     def _compute(self, gang: Gang, trial: GangTrial, attempt: Attempt) -> str:
-        context = self._context
         topology = None if gang.group is None else gang.group.topology
-        companions = Companions(frozenset(gang.pods), labels_of(context.cache.columns, topology, trial.where))
+        companions = Companions(frozenset(gang.pods), labels_of(self._nodes, topology, trial.where))
         try:
-            again = examine_member(context, attempt.instance, attempt.queued, companions)
+            again = self._examiner.examine_member(attempt.instance, attempt.queued, companions)
             if again.feasible or again.error:
                 return ""
-            misses = near_misses(context.cache.columns, attempt.instance, again, _MAX_NODES)
+            misses = near_misses(self._nodes, attempt.instance, again, _MAX_NODES)
         except SchedulerCoreError:
             return ""
         return _sentence(misses)

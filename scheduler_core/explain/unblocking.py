@@ -14,8 +14,7 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
-from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.node_selection import find_feasible
+from scheduler_core.cycle.node_selection import NodeSelection
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.candidate_events import (
     Candidate,
@@ -25,7 +24,7 @@ from scheduler_core.explain.candidate_events import (
     pods_added,
     pods_deleted,
 )
-from scheduler_core.explain.examination import Examination, queued_for_dry_run
+from scheduler_core.explain.examination import Examination, Examiner
 from scheduler_core.explain.nearest_nodes import NearMiss
 from scheduler_core.explain.storage_candidates import storage_changes
 from scheduler_core.framework.cluster_events import ClusterEvent, Hint, Resource
@@ -65,46 +64,68 @@ class Unblocking(Struct, frozen=True):
     fits_on: str = ""
 
 
-def unblocking_events(
-    context: CycleContext, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
-) -> tuple[Unblocking, ...]:
-    """Return the events that would requeue a rejected pod.
+class UnblockingEvents:
+    """Finds unblocking events.
 
     Args:
-        context: The shared parts; unchanged when this returns.
-        instance: The profile of the attempt.
-        found: The attempt that rejected the pod.
-        misses: The nearest nodes; changes of other nodes are not proposed.
-
-    Returns:
-        Events after which the pod would fit; if there are none, those for which a hint returns Queue. At most two of
-        each type. If no plugin rejected the pod because there are no nodes, every event requeues it.
+        cache: The nodes and their pods.
+        selection: Searches nodes.
+        examiner: Makes attempts for dry runs.
     """
-    if found.feasible or found.error:
-        return ()
-    search = _Search(context, instance, found)
-    columns, info = context.cache.columns, found.pod
-    companions = found.companions
-    running = [placed.info for placed in context.cache.placed_pods() if placed.info.uid not in companions.uids]
-    candidates = chain(
-        pod_changes(info, columns, misses),
-        node_changes(info, columns, misses),
-        pods_deleted(running, columns, misses, info),
-        pods_added(info, columns, misses),
-        (_in_domain(candidate, companions.labels) for candidate in nodes_added(info, columns, misses)),
-        storage_changes(info, columns, misses),
-    )
-    for candidate in list(candidates):
-        search.take(candidate)
-    named = [one for one in search.named if one.fits_on] or search.named
-    return tuple(named[:_MAX_NAMED])
+
+    def __init__(self, cache: ClusterCache, selection: NodeSelection, examiner: Examiner) -> None:
+        self._cache = cache
+        self._selection = selection
+        self._examiner = examiner
+
+    def find(
+        self, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
+    ) -> tuple[Unblocking, ...]:
+        """Return the events that would requeue a rejected pod; nothing is changed.
+
+        Args:
+            instance: The profile of the attempt.
+            found: The attempt that rejected the pod.
+            misses: The nearest nodes; changes of other nodes are not proposed.
+
+        Returns:
+            Events after which the pod would fit; if there are none, those for which a hint returns Queue. At most two
+            of each type. If no plugin rejected the pod because there are no nodes, every event requeues it.
+        """
+        if found.feasible or found.error:
+            return ()
+        search = _Search(self._cache, self._selection, self._examiner, instance, found)
+        columns, info = self._cache.columns, found.pod
+        companions = found.companions
+        running = [placed.info for placed in self._cache.placed_pods() if placed.info.uid not in companions.uids]
+        candidates = chain(
+            pod_changes(info, columns, misses),
+            node_changes(info, columns, misses),
+            pods_deleted(running, columns, misses, info),
+            pods_added(info, columns, misses),
+            (_in_domain(candidate, companions.labels) for candidate in nodes_added(info, columns, misses)),
+            storage_changes(info, columns, misses),
+        )
+        for candidate in list(candidates):
+            search.take(candidate)
+        named = [one for one in search.named if one.fits_on] or search.named
+        return tuple(named[:_MAX_NAMED])
 
 
 class _Search:
     """Events found so far, by event type."""
 
-    def __init__(self, context: CycleContext, instance: FrameworkInstance, found: Examination) -> None:
-        self._context = context
+    def __init__(
+        self,
+        cache: ClusterCache,
+        selection: NodeSelection,
+        examiner: Examiner,
+        instance: FrameworkInstance,
+        found: Examination,
+    ) -> None:
+        self._cache = cache
+        self._selection = selection
+        self._examiner = examiner
         self._instance = instance
         self._found = found
         self._rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
@@ -146,7 +167,7 @@ class _Search:
 
     def _fits_on(self, candidate: Candidate) -> str:
         """A node where the pod fits after the event; "" if there is none."""
-        columns = self._context.cache.columns
+        columns = self._cache.columns
         info = self._found.pod
         try:
             if isinstance(candidate.new, Pod) and candidate.new.metadata.uid == info.uid:
@@ -154,20 +175,19 @@ class _Search:
             if candidate.event.resource not in (Resource.NODE, Resource.ASSIGNED_POD):
                 return ""
             with ColumnsOverlay(columns) as overlay:
-                _apply(overlay, self._context.cache, candidate)
+                _apply(overlay, self._cache, candidate)
                 return self._feasible_node(info)
         except SchedulerCoreError as error:
             log.debug("%s cannot be tried for pod %s: %s", candidate.what, info.key, error)
             return ""
 
     def _feasible_node(self, info: PodInfo) -> str:
-        context = self._context
-        queued = queued_for_dry_run(context, info)
+        queued = self._examiner.queued(info)
         if not self._rules.gate(queued).is_success:
             return ""
-        attempt = self._found.attempt(context, self._instance, queued)
-        feasible = find_feasible(context, attempt, everywhere=True)
-        names = [context.cache.columns.node_name(row) for row in feasible.rows.tolist()]
+        attempt = self._examiner.attempt(self._found.companions, self._instance, queued)
+        feasible = self._selection.find_feasible(attempt, everywhere=True)
+        names = [self._cache.columns.node_name(row) for row in feasible.rows.tolist()]
         return min(names, default="")
 
 

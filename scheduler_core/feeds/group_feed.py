@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler_core.cycle.freed_room import report_nomination_ended
+from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import Problem
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
@@ -23,9 +23,11 @@ class GroupFeed:
     Args:
         queue: The queue, with the gangs.
         suspension: Buffers changes while a cycle is suspended.
+        room: Reports freed room.
     """
 
-    def __init__(self, queue: SchedulingQueue, suspension: Suspension) -> None:
+    def __init__(self, queue: SchedulingQueue, suspension: Suspension, room: FreedRoom) -> None:
+        self._room = room
         self._queue = queue
         self._report = suspension.report
 
@@ -112,4 +114,4 @@ class GroupFeed:
         queued, node_name, nominated = queue.find(uid), queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)
         if queued is not None and nominated is not None and queued.place is Place.GATED:
             queue.nominator.withdraw(uid)
-            report_nomination_ended(queue, nominated, node_name)
+            self._room.nomination_ended(nominated, node_name)

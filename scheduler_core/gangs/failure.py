@@ -10,19 +10,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.failure import Failure, patch_status, reference_to
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.domains import count_domains
 from scheduler_core.gangs.trial import GangTrial
 from scheduler_core.metrics.decision_log import log_gang
-from scheduler_core.metrics.profile_metrics import ERROR
+from scheduler_core.metrics.profile_metrics import ERROR, ProfileRecords
 from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
-from scheduler_core.ports import Event
+from scheduler_core.ports import Clock, ClusterWriter, Event
 from scheduler_core.queueing.gang_state import Gang, GangOutcome
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.free_amounts import free_amount
@@ -180,64 +181,93 @@ def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
     return f"{text}; {'with them in place, ' if best.reached else ''}for {attempt.info.key}: {failure.message}"
 
 
-def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
-    """Report a failed group cycle and requeue the gang."""
-    fitting = max(failure.fitting, 0)
-    message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
-    quorum = _quorum(context, gang, failure)
-    gang.outcome = GangOutcome(failure.reason, message, fitting, failure.needed, quorum=quorum)
-    gang.victims = failure.victims
-    _count(context, entry, gang, failure)
-    members = list(gang.waiting.values())
-    entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
-    entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
-    for queued in members:
-        queued.attempts += 1
-        nominated = failure.nominations.get(queued.uid, "")
-        # A group that preempts by its own priority needs that priority to keep its nominated nodes.
-        context.queue.nominator.decide(queued.info, nominated, None if gang.group is None else gang.group.priority)
-        member_failure = Failure(failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated)
-        if patch_status(context.writer, queued.info.pod, member_failure):
-            context.writer.record(
-                Event(
-                    reference_to(queued.info.pod),
-                    "Warning",
-                    "FailedScheduling",
-                    "Scheduling",
-                    failure.message,
-                    reporting_controller=entry.profile,
-                )
+class FailedGangs:
+    """Reports failed group cycles and requeues their gangs.
+
+    Args:
+        nodes: The columns.
+        queue: The queue.
+        writer: Writer of conditions and events.
+        records: Counts of the profiles.
+        metrics: Metrics of the scheduler.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: NodeColumns,
+        queue: SchedulingQueue,
+        writer: ClusterWriter,
+        records: ProfileRecords,
+        metrics: SchedulerMetrics,
+        clock: Clock,
+    ) -> None:
+        self._nodes = nodes
+        self._queue = queue
+        self._writer = writer
+        self._records = records
+        self._metrics = metrics
+        self._clock = clock
+
+    def handle(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
+        """Report a failed group cycle and requeue the gang."""
+        fitting = max(failure.fitting, 0)
+        message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
+        quorum = self._quorum(gang, failure)
+        gang.outcome = GangOutcome(failure.reason, message, fitting, failure.needed, quorum=quorum)
+        gang.victims = failure.victims
+        self._count(entry, gang, failure)
+        members = list(gang.waiting.values())
+        entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
+        entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
+        for queued in members:
+            queued.attempts += 1
+            nominated = failure.nominations.get(queued.uid, "")
+            # A group that preempts by its own priority needs that priority to keep its nominated nodes.
+            self._queue.nominator.decide(queued.info, nominated, None if gang.group is None else gang.group.priority)
+            member_failure = Failure(
+                failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated
             )
-    context.queue.failed(entry)
-    context.queue.gangs.changed(gang)
+            if patch_status(self._writer, queued.info.pod, member_failure):
+                self._writer.record(
+                    Event(
+                        reference_to(queued.info.pod),
+                        "Warning",
+                        "FailedScheduling",
+                        "Scheduling",
+                        failure.message,
+                        reporting_controller=entry.profile,
+                    )
+                )
+        self._queue.failed(entry)
+        self._queue.gangs.changed(gang)
 
+    def _quorum(self, gang: Gang, failure: GangFailure) -> str:
+        """Return what the quorum lacks in the words of kube-scheduler v1.37.1 (``PlacementFeasible``)."""
+        group = gang.group
+        if group is None or failure.is_error:
+            return ""
+        scheduled = group.min_member - failure.needed + max(failure.fitting, 0)
+        text = f"minCount ({group.min_member}) cannot be satisfied: {scheduled} scheduled, {failure.untried} remaining"
+        if group.topology is not None and group.topology.is_required:
+            placements = count_domains(self._nodes, group.topology)
+            text = f"0/{placements} placements are available, first placement status: {text}"
+        if failure.victims:
+            text += f", pod group preemption: found a placement for podgroup, preempting {len(failure.victims)} victims"
+        return text
 
-def _quorum(context: CycleContext, gang: Gang, failure: GangFailure) -> str:
-    """Return what the quorum lacks in the words of kube-scheduler v1.37.1 (``PlacementFeasible``)."""
-    group = gang.group
-    if group is None or failure.is_error:
-        return ""
-    scheduled = group.min_member - failure.needed + max(failure.fitting, 0)
-    text = f"minCount ({group.min_member}) cannot be satisfied: {scheduled} scheduled, {failure.untried} remaining"
-    if group.topology is not None and group.topology.is_required:
-        placements = count_domains(context.cache.columns, group.topology)
-        text = f"0/{placements} placements are available, first placement status: {text}"
-    if failure.victims:
-        text += f", pod group preemption: found a placement for podgroup, preempting {len(failure.victims)} victims"
-    return text
-
-
-def _count(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
-    record = context.record(entry.profile)
-    result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
-    context.metrics.profiles[entry.profile].attempts[result].observe(context.clock.now() - entry.tried_at)
-    if failure.is_error:
-        record.errors += 1
-        record.last_error = f"gang {gang.key}: {failure.message}"
-        extra = {"podgroup": str(gang.key), "profile": entry.profile, "result": ERROR}
-        log.warning(
-            "gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message, extra=extra
-        )
-    else:
-        record.unschedulable += 1
-        log_gang(str(gang.key), entry.profile, result, failure.message)
+    def _count(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
+        record = self._records.of(entry.profile)
+        result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
+        self._metrics.profiles[entry.profile].attempts[result].observe(self._clock.now() - entry.tried_at)
+        if failure.is_error:
+            record.errors += 1
+            record.last_error = f"gang {gang.key}: {failure.message}"
+            extra = {"podgroup": str(gang.key), "profile": entry.profile, "result": ERROR}
+            log.warning(
+                "gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message, extra=extra
+            )
+        else:
+            record.unschedulable += 1
+            log_gang(str(gang.key), entry.profile, result, failure.message)

@@ -1,365 +1,112 @@
-"""Victims of a gang's preemption in one domain or the whole cluster: one dry run for all of its members.
-
-::
-
-    terminating pods removed ─▶ each member: a feasible node, or the node with the least harmful victims
-                              │ quorum assumed                           │ too few members left
-                              ▼                                          ▼
-       reprieve victims if every member still fits, there or elsewhere   no plan
-
-The victims of a member are removed with their whole disruption units, wherever these run, before the next member is
-tried. Everything is undone before the search returns.
-
-kube-scheduler v1.36.3 (``framework/preemption/podgrouppreemption.go``) removes all pods of lower priority, schedules
-the group, and restores each pod that then still fits. That costs a group cycle for each running pod, and its members
-go to the nodes that score best when empty rather than to those with the least harm, so victims are chosen member by
-member here.
-"""
+"""Victims of a gang's preemption: whether earlier ones are still awaited, and the choice of new ones in one domain."""
 
 from __future__ import annotations
 
-import copy
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
-from scheduler_core.cycle.node_dry_run import NodeDryRun
-from scheduler_core.cycle.node_selection import Feasible, find_feasible, select_node
-from scheduler_core.cycle.scheduling import release
-from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits, Importance, split_by_budgets
-from scheduler_core.framework.extension_points import PreemptionCandidate
-from scheduler_core.framework.gang_preemptor import GangPreemptor, VictimTerms
+from scheduler_core.cycle.node_selection import NodeSelection
+from scheduler_core.framework.gang_preemptor import GangPreemptor
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.trial import assume_member
-from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.framework.status import Code
+from scheduler_core.gangs.victim_search import GangPlan, GangRequest, VictimSearch
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 
-@dataclass(frozen=True, slots=True)
-class GangRequest:
-    """A gang that preempts.
-
-    Attributes:
-        instance: The profile's revision that decides.
-        preemptor: Its plugin that preempts for gangs.
-        priority: Priority of the gang; only pods of lower priority are victims.
-        needed: How many members must be feasible.
-        units: Disruption units: pods that are evicted together.
-        spared: UIDs of pods that are never victims, such as the gang's own.
-        terminating: Pods of lower priority that are already being deleted.
-    """
-
-    instance: FrameworkInstance
-    preemptor: GangPreemptor
-    priority: int
-    needed: int
-    units: DisruptionUnits
-    spared: frozenset[str]
-    terminating: tuple[PodInfo, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GangPlan:
-    """Plan of a gang's preemption.
-
-    Attributes:
-        where: The domain of its members.
-        nodes: The node of each member of the quorum, by UID, in the order in which they were tried.
-        victims: Pods to evict, most important first; none if terminating pods free enough room.
-        awaited: Terminating pods on the members' nodes.
-        pdb_violations: How many victims violate a PodDisruptionBudget.
-        rejected_by: Plugins that reject members because of the victims; their events requeue the gang.
-    """
-
-    where: Where
-    nodes: dict[str, str]
-    victims: tuple[PodInfo, ...]
-    awaited: tuple[PodInfo, ...]
-    pdb_violations: int = 0
-    rejected_by: frozenset[str] = frozenset()
-
-    @property
-    def victim_nodes(self) -> tuple[str, ...]:
-        """Nodes of the victims, sorted."""
-        return tuple(sorted({info.node_name for info in self.victims}))
-
-    @property
-    def harm(self) -> tuple[int, int, int, int]:
-        """Sort key, lowest is best: violations, highest priority, sum of shifted priorities, number of victims."""
-        priorities = [info.priority for info in self.victims]
-        highest = max(priorities, default=-_ABOVE_ANY_PRIORITY)
-        total = sum(priority + _ABOVE_ANY_PRIORITY for priority in priorities)
-        return self.pdb_violations, highest, total, len(priorities)
-
-
-_ABOVE_ANY_PRIORITY = 2**31
-
-
-def plan_in(context: CycleContext, request: GangRequest, where: Where, members: Sequence[QueuedPod]) -> GangPlan | None:
-    """Select the victims in one domain.
+class GangVictims:
+    """Selects victims for gangs.
 
     Args:
-        context: The shared parts; unchanged when this returns.
-        request: The gang.
-        where: The domain.
-        members: The members in the order in which they are tried.
-
-    Returns:
-        The plan; None if the quorum is infeasible, or feasible without victims and terminating pods.
-
-    Raises:
-        SchedulerCoreError: A plugin failed, or there are no nodes.
+        nodes: The columns; they are unchanged when a method returns.
+        nominator: Nominations.
+        selection: Searches and selects nodes.
+        assumed: Assumes members during a dry run.
+        clock: Time.
     """
-    with ColumnsOverlay(context.cache.columns) as overlay:
-        search = _Search(context, request, where, overlay)
-        try:
-            return search.plan(members)
-        finally:
-            for attempt in reversed(search.assumed.values()):
-                release(context, attempt)
 
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        nominator: NominatedPods,
+        selection: NodeSelection,
+        assumed: AssumedPods,
+        clock: Clock,
+    ) -> None:
+        self._nodes = nodes
+        self._nominator = nominator
+        self._selection = selection
+        self._assumed = assumed
+        self._clock = clock
 
-@dataclass(slots=True)
-class _Pool:
-    """Candidates for members of one pod class, by node, as of a position of the change log."""
+    def plan_in(self, request: GangRequest, where: Where, members: Sequence[QueuedPod]) -> GangPlan | None:
+        """Select the victims in one domain.
 
-    candidates: dict[str, PreemptionCandidate]
-    is_row_local: bool
-    position: int
+        Args:
+            request: The gang.
+            where: The domain.
+            members: The members in the order in which they are tried.
 
+        Returns:
+            The plan; None if the quorum is infeasible, or feasible without victims and terminating pods.
 
-@dataclass(slots=True)
-class _Search:
-    context: CycleContext
-    request: GangRequest
-    where: Where
-    overlay: ColumnsOverlay
-    assumed: dict[str, Attempt] = field(default_factory=dict)
-    chosen: list[DisruptionUnit] = field(default_factory=list)
-    pools: dict[object, _Pool] = field(default_factory=dict)
-    is_row_local: bool = True
-    rejected_by: set[str] = field(default_factory=set)
-    steps: Counter[int] = field(default_factory=Counter)
-    crowded: dict[object, set[int]] = field(default_factory=dict)
+        Raises:
+            SchedulerCoreError: A plugin failed, or there are no nodes.
+        """
+        nodes, pods = self._nodes, self._assumed
+        with ColumnsOverlay(nodes) as overlay:
+            search = VictimSearch(
+                nodes=nodes,
+                nominator=self._nominator,
+                selection=self._selection,
+                pods=pods,
+                clock=self._clock,
+                request=request,
+                where=where,
+                overlay=overlay,
+            )
+            try:
+                return search.plan(members)
+            finally:
+                for attempt in reversed(search.assumed.values()):
+                    pods.release(attempt)
 
-    # -- members ------------------------------------------------------------------------------------------------
+    def are_awaited(
+        self, members: Sequence[QueuedPod], priority: int, instance: FrameworkInstance, preemptor: GangPreemptor
+    ) -> bool:
+        """Return whether victims still terminate on a nominated node of a member that may become feasible.
 
-    def plan(self, members: Sequence[QueuedPod]) -> GangPlan | None:
-        terminating_rows = {info.uid: info.row for info in self.request.terminating}
-        if self.request.terminating:
-            self._note_rejections(members)
-        self.overlay.remove(self.request.terminating)
-        refused: set[object] = set()
-        for position, queued in enumerate(members):
-            missing = self.request.needed - len(self.assumed)
-            if missing <= 0 or len(members) - position < missing:
-                break
-            pod_class = filter_class(self.request.instance, queued.info)
-            if pod_class not in refused and not self._place(queued, pod_class):
-                refused.add(pod_class)
-        if len(self.assumed) < self.request.needed:
-            return None
-        self._reprieve()
-        return self._planned(terminating_rows) if len(self.assumed) >= self.request.needed else None
-
-    def _note_rejections(self, members: Sequence[QueuedPod]) -> None:
-        """Record the plugins that reject members while terminating pods still count."""
-        classes = {filter_class(self.request.instance, queued.info): queued for queued in members}
-        for queued in classes.values():
-            feasible = find_feasible(self.context, self._attempt(queued), everywhere=True)
-            self.rejected_by |= feasible.diagnosis.rejected_by
-
-    def _planned(self, terminating_rows: dict[str, int]) -> GangPlan | None:
-        nodes = {uid: attempt.node_name for uid, attempt in self.assumed.items()}
-        rows = {self.context.cache.columns.row_of(name) for name in nodes.values()}
-        awaited = tuple(info for info in self.request.terminating if terminating_rows[info.uid] in rows)
-        if not self.chosen and not awaited:
-            return None
-        pods = [info for unit in sorted(self.chosen, key=self._importance) for info in unit.pods]
-        violating, _ = split_by_budgets(pods, self.context.cache.columns.disruption_budgets)
-        return GangPlan(self.where, nodes, tuple(pods), awaited, len(violating), frozenset(self.rejected_by))
-
-    def _attempt(self, queued: QueuedPod, row: int | None = None) -> Attempt:
-        info = queued.info
-        if info.priority != self.request.priority:
-            info = copy.copy(info)
-            info.priority = self.request.priority
-        attempt = Attempt(queued, info, self.request.instance, self.context.clock.now())
-        attempt.among, attempt.among_reason = self.where.among, self.where.reason
-        if row is not None:
-            attempt.among = np.zeros(self.context.cache.columns.size, dtype=np.bool_)
-            attempt.among[row] = True
-        return attempt
-
-    def _place(self, queued: QueuedPod, pod_class: object) -> bool:
-        attempt = self._attempt(queued)
-        feasible = find_feasible(self.context, attempt, everywhere=True)
-        if len(feasible.rows):
-            return self._assume(attempt, feasible)
-        self.rejected_by |= feasible.diagnosis.rejected_by
-        for candidate in self._candidates(attempt, feasible.diagnosis, pod_class):
-            if self._replace_victims(queued, candidate):
+        Args:
+            members: The waiting members.
+            priority: Priority of the gang.
+            instance: The profile's revision that decides.
+            preemptor: Its plugin that preempts for gangs.
+        """
+        for queued in members:
+            name = self._nominator.node_of(queued.uid) or queued.info.pod.status.nominated_node_name
+            row = self._nodes.row_of(name) if name else NO_ROW
+            if row == NO_ROW:
+                continue
+            if preemptor.is_awaited(priority, row) and not self._is_hopeless(queued, instance, row):
                 return True
         return False
 
-    def _assume(self, attempt: Attempt, feasible: Feasible) -> bool:
-        if not self._assume_member(attempt, select_node(self.context, attempt, feasible)):
+    def _is_hopeless(self, queued: QueuedPod, instance: FrameworkInstance, row: int) -> bool:
+        attempt = Attempt(queued, queued.info, instance, self._clock.now())
+        attempt.among = np.zeros(self._nodes.size, dtype=np.bool_)
+        attempt.among[row] = True
+        feasible = self._selection.find_feasible(attempt, everywhere=True)
+        if len(feasible.rows):
             return False
-        self.is_row_local = self.is_row_local and self._node_dry_run(attempt).is_row_local
-        self.steps[self.context.cache.columns.row_of(attempt.node_name)] += 1
-        return True
-
-    def _assume_member(self, attempt: Attempt, node_name: str) -> bool:
-        if assume_member(self.context, attempt, node_name) is not None:
-            return False
-        self.assumed[attempt.info.uid] = attempt
-        return True
-
-    def _release_member(self, attempt: Attempt) -> None:
-        del self.assumed[attempt.info.uid]
-        release(self.context, attempt)
-
-    def _node_dry_run(self, attempt: Attempt) -> NodeDryRun:
-        nodes, nominator = self.context.cache.columns, self.context.queue.nominator
-        return NodeDryRun(attempt.instance, attempt.state, attempt.info, nodes, nominator)
-
-    def _replace_victims(self, queued: QueuedPod, candidate: PreemptionCandidate) -> bool:
-        units = list({id(unit): unit for unit in map(self.request.units.of, candidate.victims)}.values())
-        row = self.context.cache.columns.row_of(candidate.node_name)
-        elsewhere = {info.row for unit in units for info in unit.pods} - {row}
-        removed = self.overlay.remove(info for unit in units for info in unit.pods)
-        attempt = self._attempt(queued, row)
-        feasible = find_feasible(self.context, attempt, everywhere=True)
-        if len(feasible.rows) and self._assume(attempt, feasible):
-            self.chosen += units
-            self.steps.update(elsewhere)
-            return True
-        self.overlay.restore(reversed(removed))
-        return False
-
-    # -- candidates ---------------------------------------------------------------------------------------------
-
-    def _candidates(self, attempt: Attempt, diagnosis: Diagnosis, pod_class: object) -> Iterator[PreemptionCandidate]:
-        """Yield candidates for a member, the least harmful first."""
-        pool = self.pools.get(pod_class)
-        if pool is None or not self._refresh(pool, attempt, diagnosis):
-            pool = self.pools[pod_class] = self._dry_run(attempt, diagnosis, None)
-        left = dict(pool.candidates)
-        if len(self.request.units) or len(self.context.cache.columns.disruption_budgets):
-            left = {name: self._whole(candidate) for name, candidate in left.items()}
-        while left:
-            best = self.request.preemptor.least_harmful(list(left.values()))
-            del left[best.node_name]
-            yield best
-
-    def _refresh(self, pool: _Pool, attempt: Attempt, diagnosis: Diagnosis) -> bool:
-        """Recompute candidates on changed rows; return False if all must be recomputed or none is left."""
-        nodes = self.context.cache.columns
-        changed = nodes.changes.since(pool.position)
-        if changed is None or (changed and not pool.is_row_local):
-            return False
-        rows = sorted(set(changed))
-        for row in rows:
-            pool.candidates.pop(nodes.node_name(row), None)
-        if rows:
-            fresh = self._dry_run(attempt, diagnosis, rows)
-            pool.candidates.update(fresh.candidates)
-        pool.position = nodes.changes.position
-        return bool(pool.candidates)
-
-    def _dry_run(self, attempt: Attempt, diagnosis: Diagnosis, rows: Sequence[int] | None) -> _Pool:
-        leaving = tuple(self._leaving()) if len(self.context.cache.columns.disruption_budgets) else ()
-        # With a port that a pod of higher priority uses as well, the gang would preempt without success.
-        terms = VictimTerms(self.request.spared, leaving, rows, frees_shared_ports=False)
-        found = self.request.preemptor.candidates_for_member(attempt.state, attempt.info, diagnosis, terms)
-        by_node = {candidate.node_name: candidate for candidate in found.candidates}
-        return _Pool(by_node, found.is_row_local, self.context.cache.columns.changes.position)
-
-    def _leaving(self) -> Iterable[PodInfo]:
-        return (info for unit in self.chosen for info in unit.pods)
-
-    def _whole(self, candidate: PreemptionCandidate) -> PreemptionCandidate:
-        """Return a candidate with whole disruption units; its violations count after those of earlier victims."""
-        victims = self.request.units.whole(candidate.victims)
-        violating, _ = split_by_budgets(victims, self.context.cache.columns.disruption_budgets, self._leaving())
-        return replace(candidate, victims=victims, pdb_violations=len(violating))
-
-    # -- coming back --------------------------------------------------------------------------------------------
-
-    def _reprieve(self) -> None:
-        """Reprieve unneeded victims: those that violate a budget first, then by descending importance."""
-        gone: set[int] = set()
-        for unit in self._in_order_of_return():
-            rows = self.overlay.restore(reversed(unit.pods))
-            if self._can_return(unit, rows):
-                gone.add(id(unit))
-        self.chosen = [unit for unit in self.chosen if id(unit) not in gone]
-
-    def _in_order_of_return(self) -> list[DisruptionUnit]:
-        ordered = sorted(self.chosen, key=self._importance)
-        pods = [info for unit in ordered for info in unit.pods]
-        violating = {info.uid for info in split_by_budgets(pods, self.context.cache.columns.disruption_budgets)[0]}
-        return sorted(ordered, key=lambda unit: violating.isdisjoint(info.uid for info in unit.pods))
-
-    def _importance(self, unit: DisruptionUnit) -> Importance:
-        return unit.importance(self.context.clock.wall())
-
-    def _can_return(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
-        """Return whether all members fit beside a restored unit, there or elsewhere; otherwise remove it again."""
-        nodes, here = self.context.cache.columns, frozenset(rows)
-        is_local = self.is_row_local and all(info.terms.is_empty for info in unit.pods)
-        moved: list[tuple[Attempt, str]] = []
-        for attempt in list(self.assumed.values()):
-            if is_local and nodes.row_of(attempt.node_name) not in here:
-                continue
-            moved.append((attempt, attempt.node_name))
-            self._release_member(attempt)
-            if not self._reassume(*moved[-1], is_minimal=is_local and self._is_minimal(unit, here)):
-                self._return_to(unit, moved)
-                return False
-        return True
-
-    def _is_minimal(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
-        """Return whether the only change on a unit's rows was its removal for one member.
-
-        The dry run for that member has then shown that the member does not fit beside the unit.
-        """
-        return not unit.is_group and all(self.steps[row] == 1 for row in rows)
-
-    def _reassume(self, attempt: Attempt, node_name: str, *, is_minimal: bool) -> bool:
-        """Assume a released member on its former node, or else on another one; return whether it is assumed."""
-        here = self.context.cache.columns.row_of(node_name)
-        if not is_minimal and self._assume_on(attempt, here):
-            return True
-        pod_class = filter_class(self.request.instance, attempt.queued.info)
-        crowded = self.crowded.setdefault(pod_class, set())
-        # Members of this class on two rows found no other feasible row, so there is none for a further one.
-        if self.is_row_local and len(crowded) > 1:
-            return False
-        if self._assume_on(attempt, None):
-            self.crowded.clear()
-            return True
-        crowded.add(here)
-        return False
-
-    def _assume_on(self, attempt: Attempt, row: int | None) -> bool:
-        fresh = self._attempt(attempt.queued, row)
-        feasible = find_feasible(self.context, fresh, everywhere=True)
-        return len(feasible.rows) > 0 and self._assume(fresh, feasible)
-
-    def _return_to(self, unit: DisruptionUnit, moved: Sequence[tuple[Attempt, str]]) -> None:
-        """Remove a unit again, and assume the members that were moved on their former nodes."""
-        self.overlay.remove(unit.pods)
-        for attempt, _ in moved:
-            now = self.assumed.get(attempt.info.uid)
-            if now is not None:
-                self._release_member(now)
-        for attempt, node_name in moved:
-            self._assume_member(attempt, node_name)
+        diagnosis = feasible.diagnosis
+        if not diagnosis.pre_filter.is_success:
+            return diagnosis.pre_filter.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return diagnosis.status_of(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE

@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
-from scheduler_core.cycle.node_selection import find_feasible, select_node
+from scheduler_core.cycle.node_selection import NodeSelection
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.gangs.domains import candidate_domains, member_room
 from scheduler_core.gangs.node_reservation import Plan, Reservation, Slot
-from scheduler_core.gangs.trial import GangTrial, assume_member, undo
+from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_state import Gang
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -75,11 +77,16 @@ def _ending(nodes: NodeColumns, row: int, members: Container[str]) -> list[PodIn
     ]
 
 
+_Put = Callable[[FrameworkInstance, QueuedPod, NDArray[np.bool_], GangTrial], Diagnosis | None]
+"""Assumes one member on one of the given rows; returns the diagnosis if none is feasible, None otherwise."""
+
+
 class _Fill:
     """A plan in progress: members are assumed on rows, and rows are emptied for them.
 
     Args:
-        context: The shared parts.
+        nodes: The columns.
+        put: Assumes a member on one of some rows; returns the diagnosis if no node is feasible.
         request: The gang.
         trial: Receives the assumed members.
 
@@ -88,8 +95,9 @@ class _Fill:
         classes: Pod class of each member, by UID.
     """
 
-    def __init__(self, context: CycleContext, request: PlanRequest, trial: GangTrial) -> None:
-        self._context = context
+    def __init__(self, nodes: NodeColumns, put: _Put, request: PlanRequest, trial: GangTrial) -> None:
+        self._nodes = nodes
+        self._put = put
         self._request = request
         self.trial = trial
         self._left: dict[object, deque[QueuedPod]] = {}
@@ -111,7 +119,7 @@ class _Fill:
         self._diagnoses = {}
         for pod_class, members in self._left.items():
             while members and not self.is_complete:
-                diagnosis = _put(self._context, self._request.instance, members[0], among, self.trial)
+                diagnosis = self._put(self._request.instance, members[0], among, self.trial)
                 if diagnosis is not None:
                     self._diagnoses[pod_class] = diagnosis
                     break
@@ -120,7 +128,7 @@ class _Fill:
 
     def empty_and_fill(self, overlay: ColumnsOverlay, among: NDArray[np.bool_], *, is_greedy: bool) -> None:
         """Empty rows one by one until the plan is complete; rows where no member becomes feasible are restored."""
-        nodes, members = self._context.cache.columns, self._request.gang.placed
+        nodes, members = self._nodes, self._request.gang.placed
         one = np.zeros_like(among)
         unhelpful = 0
         for row in self._rows_in_order(among, is_greedy=is_greedy):
@@ -137,7 +145,7 @@ class _Fill:
 
     def _rows_in_order(self, among: NDArray[np.bool_], *, is_greedy: bool) -> list[int]:
         """Return the rows to empty, by ascending work for each member that gets room."""
-        nodes, members = self._context.cache.columns, self._request.gang.placed
+        nodes, members = self._nodes, self._request.gang.placed
         # One member of each class that has members without a node.
         infos = [waiting[0].info for waiting in self._left.values() if waiting]
         now, then = member_room(nodes, infos), member_room(nodes, infos, when_empty=True)
@@ -158,54 +166,6 @@ class _Fill:
             return False, -float(then[row]), gained, name_hash
 
         return sorted(np.flatnonzero(hopeful).tolist(), key=order)
-
-
-def _put(
-    context: CycleContext,
-    instance: FrameworkInstance,
-    queued: QueuedPod,
-    among: NDArray[np.bool_],
-    trial: GangTrial,
-) -> Diagnosis | None:
-    """Assume and reserve one member; return the diagnosis if no node is feasible, None otherwise."""
-    attempt = Attempt(queued, queued.info, instance, context.clock.now())
-    attempt.among, attempt.among_reason = among, "node(s) are not in the plan"
-    feasible = find_feasible(context, attempt, everywhere=True)
-    if not len(feasible.rows):
-        return feasible.diagnosis
-    if assume_member(context, attempt, select_node(context, attempt, feasible)) is not None:
-        return feasible.diagnosis
-    trial.placed.append(attempt)
-    return None
-
-
-def find_plan(context: CycleContext, request: PlanRequest, allowed: NDArray[np.bool_]) -> Plan | None:
-    """Return the plan for a quorum that waits for the least work.
-
-    Args:
-        context: The shared parts; unchanged when this returns.
-        request: The gang.
-        allowed: bool per row, the nodes that may be used.
-
-    Returns:
-        The plan; None if the quorum is infeasible even after all pods that can end have ended, or if a plugin failed.
-    """
-    best: Plan | None = None
-    try:
-        for where in _search_spaces(context.cache.columns, request, allowed):
-            for is_greedy in (True, False):
-                plan = _plan_in(context, request, where, is_greedy=is_greedy)
-                if plan is not None:
-                    best = plan if best is None or plan.weight < best.weight else best
-                    break
-    except SchedulerCoreError as error:
-        log.warning(
-            "no capacity can be planned for gang %s: %s",
-            request.gang.key,
-            error,
-            extra={"podgroup": str(request.gang.key)},
-        )
-    return best
 
 
 def _search_spaces(nodes: NodeColumns, request: PlanRequest, allowed: NDArray[np.bool_]) -> list[Where]:
@@ -229,33 +189,8 @@ def _search_spaces(nodes: NodeColumns, request: PlanRequest, allowed: NDArray[np
     return [where for _, where in ranked[:_MAX_DOMAINS]]
 
 
-def _plan_in(context: CycleContext, request: PlanRequest, where: Where, *, is_greedy: bool) -> Plan | None:
-    """Plan in one domain: use free room first if *is_greedy*, else empty nodes by descending capacity."""
-    nodes, among = context.cache.columns, where.among
-    assert among is not None
-    fill = _Fill(context, request, GangTrial(where))
-    with ColumnsOverlay(nodes) as overlay:
-        try:
-            if is_greedy:
-                fill.fill(among)
-            if not fill.is_complete:
-                fill.empty_and_fill(overlay, among, is_greedy=is_greedy)
-            if not fill.is_complete:
-                return None
-            slots = tuple(
-                Slot(attempt.info, fill.classes[attempt.info.uid], attempt.node_name) for attempt in fill.trial.placed
-            )
-            weights = {info.uid: _weight(info) for info in overlay.removed}
-            return Plan(slots, frozenset(weights), sum(weights.values()), where.name)
-        finally:
-            undo(context, fill.trial)
-
-
 def _weight(info: PodInfo) -> int:
     return _WEIGHT_OF_ENDLESS if info.pod.spec.restart_policy == _RESTARTS else 1
-
-
-# -- a plan that was made ------------------------------------------------------------------------------------------
 
 
 def _is_together(plan: Plan, nodes: NodeColumns, request: PlanRequest) -> bool:
@@ -302,23 +237,6 @@ def assignment(
     return pairs[: request.needed] if len(pairs) >= request.needed else None
 
 
-def is_still_valid(context: CycleContext, request: PlanRequest, reservation: Reservation) -> bool:
-    """Return whether the plan is feasible once the pods in the way have ended; changes nothing."""
-    pairs = assignment(context.cache.columns, reservation, request)
-    if pairs is None or not reservation.fits_then():
-        return False
-    nodes = context.cache.columns
-    trial, instance = GangTrial(ANYWHERE), request.instance
-    with ColumnsOverlay(nodes) as overlay:
-        overlay.remove(reservation.waited_for())
-        try:
-            return all(_put(context, instance, queued, only(nodes, name), trial) is None for queued, name in pairs)
-        except SchedulerCoreError:
-            return False
-        finally:
-            undo(context, trial)
-
-
 def only(nodes: NodeColumns, name: str) -> NDArray[np.bool_]:
     """Return a mask with only the named node, bool per row; empty if it does not exist."""
     mask = np.zeros(nodes.size, dtype=np.bool_)
@@ -326,3 +244,100 @@ def only(nodes: NodeColumns, name: str) -> NDArray[np.bool_]:
     if row != NO_ROW:
         mask[row] = True
     return mask
+
+
+class PlacementPlans:
+    """Makes plans, and checks whether they are still feasible.
+
+    Args:
+        nodes: The columns.
+        selection: Searches and selects nodes.
+        assumed: Assumes members while a plan is made.
+        clock: Time.
+    """
+
+    def __init__(self, nodes: NodeColumns, selection: NodeSelection, assumed: AssumedPods, clock: Clock) -> None:
+        self._nodes = nodes
+        self._selection = selection
+        self._assumed = assumed
+        self._clock = clock
+
+    def find(self, request: PlanRequest, allowed: NDArray[np.bool_]) -> Plan | None:
+        """Return the plan for a quorum that waits for the least work; changes nothing.
+
+        Args:
+            request: The gang.
+            allowed: bool per row, the nodes that may be used.
+
+        Returns:
+            The plan; None if the quorum is infeasible even after all pods that can end have ended, or if a plugin
+            failed.
+        """
+        best: Plan | None = None
+        try:
+            for where in _search_spaces(self._nodes, request, allowed):
+                for is_greedy in (True, False):
+                    plan = self._plan_in(request, where, is_greedy=is_greedy)
+                    if plan is not None:
+                        best = plan if best is None or plan.weight < best.weight else best
+                        break
+        except SchedulerCoreError as error:
+            log.warning(
+                "no capacity can be planned for gang %s: %s",
+                request.gang.key,
+                error,
+                extra={"podgroup": str(request.gang.key)},
+            )
+        return best
+
+    def is_still_valid(self, request: PlanRequest, reservation: Reservation) -> bool:
+        """Return whether the plan is feasible once the pods in the way have ended; changes nothing."""
+        nodes = self._nodes
+        pairs = assignment(nodes, reservation, request)
+        if pairs is None or not reservation.fits_then():
+            return False
+        trial, instance = GangTrial(ANYWHERE), request.instance
+        with ColumnsOverlay(nodes) as overlay:
+            overlay.remove(reservation.waited_for())
+            try:
+                return all(self._put(instance, queued, only(nodes, name), trial) is None for queued, name in pairs)
+            except SchedulerCoreError:
+                return False
+            finally:
+                trial.undo(self._assumed)
+
+    def _plan_in(self, request: PlanRequest, where: Where, *, is_greedy: bool) -> Plan | None:
+        """Plan in one domain: use free room first if *is_greedy*, else empty nodes by descending capacity."""
+        nodes, among = self._nodes, where.among
+        assert among is not None
+        fill = _Fill(nodes, self._put, request, GangTrial(where))
+        with ColumnsOverlay(nodes) as overlay:
+            try:
+                if is_greedy:
+                    fill.fill(among)
+                if not fill.is_complete:
+                    fill.empty_and_fill(overlay, among, is_greedy=is_greedy)
+                if not fill.is_complete:
+                    return None
+                slots = tuple(
+                    Slot(attempt.info, fill.classes[attempt.info.uid], attempt.node_name)
+                    for attempt in fill.trial.placed
+                )
+                weights = {info.uid: _weight(info) for info in overlay.removed}
+                return Plan(slots, frozenset(weights), sum(weights.values()), where.name)
+            finally:
+                fill.trial.undo(self._assumed)
+
+    def _put(
+        self, instance: FrameworkInstance, queued: QueuedPod, among: NDArray[np.bool_], trial: GangTrial
+    ) -> Diagnosis | None:
+        """Assume and reserve one member; return the diagnosis if no node is feasible, None otherwise."""
+        attempt = Attempt(queued, queued.info, instance, self._clock.now())
+        attempt.among, attempt.among_reason = among, "node(s) are not in the plan"
+        feasible = self._selection.find_feasible(attempt, everywhere=True)
+        if not len(feasible.rows):
+            return feasible.diagnosis
+        if self._assumed.reserve_or_release(attempt, self._selection.select(attempt, feasible)) is not None:
+            return feasible.diagnosis
+        trial.placed.append(attempt)
+        return None

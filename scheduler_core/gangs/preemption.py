@@ -1,11 +1,12 @@
 """Preemption for gangs: pods are evicted only if the whole quorum is then feasible.
 
 This module decides whether a gang may preempt, in which domains, and with which plan. The members are nominated to
-their nodes, and the gang is requeued. :mod:`scheduler_core.gangs.gang_victims` selects victims; the PostFilter plugin
+their nodes, and the gang is requeued. :mod:`scheduler_core.gangs.victim_search` selects victims; the PostFilter plugin
 evicts them.
 
 Differences from kube-scheduler v1.37.1 (``pkg/scheduler/framework/preemption/podgrouppreemption.go``, behind a gate):
-kube-scheduler X
+kube-scheduler evicts the pods that cannot return beside the group; here the least harmful plan is used. A profile whose
+extenders filter nodes preempts for no gang, because extenders cannot take part in the selection.
 """
 
 from __future__ import annotations
@@ -15,25 +16,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
-from scheduler_core.cycle.node_selection import find_feasible
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.disruption_units import DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
-from scheduler_core.framework.preemptions import Preemptor, holder_of
+from scheduler_core.framework.group_view import GroupViews
+from scheduler_core.framework.preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.status import Code
 from scheduler_core.gangs.domains import candidate_domains, member_orders, member_room
 from scheduler_core.gangs.failure import GangFailure, not_enough_free
-from scheduler_core.gangs.gang_victims import GangPlan, GangRequest, plan_in
-from scheduler_core.gangs.group_views import GangViews
+from scheduler_core.gangs.gang_victims import GangVictims
+from scheduler_core.gangs.victim_search import GangPlan, GangRequest
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay
-from scheduler_core.snapshot.pod_info import NO_ROW
 
 PREEMPTING = "Preempting"
 _NEVER = "Never"
@@ -74,69 +74,6 @@ class _Preempting:
     members: tuple[QueuedPod, ...]
 
 
-def preview_gang_preemption(
-    context: CycleContext, gang: Gang, instance: FrameworkInstance | None = None
-) -> GangPreview:
-    """Dry-run preemption for an unschedulable gang.
-
-    Args:
-        context: The shared parts; unchanged when this returns.
-        gang: The gang.
-        instance: The profile; None for the live profile of the gang's members.
-    """
-    if gang.group is None or not gang.needed or not gang.has_quorum:
-        return GangPreview(None, "the gang has no quorum that waits")
-    waiting = sorted(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
-    profile = waiting[0].profile if gang.entry is None else gang.entry.profile
-    instance = instance or context.profiles.get(profile)
-    if instance is None:
-        return GangPreview(None, f'the profile "{profile}" is not live')
-    members = tuple(pod for pod in waiting if pod.profile == profile)
-    try:
-        return _preview(context, _Preempting(gang, gang.group, instance, members))
-    except SchedulerCoreError as error:
-        return GangPreview(None, str(error))
-
-
-def gang_preemption(
-    context: CycleContext, gang: Gang, instance: FrameworkInstance, failure: GangFailure
-) -> tuple[GangFailure, GangEviction | None]:
-    """Plan the preemption for a rejected gang.
-
-    Args:
-        context: The shared parts.
-        gang: The gang, of which no member is assumed.
-        instance: The profile's revision that decided.
-        failure: Why the gang was rejected.
-
-    Returns:
-        The failure to report, with the members' nominated nodes; and the argument of :func:`evict`, which is called
-        after the report, None for no eviction.
-    """
-    if failure.is_error:
-        return failure, None
-    preview = preview_gang_preemption(context, gang, instance)
-    if preview.waits_for_victims:
-        nominator = context.queue.nominator
-        nominations = {uid: nominator.node_of(uid) for uid in gang.waiting if nominator.node_of(uid)}
-        message = f"{preview.reason}; {failure.message}"
-        return replace(failure, reason=PREEMPTING, message=message, nominations=nominations, victims=gang.victims), None
-    plan = preview.plan
-    if plan is None or gang.group is None:
-        return failure, None
-    names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)
-    message = f"{_sentence(plan)}; {failure.message}"
-    rejected_by = failure.rejected_by | plan.rejected_by
-    failure = replace(
-        failure, reason=PREEMPTING, message=message, rejected_by=rejected_by, nominations=plan.nodes, victims=names
-    )
-    if not plan.victims:
-        return failure, None
-    node_names = tuple(dict.fromkeys(plan.nodes.values()))
-    preemptor = _preemptor(gang, gang.group, instance)
-    return failure, GangEviction(preemptor, plan.victims, node_names, frozenset(gang.pods))
-
-
 def evict(instance: FrameworkInstance, eviction: GangEviction) -> None:
     """Evict the victims; the gang's entry is gated until all evictions are issued."""
     preemptor = preemptor_of(instance)
@@ -171,115 +108,168 @@ def _preemptor(gang: Gang, group: PodGroup, instance: FrameworkInstance) -> Pree
     return Preemptor(group.uid, "podgroup", str(key), instance.name, gang.priority, reference, group=key)
 
 
-# -- may it, and where -------------------------------------------------------------------------------------------
-
-
-def _preview(context: CycleContext, preempting: _Preempting) -> GangPreview:
-    if not context.options.gangs_preempt:
-        return GangPreview(None, _TURNED_OFF)
-    preemptor = preemptor_of(preempting.instance)
-    if preemptor is None:
-        return GangPreview(None, _NO_PLUGIN)
-    if any(each.config.filter_verb or each.config.preempt_verb for each in preempting.instance.extenders):
-        return GangPreview(None, _HAS_EXTENDERS)
-    if not preempting.group.may_preempt:
-        return GangPreview(None, _CONSTRAINED)
-    if _NEVER in _policies(preempting):
-        return GangPreview(None, _BY_POLICY)
-    if context.services.preemptions.get(holder_of(preempting.gang.key)) is not None:
-        return GangPreview(None, _UNDER_WAY, waits_for_victims=True)
-    if _awaits_victims(context, preempting, preemptor):
-        return GangPreview(None, "waiting for pods that were preempted to end", waits_for_victims=True)
-    nodes, priority = context.cache.columns, preempting.gang.priority
-    rows = np.flatnonzero(nodes.alive)
-    rows = rows[nodes.priorities.below(priority, rows)]
-    if not len(rows):
-        return GangPreview(None, _NOBODY)
-    units = DisruptionUnits(GangViews(context.cache, context.queue))
-    spared = units.spared_by(priority) | frozenset(preempting.gang.pods)
-    running = (info for row in rows.tolist() for info in nodes.pods[row].values())
-    terminating = tuple(
-        info for info in running if info.pod.metadata.deletion_timestamp is not None and info.priority < priority
-    )
-    request = GangRequest(preempting.instance, preemptor, priority, preempting.gang.needed, units, spared, terminating)
-    with context.queue.nominator.without(preempting.gang.waiting):
-        plan = _least_harmful(context, preempting, request)
-    return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
-
-
 def _policies(preempting: _Preempting) -> set[str]:
     """Return the preemption policy of the group, or those of its members if it has none."""
     own = preempting.group.preemption_policy
     return {own} if own else {queued.info.pod.spec.preemption_policy for queued in preempting.members}
 
 
-def _awaits_victims(context: CycleContext, preempting: _Preempting, preemptor: GangPreemptor) -> bool:
-    """Return whether victims still terminate on a nominated node of a member that may become feasible."""
-    nodes, nominator = context.cache.columns, context.queue.nominator
-    for queued in preempting.members:
-        name = nominator.node_of(queued.uid) or queued.info.pod.status.nominated_node_name
-        row = nodes.row_of(name) if name else NO_ROW
-        if row == NO_ROW:
-            continue
-        if preemptor.is_awaited(preempting.gang.priority, row) and not _is_hopeless(context, preempting, queued, row):
-            return True
-    return False
+class GangPreemption:
+    """Plans preemptions for gangs.
 
+    Args:
+        cache: The nodes, and the members that have a node.
+        nominator: Nominations.
+        groups: The pod groups, for disruption units.
+        victims: Selects victims.
+        preemptions: Preemptions whose evictions are not all issued.
+        is_enabled: Whether a gang may evict pods of lower priority.
+    """
 
-def _is_hopeless(context: CycleContext, preempting: _Preempting, queued: QueuedPod, row: int) -> bool:
-    attempt = Attempt(queued, queued.info, preempting.instance, context.clock.now())
-    attempt.among = np.zeros(context.cache.columns.size, dtype=np.bool_)
-    attempt.among[row] = True
-    feasible = find_feasible(context, attempt, everywhere=True)
-    if len(feasible.rows):
-        return False
-    diagnosis = feasible.diagnosis
-    if not diagnosis.pre_filter.is_success:
-        return diagnosis.pre_filter.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-    return diagnosis.status_of(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    def __init__(
+        self,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        groups: GroupViews,
+        victims: GangVictims,
+        preemptions: PreemptionsUnderWay,
+        *,
+        is_enabled: bool,
+    ) -> None:
+        self._cache = cache
+        self._nominator = nominator
+        self._groups = groups
+        self._victims = victims
+        self._preemptions = preemptions
+        self._is_enabled = is_enabled
 
+    def preview(self, gang: Gang, instance: FrameworkInstance) -> GangPreview:
+        """Dry-run preemption for an unschedulable gang; changes nothing.
 
-def _least_harmful(context: CycleContext, preempting: _Preempting, request: GangRequest) -> GangPlan | None:
-    """Return the least harmful plan of all domains, the first of equal ones."""
-    best: GangPlan | None = None
-    found = 0
-    for where, orders in _search_spaces(context, preempting, request):
-        plan = next((plan for order in orders if (plan := _plan(context, preempting, request, (where, order)))), None)
-        if plan is None:
-            continue
-        found += 1
-        if best is None or plan.harm < best.harm:
-            best = plan
-        if not best.victims or (found >= _ENOUGH_PLANS and not best.pdb_violations):
-            break
-    return best
+        Args:
+            gang: The gang.
+            instance: The profile of its members.
+        """
+        if gang.group is None or not gang.needed or not gang.has_quorum:
+            return GangPreview(None, "the gang has no quorum that waits")
+        waiting = sorted(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
+        members = tuple(pod for pod in waiting if pod.profile == instance.name)
+        try:
+            return self._preview(_Preempting(gang, gang.group, instance, members))
+        except SchedulerCoreError as error:
+            return GangPreview(None, str(error))
 
+    def plan(
+        self, gang: Gang, instance: FrameworkInstance, failure: GangFailure
+    ) -> tuple[GangFailure, GangEviction | None]:
+        """Plan the preemption for a rejected gang.
 
-def _plan(
-    context: CycleContext, preempting: _Preempting, request: GangRequest, way: tuple[Where, Sequence[QueuedPod]]
-) -> GangPlan | None:
-    plan = plan_in(context, request, *way)
-    if plan is None or preempting.gang.placed or not preempting.group.min_resources:
-        return plan
-    with ColumnsOverlay(context.cache.columns) as overlay:
-        overlay.remove((*plan.victims, *request.terminating))
-        return plan if not_enough_free(preempting.instance, context.cache.columns, preempting.group) is None else None
+        Args:
+            gang: The gang, of which no member is assumed.
+            instance: The profile's revision that decided.
+            failure: Why the gang was rejected.
 
+        Returns:
+            The failure to report, with the members' nominated nodes; and the argument of :func:`evict`, which is called
+            after the report, None for no eviction.
+        """
+        if failure.is_error:
+            return failure, None
+        preview = self.preview(gang, instance)
+        if preview.waits_for_victims:
+            nominator = self._nominator
+            nominations = {uid: nominator.node_of(uid) for uid in gang.waiting if nominator.node_of(uid)}
+            message = f"{preview.reason}; {failure.message}"
+            return replace(
+                failure, reason=PREEMPTING, message=message, nominations=nominations, victims=gang.victims
+            ), None
+        plan = preview.plan
+        if plan is None or gang.group is None:
+            return failure, None
+        names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)
+        message = f"{_sentence(plan)}; {failure.message}"
+        rejected_by = failure.rejected_by | plan.rejected_by
+        failure = replace(
+            failure, reason=PREEMPTING, message=message, rejected_by=rejected_by, nominations=plan.nodes, victims=names
+        )
+        if not plan.victims:
+            return failure, None
+        node_names = tuple(dict.fromkeys(plan.nodes.values()))
+        preemptor = _preemptor(gang, gang.group, instance)
+        return failure, GangEviction(preemptor, plan.victims, node_names, frozenset(gang.pods))
 
-def _search_spaces(
-    context: CycleContext, preempting: _Preempting, request: GangRequest
-) -> Iterator[tuple[Where, list[Sequence[QueuedPod]]]]:
-    """Yield the domains that have room for the quorum when empty, then all nodes if the group allows it."""
-    nodes, topology, members = context.cache.columns, preempting.group.topology, preempting.members
-    orders = member_orders(members)
-    if topology is not None:
-        infos = [pod.info for pod in members]
-        cached = (context.cache.get(uid) for uid in sorted(preempting.gang.placed))
-        placed = [each.info for each in cached if each is not None]
-        room = member_room(nodes, infos, when_empty=True)
-        for domain in candidate_domains(nodes, topology, infos, request.needed, placed):
-            rows = np.flatnonzero(domain.among)
-            if room[rows].sum() >= request.needed and nodes.priorities.below(request.priority, rows).any():
-                yield domain.where, orders
-    if topology is None or not topology.is_required:
-        yield ANYWHERE, orders
+    def _preview(self, preempting: _Preempting) -> GangPreview:
+        if not self._is_enabled:
+            return GangPreview(None, _TURNED_OFF)
+        instance = preempting.instance
+        preemptor = preemptor_of(instance)
+        if preemptor is None:
+            return GangPreview(None, _NO_PLUGIN)
+        if any(each.config.filter_verb or each.config.preempt_verb for each in instance.extenders):
+            return GangPreview(None, _HAS_EXTENDERS)
+        if not preempting.group.may_preempt:
+            return GangPreview(None, _CONSTRAINED)
+        if _NEVER in _policies(preempting):
+            return GangPreview(None, _BY_POLICY)
+        if self._preemptions.get(holder_of(preempting.gang.key)) is not None:
+            return GangPreview(None, _UNDER_WAY, waits_for_victims=True)
+        if self._victims.are_awaited(preempting.members, preempting.gang.priority, instance, preemptor):
+            return GangPreview(None, "waiting for pods that were preempted to end", waits_for_victims=True)
+        nodes, priority = self._cache.columns, preempting.gang.priority
+        rows = np.flatnonzero(nodes.alive)
+        rows = rows[nodes.priorities.below(priority, rows)]
+        if not len(rows):
+            return GangPreview(None, _NOBODY)
+        units = DisruptionUnits(self._groups)
+        spared = units.spared_by(priority) | frozenset(preempting.gang.pods)
+        running = (info for row in rows.tolist() for info in nodes.pods[row].values())
+        terminating = tuple(
+            info for info in running if info.pod.metadata.deletion_timestamp is not None and info.priority < priority
+        )
+        request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, spared, terminating)
+        with self._nominator.without(preempting.gang.waiting):
+            plan = self._least_harmful(preempting, request)
+        return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
+
+    def _least_harmful(self, preempting: _Preempting, request: GangRequest) -> GangPlan | None:
+        """Return the least harmful plan of all domains, the first of equal ones."""
+        best: GangPlan | None = None
+        found = 0
+        for where, orders in self._search_spaces(preempting, request):
+            plan = next((plan for order in orders if (plan := self._plan(preempting, request, where, order))), None)
+            if plan is None:
+                continue
+            found += 1
+            if best is None or plan.harm < best.harm:
+                best = plan
+            if not best.victims or (found >= _ENOUGH_PLANS and not best.pdb_violations):
+                break
+        return best
+
+    def _plan(
+        self, preempting: _Preempting, request: GangRequest, where: Where, order: Sequence[QueuedPod]
+    ) -> GangPlan | None:
+        plan = self._victims.plan_in(request, where, order)
+        if plan is None or preempting.gang.placed or not preempting.group.min_resources:
+            return plan
+        with ColumnsOverlay(self._cache.columns) as overlay:
+            overlay.remove((*plan.victims, *request.terminating))
+            return plan if not_enough_free(preempting.instance, self._cache.columns, preempting.group) is None else None
+
+    def _search_spaces(
+        self, preempting: _Preempting, request: GangRequest
+    ) -> Iterator[tuple[Where, list[Sequence[QueuedPod]]]]:
+        """Yield the domains that have room for the quorum when empty, then all nodes if the group allows it."""
+        nodes, topology, members = self._cache.columns, preempting.group.topology, preempting.members
+        orders = member_orders(members)
+        if topology is not None:
+            infos = [pod.info for pod in members]
+            cached = (self._cache.get(uid) for uid in sorted(preempting.gang.placed))
+            placed = [each.info for each in cached if each is not None]
+            room = member_room(nodes, infos, when_empty=True)
+            for domain in candidate_domains(nodes, topology, infos, request.needed, placed):
+                rows = np.flatnonzero(domain.among)
+                if room[rows].sum() >= request.needed and nodes.priorities.below(request.priority, rows).any():
+                    yield domain.where, orders
+        if topology is None or not topology.is_required:
+            yield ANYWHERE, orders

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.cycle_report import scheduling_ended
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.gangs.failure import GangFailure
 from scheduler_core.gangs.node_reservation import Plan, Reservation
-from scheduler_core.gangs.placement_plan import PlanRequest, assignment, find_plan, is_still_valid, only
+from scheduler_core.gangs.placement_plan import PlacementPlans, PlanRequest, assignment, only
 from scheduler_core.gangs.reservations import GangReservations
-from scheduler_core.gangs.trial import GangTrial, try_members, undo
+from scheduler_core.gangs.trial import GangTrial, MemberTrials
 from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.snapshot.node_columns import NodeColumns
 
@@ -27,43 +27,124 @@ _IN_TURN = "it waits for its turn: capacity that it needs is reserved for gang {
 _HOPELESS = "no capacity can be reserved for it: it would not fit even if all pods had ended"
 
 
-async def try_reserved(context: CycleContext, reservations: GangReservations, request: PlanRequest) -> GangTrial | None:
-    """Try to schedule a quorum as planned, and the members beyond it on other nodes.
+class ReservedScheduling:
+    """Schedules gangs on the capacity that is reserved for them, and reserves capacity.
 
     Args:
-        context: The shared parts.
+        nodes: The columns.
         reservations: Capacity reserved for gangs.
-        request: The gang.
-
-    Returns:
-        The try, in which at least the quorum is assumed; None without a reservation, or if it is not feasible yet.
+        plans: Makes plans.
+        trials: Tries members.
+        assumed: Releases members.
+        report: Report of cycles.
     """
-    reservation = reservations.of(request.gang.key)
-    pairs = None if reservation is None else assignment(context.cache.columns, reservation, request)
-    if reservation is None or pairs is None or not reservation.fits_now():
+
+    def __init__(
+        self,
+        *,
+        nodes: NodeColumns,
+        reservations: GangReservations,
+        plans: PlacementPlans,
+        trials: MemberTrials,
+        assumed: AssumedPods,
+        report: CycleReport,
+    ) -> None:
+        self._nodes = nodes
+        self._reservations = reservations
+        self._plans = plans
+        self._trials = trials
+        self._assumed = assumed
+        self._report = report
+
+    async def try_quorum(self, request: PlanRequest) -> GangTrial | None:
+        """Try to schedule a quorum as planned, and the members beyond it on other nodes.
+
+        Args:
+            request: The gang.
+
+        Returns:
+            The try, in which at least the quorum is assumed; None without a reservation, or if it is not feasible yet.
+        """
+        reservation = self._reservations.of(request.gang.key)
+        pairs = None if reservation is None else assignment(self._nodes, reservation, request)
+        if reservation is None or pairs is None or not reservation.fits_now():
+            return None
+        trial = GangTrial(ANYWHERE)
+        try:
+            for queued, name in pairs:
+                trial.where = Where(only(self._nodes, name), "node(s) were not planned for this member", "")
+                held = len(trial.placed)
+                await self._trials.try_members(request.instance, [queued], held + 1, trial)
+                if len(trial.placed) == held:
+                    break
+            trial.where = Where(name=reservation.plan.domain)
+            if len(trial.placed) >= request.needed:
+                planned = {queued.uid for queued, _ in pairs}
+                beyond = [queued for queued in request.members if queued.uid not in planned]
+                trial.where = _beyond(self._nodes, reservation)
+                await self._trials.try_members(request.instance, beyond, request.needed, trial)
+                return trial
+        except BaseException:
+            trial.undo(self._assumed)
+            raise
+        trial.undo(self._assumed)
+        for attempt, failure in trial.failed:
+            self._report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
         return None
-    trial = GangTrial(ANYWHERE)
-    try:
-        for queued, name in pairs:
-            trial.where = Where(only(context.cache.columns, name), "node(s) were not planned for this member", "")
-            held = len(trial.placed)
-            await try_members(context, request.instance, [queued], held + 1, trial)
-            if len(trial.placed) == held:
-                break
-        trial.where = Where(name=reservation.plan.domain)
-        if len(trial.placed) >= request.needed:
-            planned = {queued.uid for queued, _ in pairs}
-            beyond = [queued for queued in request.members if queued.uid not in planned]
-            trial.where = _beyond(context.cache.columns, reservation)
-            await try_members(context, request.instance, beyond, request.needed, trial)
-            return trial
-    except BaseException:
-        undo(context, trial)
-        raise
-    undo(context, trial)
-    for attempt, failure in trial.failed:
-        scheduling_ended(context, attempt, ERROR if failure.is_error else UNSCHEDULABLE)
-    return None
+
+    def reserve(self, request: PlanRequest, failure: GangFailure) -> GangFailure:
+        """Reserve capacity for a gang that has failed for too long, or check its reservation.
+
+        Args:
+            request: The gang, of which no member is assumed.
+            failure: Why it was rejected.
+
+        Returns:
+            The failure, whose message also reports the reservation.
+        """
+        gang = request.gang
+        if not self._reservations.is_due(gang) or failure.is_error or failure.victims:
+            # A gang that preempts has nominated nodes already.
+            return failure
+        held = self._reservations.of(gang.key)
+        if held is not None:
+            held.priority = gang.priority
+            if self._is_still_good(request, held):
+                return _with(failure, _reserved(held.plan))
+        if self._reservations.is_hopeless(gang):
+            return _with(failure, _HOPELESS)
+        plan = self._plan(request)
+        if plan is not None:
+            self._reservations.begin(gang, plan)
+            return _with(failure, _reserved(plan))
+        self._reservations.end(gang.key)
+        holders = self._reservations.holders()
+        if holders:
+            self._reservations.await_turn(gang)
+            return _with(failure, _IN_TURN.format(" and ".join(holders[:2])))
+        self._reservations.plan_failed(gang)
+        return _with(failure, _HOPELESS)
+
+    def _is_still_good(self, request: PlanRequest, held: Reservation) -> bool:
+        """Return whether a plan is still feasible once the pods in the way have ended."""
+        if not held.waited_for() or not held.fits_then() or assignment(self._nodes, held, request) is None:
+            return False
+        if held.is_doubtful:
+            if not self._plans.is_still_valid(request, held):
+                return False
+            held.confirm()
+        return True
+
+    def _plan(self, request: PlanRequest) -> Plan | None:
+        """Return a plan beside all other reservations, or else one on nodes reserved for gangs of lower priority."""
+        gang = request.gang
+        beside = self._reservations.usable_rows(gang, lower_too=False)
+        plan = self._plans.find(request, beside)
+        if plan is None:
+            over = self._reservations.usable_rows(gang, lower_too=True)
+            if (over != beside).any():
+                plan = self._plans.find(request, over)
+        return plan
 
 
 def _beyond(nodes: NodeColumns, reservation: Reservation) -> Where:
@@ -75,67 +156,6 @@ def _beyond(nodes: NodeColumns, reservation: Reservation) -> Where:
     ids = nodes.label_column(key).ids
     reason = f"node(s) were outside the gang's domain {reservation.plan.domain}"
     return Where((ids == ids[row]) & nodes.alive, reason, reservation.plan.domain)
-
-
-def reserve_capacity(
-    context: CycleContext, reservations: GangReservations, request: PlanRequest, failure: GangFailure
-) -> GangFailure:
-    """Reserve capacity for a gang that has failed for too long, or check its reservation.
-
-    Args:
-        context: The shared parts; the attempt is released.
-        reservations: Capacity reserved for gangs.
-        request: The gang.
-        failure: Why it was rejected.
-
-    Returns:
-        The failure, whose message also reports the reservation.
-    """
-    gang = request.gang
-    if not reservations.is_due(gang) or failure.is_error or failure.victims:
-        # A gang that preempts has nominated nodes already.
-        return failure
-    held = reservations.of(gang.key)
-    if held is not None:
-        held.priority = gang.priority
-        if _is_still_good(context, request, held):
-            return _with(failure, _reserved(held.plan))
-    if reservations.is_hopeless(gang):
-        return _with(failure, _HOPELESS)
-    plan = _plan(context, reservations, request)
-    if plan is not None:
-        reservations.begin(gang, plan)
-        return _with(failure, _reserved(plan))
-    reservations.end(gang.key)
-    holders = reservations.holders()
-    if holders:
-        reservations.await_turn(gang)
-        return _with(failure, _IN_TURN.format(" and ".join(holders[:2])))
-    reservations.plan_failed(gang)
-    return _with(failure, _HOPELESS)
-
-
-def _is_still_good(context: CycleContext, request: PlanRequest, held: Reservation) -> bool:
-    """Return whether a plan is still feasible once the pods in the way have ended."""
-    if not held.waited_for() or not held.fits_then() or assignment(context.cache.columns, held, request) is None:
-        return False
-    if held.is_doubtful:
-        if not is_still_valid(context, request, held):
-            return False
-        held.confirm()
-    return True
-
-
-def _plan(context: CycleContext, reservations: GangReservations, request: PlanRequest) -> Plan | None:
-    """Return a plan beside all other reservations, or else one on nodes reserved for gangs of lower priority."""
-    gang = request.gang
-    beside = reservations.usable_rows(gang, lower_too=False)
-    plan = find_plan(context, request, beside)
-    if plan is None:
-        over = reservations.usable_rows(gang, lower_too=True)
-        if (over != beside).any():
-            plan = find_plan(context, request, over)
-    return plan
 
 
 def _reserved(plan: Plan) -> str:

@@ -1,7 +1,8 @@
 """One try to schedule a gang's members on the live columns, and its undo.
 
-Each feasible member is assumed and reserved, so that the next one is filtered and scored with it; :func:`undo` releases
-them in reverse order. If a member has no feasible node, no other member of its pod class is tried on the same columns.
+Each feasible member is assumed and reserved, so that the next one is filtered and scored with it;
+:meth:`GangTrial.undo` releases them in reverse order. If a member has no feasible node, no other member of its pod
+class is tried on the same columns.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scheduler_core.cycle import class_choice
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.cycle_report import begin_attempt
-from scheduler_core.cycle.extended_scheduling import choose_with_extenders
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.extended_scheduling import ExtendedChoice
 from scheduler_core.cycle.failure import Failure, no_fit
 from scheduler_core.cycle.gang_constraints import Where
-from scheduler_core.cycle.node_selection import find_feasible, select_node
-from scheduler_core.cycle.scheduling import failure_of, release, reserve
+from scheduler_core.cycle.node_choice import NodeChoice
+from scheduler_core.cycle.scheduling import failure_of
+from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -47,27 +49,11 @@ class GangTrial:
         """Whether a member met an error rather than a rejection."""
         return any(failure.is_error for _, failure in self.failed)
 
-
-async def try_members(
-    context: CycleContext, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial
-) -> None:
-    """Run all extension points up to Reserve for each member in turn, until the quorum is out of reach.
-
-    Args:
-        context: The shared parts.
-        instance: The profile's revision that decides.
-        members: The members, in the order in which they are tried.
-        needed: How many must be feasible; further members are optional.
-        trial: The try; feasible members stay assumed until :func:`undo`.
-
-    Awaits only if the profile has extenders. If it raises, ``trial`` still lists the assumed members.
-    """
-    left = list(members)
-    while left:
-        refused = await _try_once(context, instance, left, needed, trial)
-        is_over = len(trial.placed) >= needed or refused.are_final
-        trial.failed += refused.attempts if is_over else ()
-        left = [] if is_over else [attempt.queued for attempt, _ in refused.attempts]
+    def undo(self, assumed: AssumedPods) -> None:
+        """Release all assumed members, the last one first."""
+        for attempt in reversed(self.placed):
+            assumed.release(attempt)
+        self.placed.clear()
 
 
 @dataclass(slots=True)
@@ -83,77 +69,87 @@ class _Refused:
     are_final: bool = True
 
 
-async def _try_once(
-    context: CycleContext, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial
-) -> _Refused:
-    """Try each member once; a member that needs another one beside it may be feasible in the next pass."""
-    where, passed = trial.where, _Refused()
-    refused: dict[object, Failure] = {}
-    for position, queued in enumerate(members):
-        if refused and passed.are_final and len(trial.placed) + len(members) - position < needed:
-            trial.untried = list(members[position:])
-            break
-        attempt = begin_attempt(context, queued, instance)
-        attempt.among, attempt.among_reason = where.among, where.reason
-        # The queue counts the members' attempts after the cycle.
-        attempt.number = queued.attempts + 1
-        # A gang counts as one cycle for sampling, because timing every plugin is expensive.
-        attempt.is_sampled = attempt.is_sampled and not position
-        failure = refused.get(filter_class(instance, queued.info)) if refused else None
-        if failure is None:
-            failure = await _place(context, attempt)
-            if failure is not None and not failure.is_error:
-                refused[filter_class(instance, queued.info)] = failure
-        if failure is not None:
-            passed.attempts.append((attempt, failure))
-            continue
-        trial.placed.append(attempt)
-        if refused:
-            refused.clear()
-            passed.are_final = False
-    return passed
+class MemberTrials:
+    """Tries to schedule members of gangs.
 
+    Args:
+        choice: Chooses nodes.
+        extended: Chooses nodes for profiles with extenders.
+        assumed: Assumes the members.
+        report: Report of cycles.
+    """
 
-def undo(context: CycleContext, trial: GangTrial) -> None:
-    """Release all assumed members, the last one first."""
-    for attempt in reversed(trial.placed):
-        release(context, attempt)
-    trial.placed.clear()
+    def __init__(self, choice: NodeChoice, extended: ExtendedChoice, assumed: AssumedPods, report: CycleReport) -> None:
+        self._choice = choice
+        self._extended = extended
+        self._assumed = assumed
+        self._report = report
 
+    async def try_members(
+        self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial
+    ) -> None:
+        """Run all extension points up to Reserve for each member in turn, until the quorum is out of reach.
 
-async def _place(context: CycleContext, attempt: Attempt) -> Failure | None:
-    try:
-        if attempt.instance.extenders:
-            node_name, failure = await choose_with_extenders(context, attempt)
-        else:
-            node_name, failure = class_choice.choose(context, attempt), None
+        Args:
+            instance: The profile's revision that decides.
+            members: The members, in the order in which they are tried.
+            needed: How many must be feasible; further members are optional.
+            trial: The try; feasible members stay assumed until :meth:`GangTrial.undo`.
+
+        Awaits only if the profile has extenders. If it raises, ``trial`` still lists the assumed members.
+        """
+        left = list(members)
+        while left:
+            refused = await self._try_once(instance, left, needed, trial)
+            is_over = len(trial.placed) >= needed or refused.are_final
+            trial.failed += refused.attempts if is_over else ()
+            left = [] if is_over else [attempt.queued for attempt, _ in refused.attempts]
+
+    async def _try_once(
+        self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial
+    ) -> _Refused:
+        """Try each member once; a member that needs another one beside it may be feasible in the next pass."""
+        where, passed = trial.where, _Refused()
+        refused: dict[object, Failure] = {}
+        for position, queued in enumerate(members):
+            if refused and passed.are_final and len(trial.placed) + len(members) - position < needed:
+                trial.untried = list(members[position:])
+                break
+            attempt = self._report.begin_attempt(queued, instance)
+            attempt.among, attempt.among_reason = where.among, where.reason
+            # The queue counts the members' attempts after the cycle.
+            attempt.number = queued.attempts + 1
+            # A gang counts as one cycle for sampling, because timing every plugin is expensive.
+            attempt.is_sampled = attempt.is_sampled and not position
+            failure = refused.get(filter_class(instance, queued.info)) if refused else None
+            if failure is None:
+                failure = await self._place(attempt)
+                if failure is not None and not failure.is_error:
+                    refused[filter_class(instance, queued.info)] = failure
+            if failure is not None:
+                passed.attempts.append((attempt, failure))
+                continue
+            trial.placed.append(attempt)
+            if refused:
+                refused.clear()
+                passed.are_final = False
+        return passed
+
+    async def _place(self, attempt: Attempt) -> Failure | None:
+        try:
+            diagnosis: Diagnosis | None = None
+            if attempt.instance.extenders:
+                node_name, diagnosis = await self._extended.choose(attempt)
+            else:
+                node_name = self._choice.reuse(attempt)
+                if not node_name:
+                    node_name, diagnosis = self._choice.search(attempt)
             if not node_name:
-                node_name, failure = _choose(context, attempt)
-        if failure is None:
-            failure = reserve(context, attempt, node_name)
-    except Exception as error:
-        failure = failure_of(attempt, error)
-    if failure is not None:
-        release(context, attempt)
-    return failure
-
-
-def assume_member(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
-    """Assume and reserve a member; if that fails, the member holds nothing."""
-    try:
-        failure = reserve(context, attempt, node_name)
-    except BaseException:
-        release(context, attempt)
-        raise
-    if failure is not None:
-        release(context, attempt)
-    return failure
-
-
-def _choose(context: CycleContext, attempt: Attempt) -> tuple[str, Failure | None]:
-    feasible = find_feasible(context, attempt)
-    if not len(feasible.rows):
-        return "", no_fit(feasible.diagnosis, None)
-    node_name = select_node(context, attempt, feasible)
-    class_choice.learn(context, attempt, feasible)
-    return node_name, None
+                assert diagnosis is not None, "a search returns a diagnosis"
+                return no_fit(diagnosis, None)
+            failure = self._assumed.reserve(attempt, node_name)
+        except Exception as error:
+            failure = failure_of(attempt, error)
+        if failure is not None:
+            self._assumed.release(attempt)
+        return failure

@@ -1,4 +1,4 @@
-"""Metrics of one profile.
+"""Metrics of one profile, and counts of all profiles for their status.
 
 Stages of finished cycles wait in a backlog and are counted for hundreds of cycles at once: one by one would cost ten
 times as much.
@@ -7,6 +7,8 @@ times as much.
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 from msgspec import Struct, field
@@ -116,3 +118,51 @@ class ProfileMetrics:
         self.scheduled.settle(self.attempts[SCHEDULED])
         for backlog, histogram in zip(self.gates, self.stages.histograms[CycleStage.PRE_ENQUEUE], strict=True):
             backlog.settle(histogram)
+
+
+@dataclass(frozen=True, slots=True)
+class LostBind:
+    """A pod that another scheduler bound while it was being bound here.
+
+    Attributes:
+        pod: ``namespace/name`` of the pod.
+        node_name: The node that was chosen here.
+        rival_node_name: The node to which the other scheduler bound it.
+        when: Time of the discovery, UTC.
+    """
+
+    pod: str
+    node_name: str
+    rival_node_name: str
+    when: datetime
+
+
+@dataclass(slots=True)
+class ProfileRecord:
+    """Counts of a profile since the process started, over all of its revisions.
+
+    Attributes:
+        scheduled: Pods bound.
+        unschedulable: Attempts that ended in a rejection.
+        errors: Attempts that ended in an error.
+        last_scheduled: Time of the last successful bind, UTC.
+        last_error: Message of the last error.
+        lost_binds: Pods that another scheduler bound while they were being bound here.
+        last_lost_bind: The last of these.
+    """
+
+    scheduled: int = 0
+    unschedulable: int = 0
+    errors: int = 0
+    last_scheduled: datetime | None = None
+    last_error: str = ""
+    lost_binds: int = 0
+    last_lost_bind: LostBind | None = None
+
+
+class ProfileRecords(dict[str, ProfileRecord]):
+    """Counts by scheduler name."""
+
+    def of(self, profile: str) -> ProfileRecord:
+        """Return the counts of a profile, new ones if there are none yet."""
+        return self.setdefault(profile, ProfileRecord())

@@ -18,7 +18,7 @@ from scheduler_core.config.built_in_behaviour import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.errors import ConfigError, PluginError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
 from scheduler_core.framework.extension_points import (
     BindPlugin,
@@ -107,8 +107,7 @@ class FrameworkInstance:
         self.capacity_plugins = self._rejecting_with(NodeChange.CAPACITY)
         self.label_plugins = self._rejecting_with(NodeChange.LABELS)
         self.pod_classes: PodClasses | None = None
-        self.evaluations = Evaluations()
-        self.count_with(self.evaluations)
+        self._count(Evaluations())
         self.extenders = extenders.runners
         if self.extenders:
             self.registrations[EXTENDER] = (EventRegistration(EVERY_EVENT),)
@@ -135,8 +134,11 @@ class FrameworkInstance:
         """Number of pods whose attempt started on this instance and has not ended."""
         return self._in_flight
 
-    def count_with(self, evaluations: Evaluations) -> None:
-        """Continue the counts of an earlier revision; plugins that are new start at 0."""
+    def go_live(self, evaluations: Evaluations) -> None:
+        """Continue the counts of the live revision, which this instance replaces; plugins that are new start at 0."""
+        self._count(evaluations)
+
+    def _count(self, evaluations: Evaluations) -> None:
         self.evaluations = evaluations
         for counts, plugins in (
             (evaluations.pre_filter, self.pre_filter),
@@ -179,8 +181,37 @@ class FrameworkInstance:
         self._close_extenders()
 
 
-HandleFactory = Callable[[str], Handle]
-"""Creates the handle of a profile from its scheduler name."""
+class InstanceReference:
+    """Reference to an instance from the handle of its plugins, which are created with that handle.
+
+    Args:
+        profile_name: The scheduler name.
+    """
+
+    def __init__(self, profile_name: str) -> None:
+        self._profile_name = profile_name
+        self._instance: FrameworkInstance | None = None
+
+    def __call__(self) -> FrameworkInstance:
+        """Return the instance.
+
+        Raises:
+            PluginError: The instance is not built yet.
+        """
+        if self._instance is None:
+            raise PluginError(
+                "", "filter", f'profile "{self._profile_name}" is not built yet; call this only from extension points'
+            )
+        return self._instance
+
+    def built(self, instance: FrameworkInstance) -> FrameworkInstance:
+        """Complete the reference, and return the instance."""
+        self._instance = instance
+        return instance
+
+
+HandleFactory = Callable[[str, InstanceReference], Handle]
+"""Creates the handle of a profile from its scheduler name and the reference to its instance."""
 
 OpenProfileExtenders = Callable[[ProfileConfig], OpenExtenders]
 """Opens the clients of a profile's extenders; raises ConfigError."""
@@ -270,7 +301,8 @@ def build_planned(
     """
     config, problems = plan.config, list(plan.problems)
     paths = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(config.plugin_config)}
-    handle = make_handle(config.scheduler_name)
+    reference = InstanceReference(config.scheduler_name)
+    handle = make_handle(config.scheduler_name, reference)
     plugins: dict[str, Plugin] = {}
     for name, args in plan.args.items():
         try:
@@ -286,7 +318,7 @@ def build_planned(
         _close_all(plugins)
         raise
     try:
-        return FrameworkInstance(plan, plugins, extenders)
+        return reference.built(FrameworkInstance(plan, plugins, extenders))
     except Exception as error:
         _close_all(plugins)
         extenders.close()

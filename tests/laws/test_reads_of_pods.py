@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.feeds.late_confirmations import settle_overdue
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.pod import Pod
@@ -134,15 +131,15 @@ class ReadMachine(RuleBasedStateMachine):
     async def _work(self) -> None:
         while (queued := self.made.queue.pop()) is not None:
             if isinstance(queued, QueuedGang):
-                found = await self.made.scheduler.gang_scheduler.schedule(queued)
+                found = await self.made.scheduler.cycles.gangs.schedule(queued)
             else:
-                attempt = schedule(self.made.context, queued)
+                attempt = self.made.scheduler.cycles.pods.schedule(queued)
                 found = [] if attempt is None else [attempt]
-            await asyncio.gather(*(bind(self.made.context, each) for each in found))
+            await asyncio.gather(*(self.made.scheduler.cycles.binding.bind(each) for each in found))
 
     @rule()
     def settle(self) -> None:
-        asyncio.run(settle_overdue(self.made.context, self.made.scheduler.feed, 15.0))
+        asyncio.run(self.made.scheduler.late_confirmations.settle(self.made.scheduler.feed, 15.0))
 
     @invariant()
     def nothing_is_undone(self) -> None:

@@ -10,8 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
@@ -43,13 +41,13 @@ async def _decide_all(world: Rig) -> None:
     """Decide, bind and confirm every pod that waits."""
     while (queued := world.queue.pop()) is not None:
         if isinstance(queued, QueuedGang):
-            attempts = await world.scheduler.gang_scheduler.schedule(queued)
+            attempts = await world.scheduler.cycles.gangs.schedule(queued)
         else:
-            attempt = schedule(world.context, queued)
+            attempt = world.scheduler.cycles.pods.schedule(queued)
             attempts = [] if attempt is None else [attempt]
         bound = [(each.info.pod, each.node_name) for each in attempts]
         # Together, since members of a gang wait for each other.
-        assert all(await asyncio.gather(*(bind(world.context, each) for each in attempts)))
+        assert all(await asyncio.gather(*(world.scheduler.cycles.binding.bind(each) for each in attempts)))
         for old, node_name in bound:
             world.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_name=node_name)))
 

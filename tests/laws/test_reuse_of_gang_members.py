@@ -43,7 +43,7 @@ async def decided(
     made.add(*(member(templates[number * len(templates) // count], number) for number in range(count)))
     entry = made.pop()
     assert isinstance(entry, QueuedGang)
-    attempts = await made.scheduler.gang_scheduler.schedule(entry)
+    attempts = await made.scheduler.cycles.gangs.schedule(entry)
     made.queue.close()
     columns = made.context.cache.columns
     return (

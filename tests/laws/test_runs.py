@@ -17,11 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.errors import ConflictError, NotFoundError, ServerUnavailableError, WriteTimeoutError
-from scheduler_core.feeds.late_confirmations import settle_overdue
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import Code, Status, unschedulable
 from scheduler_core.in_tree import in_tree_registry
@@ -163,7 +160,7 @@ class RunMachine(RuleBasedStateMachine):
         self.journal.answers = {f"Rec.{point}": answer} if point else {}
         queued = self.made.queue.pop()
         if queued is not None:
-            attempt = schedule(self.made.context, queued)
+            attempt = self.made.scheduler.cycles.pods.schedule(queued)
             if attempt is not None:
                 self.attempts.append(attempt)
 
@@ -174,7 +171,7 @@ class RunMachine(RuleBasedStateMachine):
         self.server.outcome = outcome
         point, answer = fault
         self.journal.answers = {f"Rec.{point}": answer} if point else {}
-        asyncio.run(bind(self.made.context, attempt))
+        asyncio.run(self.made.scheduler.cycles.binding.bind(attempt))
 
     @precondition(lambda self: self.seen)
     @rule(index=INDEXES)
@@ -211,7 +208,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        asyncio.run(settle_overdue(self.made.context, self.made.scheduler.feed, 15.0))
+        asyncio.run(self.made.scheduler.late_confirmations.settle(self.made.scheduler.feed, 15.0))
         for placed in self.made.context.cache.placed_pods():
             self.seen[placed.info.pod.metadata.name] = placed.info.pod.spec.node_name
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.node_selection import find_feasible, score_feasible
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.node_selection import score_feasible
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod, totals, verdict
 from tests.support.scheduling import plugin_set, rig
@@ -29,7 +29,7 @@ def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> 
     queued = made.pop()
     attempt = Attempt(queued, queued.info, instance, made.clock.now())
 
-    found = find_feasible(made.context, attempt)
+    found = made.scheduler.cycles.selection.find_feasible(attempt)
 
     statuses = [found.diagnosis.status_of(row) for row in range(len(cluster))]
     assert [(status.plugin, status.reasons) for status in statuses] == [verdict(wanted, node) for node in cluster]

@@ -17,7 +17,9 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 
 from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.feeds.cluster_feed import ClusterFeed, EventHandling
 from scheduler_core.feeds.storage_feed import StorageFeed
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent
@@ -139,7 +141,16 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
     _show(scheduler, case)
     queue = _RecordingQueue(scheduler.context.cache.columns.compile_pod(case.pod), clock)
     context = scheduler.context
-    context.queue = queue
+    scheduler.feed = ClusterFeed(
+        cache=context.cache,
+        queue=queue,
+        waiting=context.waiting,
+        profiles=context.profiles,
+        invalid_pods=scheduler.feed.invalid_pods,
+        room=FreedRoom(queue, scheduler.reservations),
+        handling=EventHandling(context.suspension, context.clock, context.metrics),
+        node_changed=scheduler.reservations.node_changed,
+    )
     scheduler.storage_feed = StorageFeed(context.cache.columns.storage, queue, context.suspension)
     _apply(scheduler, case.change)
     verdicts = _verdicts(instance, queue.recorded)

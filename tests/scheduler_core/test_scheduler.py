@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ConfigError, ServerUnavailableError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult, QueueSortPlugin
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -51,7 +50,7 @@ async def test_a_swap_in_mid_flight_ends_on_the_old_instance() -> None:
     made.add(node("n0"), WEB)
     attempt = made.decide()
     assert attempt is not None
-    task = asyncio.get_running_loop().create_task(bind(made.context, attempt))
+    task = asyncio.get_running_loop().create_task(made.scheduler.cycles.binding.bind(attempt))
     await asyncio.sleep(0)
 
     made.serve(profile(plugins=new))

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.scheduling import release
-from scheduler_core.explain.examination import examine
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.context import CycleContext
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
@@ -63,7 +62,7 @@ class FreshOpinion:
         clock = LoopClock(loop)
         fresh = make_scheduler(clock, _NoWriter(), _UncheckedLedger(), _OPTIONS)
         self.context: CycleContext = fresh.context
-        self._gang_scheduler = fresh.gang_scheduler
+        self._cycles = fresh.cycles
         for path in WORKLOADS:
             for each in server.objects(path):
                 fresh.workload_feed.added(each)
@@ -95,7 +94,7 @@ class FreshOpinion:
             instance = self._profiles.get(pod.spec.scheduler_name)
             if instance is None or pod.metadata.deletion_timestamp is not None or self._waits_with_its_gang(pod):
                 continue
-            found = examine(self.context, instance, self.context.cache.columns.compile_pod(pod))
+            found = self._cycles.examiner.examine(instance, self.context.cache.columns.compile_pod(pod))
             queued = queue.find(pod.metadata.uid)
             reasons = "nobody" if queued is None else ", ".join(sorted(queued.rejected_by)) or "nobody"
             if instance.config.extenders:
@@ -114,7 +113,7 @@ class FreshOpinion:
                 continue
             # Without extenders a group cycle never awaits.
             try:
-                self._gang_scheduler.schedule(entry).send(None)
+                self._cycles.gangs.schedule(entry).send(None)
             except StopIteration as ended:
                 placed: list[Attempt] = ended.value
             if placed:
@@ -122,7 +121,7 @@ class FreshOpinion:
                 kept = self._life.scheduler.context.queue.gangs.get(gang.key)
                 yield f"gang {gang.key} fits ({where}) and is left waiting, {_how_it_waits(kept)}"
             for attempt in reversed(placed):
-                release(self.context, attempt)
+                self._cycles.assumed.release(attempt)
 
     def _waits_with_its_gang(self, pod: Pod) -> bool:
         gang = self.context.queue.gangs.of_uid(pod.metadata.uid)

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.quorum_barrier import GangBinding
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of

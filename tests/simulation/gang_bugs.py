@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_core.cycle.quorum_barrier import GangBinding
-from scheduler_core.feeds import late_confirmations as settling
+from scheduler_core.feeds.late_confirmations import LateConfirmations
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.gangs import failure as gang_failure
-from scheduler_core.gangs import group_scheduling
+from scheduler_core.gangs.trial import GangTrial
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing import gang_registry as membership
 from scheduler_core.queueing.gang_entries import GangEntries
@@ -83,10 +83,10 @@ def _inherited(original: Original) -> Original:
 
 
 def _still_placed(original: Original) -> Original:
-    def settle(context: Any, feed: Any, info: Any, pod: Any) -> None:
-        original(context, feed, info, pod)
+    def settle(self: LateConfirmations, feed: Any, info: Any, pod: Any) -> None:
+        original(self, feed, info, pod)
         if pod is not None and not pod.spec.node_name:
-            context.queue.gangs.assumed(info.uid)
+            self._gangs.assumed(info.uid)
 
     return settle
 
@@ -121,8 +121,8 @@ GANG_BUGS: dict[str, Bug] = {
     "a change of minMember wakes nobody": _skipped(GangEntries, "group_changed"),
     "a gang that nobody names is kept": _skipped(Gangs, "_drop_if_empty"),
     "a PodGroup inherits from an earlier one of its name": lambda: _patched(Gangs, "group_changed", _inherited),
-    "a member that was never bound counts as placed": lambda: _patched(settling, "_settle", _still_placed),
+    "a member that was never bound counts as placed": lambda: _patched(LateConfirmations, "_settle", _still_placed),
     "what an overcommitted node lacks is subtracted": lambda: _patched(gang_failure, "free_amount", _net_sum),
-    "what a failed try holds is kept": _skipped(group_scheduling, "undo"),
+    "what a failed try holds is kept": _skipped(GangTrial, "undo"),
 }
 """Planted bugs by the defect that they cause."""

@@ -20,7 +20,7 @@ from bayplan.kube.writes.storage_writes import StorageWrites
 from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
@@ -136,9 +136,9 @@ class OperatorLife:
             make_extender=lambda _, __: ModelExtender(network, around.counts),
         )
         self.scheduler = make_scheduler(clock, self._writer, self.ledger, options, ports)
-        self.received = ReceivedFeed(self.scheduler.context, self.scheduler.reservations.node_changed)
+        self.received = ReceivedFeed(self.scheduler)
         self.scheduler.feed = self.received
-        self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler.context)
+        self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler)
         self.ledger.watch(self.received)
         self.ledger.gangs = GangAccount(
             self.ledger, self.received, self.received_groups, self.scheduler.context, around.on_placed

@@ -15,8 +15,10 @@ from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.binds import Binder
 from msgspec.structs import replace
 
-from scheduler_core.cycle import binding as binding_cycle
-from scheduler_core.cycle import scheduling as scheduling_cycle
+from scheduler_core.cycle import assumed_pods
+from scheduler_core.cycle.binding_outcomes import BindingOutcomes
+from scheduler_core.cycle.freed_room import FreedRoom
+from scheduler_core.cycle.lost_binds import LostBinds
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import cluster_feed
 from scheduler_core.feeds.pod_reads import PodReads
@@ -116,12 +118,12 @@ def _counted_twice(original: Original) -> Original:
     return add_pod
 
 
-def _uncounted(original: Original) -> Original:
-    def let_go(*given: Any) -> None:
-        with _patched(ClusterCache, "add_pod", lambda _: _nothing):
+def _room_unreported(original: Original) -> Original:
+    def unreported(*given: Any) -> None:
+        with _patched(FreedRoom, "report", lambda _: _nothing):
             original(*given)
 
-    return let_go
+    return unreported
 
 
 def _not_subtracted(original: Original) -> Original:
@@ -300,11 +302,11 @@ def _copied(original: Original) -> Original:
 
 
 BUGS: dict[str, Bug] = {
-    "Unreserve is skipped": _skipped(scheduling_cycle, "run_unreserve"),
+    "Unreserve is skipped": _skipped(assumed_pods, "run_unreserve"),
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
     "a confirmed pod is counted twice": lambda: _patched(ClusterCache, "add_pod", _counted_twice),
     "requests of a pod that was being deleted stay": lambda: _patched(NodeColumns, "_account", _not_subtracted),
-    "a pod that a rival has bound is not counted": lambda: _patched(binding_cycle, "let_go", _uncounted),
+    "a pod that a rival has bound is not counted": _skipped(LostBinds, "_count_there"),
     "pods of a deleted node are forgotten": lambda: _patched(ClusterCache, "remove_node", _pods_forgotten),
     "labels of a changed node stay": lambda: _patched(NodeColumns, "update_node", _labels_stay),
     "host ports stay taken": _skipped(HostPortIndex, "remove"),
@@ -332,8 +334,12 @@ BUGS: dict[str, Bug] = {
     "a deleted pod goes on waiting": _skipped(WaitingPodMap, "reject"),
     "the gate of a preemption never opens": lambda: _patched(Evictions, "is_preempting", _once_preempting),
     "a try that was held back is not made up for": lambda: _patched(Evictions, "_end", _held_for_good),
-    "the departure of a pod is not reported": _skipped(cluster_feed, "report_freed_room"),
-    "a failed bind does not report that its node is free": _skipped(binding_cycle, "report_freed_room"),
+    "the departure of a pod is not reported": lambda: _patched(
+        cluster_feed.ClusterFeed, "_pod_deleted", _room_unreported
+    ),
+    "a failed bind does not report that its node is free": lambda: _patched(
+        BindingOutcomes, "failed", _room_unreported
+    ),
     "assumed volumes are not restored": _skipped(VolumeBinding, "unreserve"),
     "an attempt is not ended on its instance": _skipped(FrameworkInstance, "end"),
     "404 on a bind is taken for success": _success_on(NotFoundError),

@@ -13,9 +13,9 @@ from datetime import datetime
 
 from bayplan.gangs.accepted_groups import AcceptedGroups
 
-from scheduler_core.cycle.context import CycleContext
 from scheduler_core.feeds.group_feed import GroupFeed
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.scheduler import Scheduler
 from tests.simulation.virtual_loop import LoopClock, VirtualLoop
 
 _LONGEST_LIST_SECONDS = 1.5
@@ -124,8 +124,9 @@ class ReceivedGroups(GroupFeed):
         begun: When each of them was first delivered: the clock's seconds, and UTC.
     """
 
-    def __init__(self, context: CycleContext) -> None:
-        super().__init__(context.queue, context.suspension)
+    def __init__(self, scheduler: Scheduler) -> None:
+        context = scheduler.context
+        super().__init__(context.queue, context.suspension, scheduler.cycles.room)
         self._note = context.suspension.report
         self.groups: dict[GroupKey, PodGroup] = {}
         self.listed: set[GroupSource] = set()

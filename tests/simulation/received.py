@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler_core.cycle.context import CycleContext
-from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.feeds.cluster_feed import ClusterFeed, EventHandling
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import Scheduler
 
 
 class ReceivedFeed(ClusterFeed):
@@ -24,8 +24,18 @@ class ReceivedFeed(ClusterFeed):
         on_returned: Called with the UID of each pod that a read has shown to wait, after its bind was answered.
     """
 
-    def __init__(self, context: CycleContext, node_changed: Callable[[str], None]) -> None:
-        super().__init__(context, node_changed)
+    def __init__(self, scheduler: Scheduler) -> None:
+        context = scheduler.context
+        super().__init__(
+            cache=context.cache,
+            queue=context.queue,
+            waiting=context.waiting,
+            profiles=context.profiles,
+            invalid_pods=scheduler.feed.invalid_pods,
+            room=scheduler.cycles.room,
+            handling=EventHandling(context.suspension, context.clock, context.metrics),
+            node_changed=scheduler.reservations.node_changed,
+        )
         self._report = context.suspension.report
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}

@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Callable
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PodReads, PreFilterPlugin, PreFilterResult, Reuse
 from scheduler_core.framework.plugin import always
@@ -75,11 +73,11 @@ async def step(made: Rig) -> str:
         made.clock.advance(SECONDS)
         return ""
     if isinstance(queued, QueuedGang):
-        attempts = await made.scheduler.gang_scheduler.schedule(queued)
+        attempts = await made.scheduler.cycles.gangs.schedule(queued)
     else:
-        one = schedule(made.context, queued)
+        one = made.scheduler.cycles.pods.schedule(queued)
         attempts = [] if one is None else [one]
-    await asyncio.gather(*(bind(made.context, attempt) for attempt in attempts))
+    await asyncio.gather(*(made.scheduler.cycles.binding.bind(attempt) for attempt in attempts))
     # What fell due while the scheduler was at work.
     made.clock.advance(0.0)
     return queued.uid

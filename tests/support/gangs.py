@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
+from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_state import Gang
 from tests.support.builders import PodFields, pod
-from tests.support.scheduling import Rig
+from tests.support.scheduling import DEFAULT_NAME, Rig
 
 LABEL = POD_GROUP_LABELS[GroupSource.BAYPLAN]
 
@@ -43,6 +44,13 @@ def gang_of(rig: Rig, name: str = "train") -> Gang:
     gang = rig.queue.gangs.get(key(name))
     assert gang is not None
     return gang
+
+
+def previewed(rig: Rig, name: str = "train") -> GangPreview:
+    """The dry run of a gang's preemption, by the live default profile."""
+    instance = rig.context.profiles.get(DEFAULT_NAME)
+    assert instance is not None
+    return rig.scheduler.cycles.preemption.preview(gang_of(rig, name), instance)
 
 
 async def settle(rig: Rig) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.node_selection import find_feasible
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult
 from scheduler_core.framework.handle import Handle
@@ -97,7 +96,7 @@ class PreemptionWorld:
         """An attempt that found no node, and why; None if it found one."""
         info = self.columns.compile_pod(pod)
         attempt = Attempt(QueuedPod(info, 0.0, 0), info, self.instance, 0.0)
-        feasible = find_feasible(self.scheduler.context, attempt)
+        feasible = self.scheduler.cycles.selection.find_feasible(attempt)
         return None if len(feasible.rows) else (attempt, feasible.diagnosis)
 
     def post_filter(self, pod: Pod) -> PostFilterResult:

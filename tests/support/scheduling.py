@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
 from scheduler_core.config.enabled_plugins import PluginConfig, Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.context import CycleContext
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import in_tree_registry
@@ -93,7 +92,7 @@ class Rig:
 
     def decide(self) -> Attempt | None:
         """Take the next pod and run its scheduling cycle."""
-        return schedule(self.context, self.pop())
+        return self.scheduler.cycles.pods.schedule(self.pop())
 
     async def attempt(self) -> str:
         """Take the next pod through both cycles; the node that it was bound to, "" for none."""
@@ -101,7 +100,7 @@ class Rig:
         if attempt is None:
             return ""
         node_name = attempt.node_name
-        return node_name if await bind(self.context, attempt) else ""
+        return node_name if await self.scheduler.cycles.binding.bind(attempt) else ""
 
     def place(self, pod: Pod) -> str:
         """Where the queue keeps a pod; "" for nowhere."""

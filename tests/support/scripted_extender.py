@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.errors import ExtenderError
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.model.pod import Pod
@@ -152,7 +150,7 @@ def extended_rig(
 
 async def decide(made: Rig) -> Attempt | None:
     """Take the next pod through its scheduling cycle."""
-    return await schedule_with_extenders(made.context, made.pop())
+    return await made.scheduler.cycles.extended.schedule(made.pop())
 
 
 async def place(made: Rig) -> str:
@@ -161,4 +159,4 @@ async def place(made: Rig) -> str:
     if attempt is None:
         return ""
     node_name = attempt.node_name
-    return node_name if await bind(made.context, attempt) else ""
+    return node_name if await made.scheduler.cycles.binding.bind(attempt) else ""

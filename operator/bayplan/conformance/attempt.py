@@ -14,7 +14,7 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.explain.examination import Examination, examine
+from scheduler_core.explain.examination import Examination
 from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler
@@ -65,7 +65,7 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     for pod in case.pods:
         feed.pod_added(pod)
     info = columns.compile_pod(case.pod)
-    examination = examine(scheduler.context, instance, info)
+    examination = scheduler.cycles.examiner.examine(instance, info)
     for each in instances:
         each.retire()
     return CaseOutcome(examination, profile.left_out)

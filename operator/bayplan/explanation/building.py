@@ -23,12 +23,12 @@ from bayplan.explanation.model import (
 )
 from bayplan.explanation.parts import Unblocking
 from bayplan.extenders.states import extenders_skipped_notice
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.node_selection import find_feasible, select_node
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.context import CycleContext
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.explain.examination import Examination, examine
+from scheduler_core.explain.examination import Examination
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
-from scheduler_core.explain.unblocking import unblocking_events
+from scheduler_core.explainers import Explainers
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -59,13 +59,14 @@ def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | No
         QuantityError: A quantity of the pod cannot be parsed.
     """
     context, limits = scheduler.context, options or ExplanationOptions()
-    built = _alone(context, pod, limits)
+    built = _alone(scheduler, pod, limits)
     gang = gang_of_pod(context, pod)
     return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
 
 
-def _alone(context: CycleContext, pod: Pod, options: ExplanationOptions) -> Explanation:
+def _alone(scheduler: Scheduler, pod: Pod, options: ExplanationOptions) -> Explanation:
     """Explain a pod without regard to its gang."""
+    context = scheduler.context
     if pod.is_terminal or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
         state = "has terminated" if pod.is_terminal else "is being deleted"
         return _bare(pod, Verdict.ENDED, f"pod {pod.key} {state}; it is not scheduled")
@@ -77,7 +78,7 @@ def _alone(context: CycleContext, pod: Pod, options: ExplanationOptions) -> Expl
     with ColumnsOverlay(context.cache.columns) as overlay:
         overlay.remove(() if placed is None else (placed.info,))
         waiting = replace(pod, spec=replace(pod.spec, node_name="")) if node else pod
-        built = _examined(context, instance, waiting, options)
+        built = _examined(scheduler, instance, waiting, options)
     return _as_placed(context, built, pod, node) if node else built
 
 
@@ -117,17 +118,18 @@ def _as_placed(context: CycleContext, built: Explanation, pod: Pod, node: str) -
     )
 
 
-def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, options: ExplanationOptions) -> Explanation:
-    info = context.cache.columns.compile_pod(pod)
-    found = examine(context, instance, info)
+def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, options: ExplanationOptions) -> Explanation:
+    columns = scheduler.context.cache.columns
+    info = columns.compile_pod(pod)
+    found = scheduler.cycles.examiner.examine(instance, info)
     notices = [notice for notice in [extenders_skipped_notice(instance.config.extenders)] if notice]
     misses: tuple[NearMiss, ...] = ()
     node = ""
     if found.feasible and not found.error:
-        node = _destination(context, instance, info)
+        node = _destination(scheduler, instance, info)
     elif not found.error:
         try:
-            misses = near_misses(context.cache.columns, instance, found, options.nearest)
+            misses = near_misses(columns, instance, found, options.nearest)
         except SchedulerCoreError as error:
             notices.append(f"the nearest misses cannot be computed: {error}")
     if found.nominated_only:
@@ -138,27 +140,28 @@ def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, opti
         name=pod.metadata.name,
         scheduler_name=instance.name,
         verdict=verdict,
-        headline=_headline(verdict, found, context.cache.columns.count, node),
+        headline=_headline(verdict, found, columns.count, node),
         node=node or None,
         tied=found.best if node else (),
         message=found.message or (found.gate.message if verdict is Verdict.GATED else None) or None,
-        nodes=NodeCounts(context.cache.columns.count, len(found.feasible)),
+        nodes=NodeCounts(columns.count, len(found.feasible)),
         rejections=_rejections(found),
         nearest=convert_misses(misses),
         scores=_scores(found, options.scored),
         preemption=_preemption(found),
-        unblocking=_unblocking(context, instance, found, misses),
+        unblocking=_unblocking(scheduler, instance, found, misses),
         notices=tuple(notices),
     )
 
 
-def _destination(context: CycleContext, instance: FrameworkInstance, info: PodInfo) -> str:
+def _destination(scheduler: Scheduler, instance: FrameworkInstance, info: PodInfo) -> str:
     """Return the node that the pod's next attempt would select, with ties resolved as in that attempt."""
+    context, selection = scheduler.context, scheduler.cycles.selection
     known = context.queue.find(info.uid)
     queued = QueuedPod(info, context.clock.now(), 0)
     queued.attempts = 1 if known is None else known.attempts + 1
     attempt = Attempt(queued, info, instance, queued.timestamp)
-    return select_node(context, attempt, find_feasible(context, attempt, everywhere=True))
+    return selection.select(attempt, selection.find_feasible(attempt, everywhere=True))
 
 
 def _verdict(found: Examination) -> Verdict:
@@ -244,11 +247,12 @@ def _preemption(found: Examination) -> Preemption | None:
 
 
 def _unblocking(
-    context: CycleContext, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
+    scheduler: Scheduler, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
 ) -> tuple[Unblocking, ...]:
     if found.error:
         return ()
-    return convert_events(unblocking_events(context, instance, found, misses))
+    explainers = Explainers(scheduler.context, scheduler.cycles, scheduler.reservations)
+    return convert_events(explainers.unblocking.find(instance, found, misses))
 
 
 def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanation:

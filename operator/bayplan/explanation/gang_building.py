@@ -24,10 +24,11 @@ from bayplan.extenders.states import extenders_skipped_notice
 from bayplan.gangs.group_verdict import Phase, Tally, judge
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.explain.gang_examination import ExaminedPlace, GangExamination, examine_gang
-from scheduler_core.gangs.group_scheduling import GroupCycle
+from scheduler_core.explain.gang_examination import ExaminedPlace, GangExamination
+from scheduler_core.explainers import Explainers
 from scheduler_core.gangs.node_reservation import Reservation
 from scheduler_core.gangs.preemption import GangPreview
+from scheduler_core.gangs.quorum_search import GroupCycle
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.queueing.gang_state import Gang
@@ -93,7 +94,8 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
     instance = context.profiles.get(entry.profile)
     if instance is None:
         return _not_tried(context, gang, bare, judged.message)
-    found = examine_gang(context, scheduler.reservations, GroupCycle(entry, gang, instance), limits.nearest)
+    explainers = Explainers(context, scheduler.cycles, scheduler.reservations)
+    found = explainers.gangs.examine(GroupCycle(entry, gang, instance), limits.nearest)
     return _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
 
 

@@ -107,7 +107,7 @@ def _profiles(context: CycleContext, extenders: Callable[[str], tuple[ExtenderSt
     counts = context.queue.counts()
     states = []
     for instance in context.profiles:
-        count, record = counts.get(instance.name, QueueCounts()), context.record(instance.name)
+        count, record = counts.get(instance.name, QueueCounts()), context.records.of(instance.name)
         states.append(
             ProfileState(
                 name=instance.name,

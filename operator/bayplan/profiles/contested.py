@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bayplan.resources.conditions import Condition, ConditionUpdate, find_condition
-from scheduler_core.cycle.context import LostBind
+from scheduler_core.metrics.profile_metrics import LostBind
 
 CONTESTED = "Contested"
 CONTESTED_SECONDS = 600.0

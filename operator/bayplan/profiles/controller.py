@@ -37,8 +37,8 @@ from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import CustomResource, change_cause
 from bayplan.resources.scheduler_profile import SchedulerProfile
-from scheduler_core.cycle.context import ProfileRecord
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.scheduling_queue import QueueCounts
 from scheduler_core.scheduler import Scheduler

@@ -31,8 +31,8 @@ from bayplan.resources.scheduler_profile import (
     ResolvedPoint,
     SchedulerProfileStatus,
 )
-from scheduler_core.cycle.context import LostBind
 from scheduler_core.framework.plugin_sets import ResolvedPlugins
+from scheduler_core.metrics.profile_metrics import LostBind
 
 COUNT_INTERVAL_SECONDS = 10.0
 """Minimum interval between writes of one object's counts."""

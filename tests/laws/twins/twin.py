@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
@@ -118,16 +116,16 @@ class Twin:
 
     async def decide(self) -> Decision | None:
         """Take the next entry of the queue through its cycles; None if there is none."""
-        context, writer = self.rig.context, self.rig.writer
+        writer = self.rig.writer
         queued = self.rig.queue.pop()
         if queued is None:
             return None
         events, patches, deletions = len(writer.events), len(writer.patches), len(writer.deletions)
         attempts: Sequence[Attempt]
         if isinstance(queued, QueuedGang):
-            attempts = await self.rig.scheduler.gang_scheduler.schedule(queued)
+            attempts = await self.rig.scheduler.cycles.gangs.schedule(queued)
         else:
-            attempt = schedule(context, queued)
+            attempt = self.rig.scheduler.cycles.pods.schedule(queued)
             attempts = () if attempt is None else (attempt,)
         chosen = tuple((each.info.uid, each.node_name, each.feasible_count) for each in attempts)
         bound = await self._bind(attempts)
@@ -151,7 +149,7 @@ class Twin:
         return gang.outcome.reason, gang.outcome.message, gang.reservation
 
     async def _bind(self, attempts: Sequence[Attempt]) -> tuple[bool, ...]:
-        tasks = [asyncio.create_task(bind(self.rig.context, attempt)) for attempt in attempts]
+        tasks = [asyncio.create_task(self.rig.scheduler.cycles.binding.bind(attempt)) for attempt in attempts]
         for rounds in range(_BINDING_ROUNDS * len(tasks)):
             if all(task.done() for task in tasks):
                 break

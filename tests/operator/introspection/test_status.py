@@ -17,7 +17,6 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_support import ServerSupport
 from msgspec.structs import replace
 
-from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import Problem, ServerUnavailableError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
@@ -51,7 +50,7 @@ async def world() -> AsyncIterator[Rig]:
     made.add(pod("waiting", requests={"cpu": "1"}))
     attempt = made.decide()
     assert attempt is not None
-    binding = asyncio.create_task(bind(made.context, attempt))
+    binding = asyncio.create_task(made.scheduler.cycles.binding.bind(attempt))
     made.add(pod("large", requests={"cpu": "100"}, priority=7))
     assert await made.attempt() == ""
     made.add(pod("gated", gates=("example.com/approval",)))

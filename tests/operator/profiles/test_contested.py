@@ -10,7 +10,7 @@ from bayplan.profiles.applied_profile import ProfileFindings
 from bayplan.profiles.contested import CONTESTED_SECONDS
 from bayplan.profiles.status import Progress, profile_status, status_change
 
-from scheduler_core.cycle.context import LostBind
+from scheduler_core.metrics.profile_metrics import LostBind
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LIVE = ProfileFindings(generation=3, scheduler_name="batch", holds_name=True, live_revision="r1")

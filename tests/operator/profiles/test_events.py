@@ -13,9 +13,9 @@ from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.profiles.status import Progress, plugin_config_status, profile_status
 from bayplan.resources.resource_model import ObjectMeta
 
-from scheduler_core.cycle.context import LostBind
 from scheduler_core.errors import Problem
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.metrics.profile_metrics import LostBind
 from tests.support.manifests import plugin_config_manifest
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import (
     ClusterWriteError,
     ConflictError,
@@ -46,7 +45,7 @@ async def begun(made: Rig) -> asyncio.Task[bool]:
     """Schedule a pod, start its binding cycle and run it to its first wait."""
     attempt = made.decide()
     assert attempt is not None
-    task = asyncio.get_running_loop().create_task(bind(made.context, attempt))
+    task = asyncio.get_running_loop().create_task(made.scheduler.cycles.binding.bind(attempt))
     for _ in range(5):
         await asyncio.sleep(0)
     return task
@@ -63,7 +62,7 @@ async def test_a_bound_pod_is_reported() -> None:
     placed = made.context.cache.get(UID)
     assert placed is not None
     assert placed.placement is Placement.BOUND
-    assert (made.context.record("default-scheduler").scheduled, made.place(POD)) == (1, "")
+    assert (made.context.records.of("default-scheduler").scheduled, made.place(POD)) == (1, "")
 
 
 async def test_a_plugin_that_binds_keeps_others_from_binding() -> None:
@@ -81,7 +80,7 @@ async def test_no_plugin_binds() -> None:
     attempt = made.decide()
     assert attempt is not None
     attempt.instance.bind = attempt.instance.bind[:1]
-    assert not await bind(made.context, attempt)
+    assert not await made.scheduler.cycles.binding.bind(attempt)
     assert "enable DefaultBinder as the last one" in made.condition.message
     made.queue.close()
 
@@ -277,7 +276,7 @@ async def test_a_released_node_wakes_others() -> None:
     assert made.decide() is None
     assert made.place(other) == "unschedulable"
     made.writer.fail_binds([ServerUnavailableError("away")])
-    assert not await bind(made.context, first)
+    assert not await made.scheduler.cycles.binding.bind(first)
     assert made.place(other) == "backoff"
     made.queue.close()
 

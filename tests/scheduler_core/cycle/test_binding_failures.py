@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.binding import bind
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SKIP, Code, Status, error, unresolvable, unschedulable
 from tests.support.binding_gate import Gate
@@ -67,7 +66,7 @@ async def test_what_was_given_back_wakes_others(answers: dict[str, object], plac
     other = pod("other", requests={"cpu": "2"})
     made.add(other)
     assert made.decide() is None
-    task = asyncio.create_task(bind(made.context, attempt))
+    task = asyncio.create_task(made.scheduler.cycles.binding.bind(attempt))
     await asyncio.sleep(0)
     if len(made.context.waiting):
         made.clock.advance(10)

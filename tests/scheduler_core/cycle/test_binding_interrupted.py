@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from tests.support.binding_gate import Gate
@@ -37,7 +36,7 @@ class Stage:
     async def begin(self) -> None:
         attempt = self.made.decide()
         assert attempt is not None
-        self.task = asyncio.create_task(bind(self.made.context, attempt))
+        self.task = asyncio.create_task(self.made.scheduler.cycles.binding.bind(attempt))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not self.task.done()

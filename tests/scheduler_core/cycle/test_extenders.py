@@ -8,7 +8,6 @@ import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cluster_events import NODE_DELETE, UNSCHEDULED_POD_ADD, ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -286,7 +285,7 @@ async def test_an_extender_binds_in_the_place_of_plugins() -> None:
     assert await place(made) == "b"
     assert bindings == [Binding("default", "web", POD.metadata.uid, "b")]
     assert made.writer.attempted == []
-    assert made.context.record("default-scheduler").scheduled == 1
+    assert made.context.records.of("default-scheduler").scheduled == 1
 
 
 async def test_plugins_bind_where_the_extender_is_not_interested() -> None:
@@ -332,7 +331,7 @@ async def test_a_pod_that_an_extender_fails_to_bind_and_someone_else_binds() -> 
     made.writer.pods["default/web"] = bound_to("c")
     assert await place(made) == ""
     assert made.writer.attempted == []
-    assert made.context.record("default-scheduler").lost_binds == 1
+    assert made.context.records.of("default-scheduler").lost_binds == 1
 
 
 # -- the queue ------------------------------------------------------------------------------------------------------
@@ -359,7 +358,7 @@ async def test_a_pod_whose_profile_is_gone_is_parked() -> None:
     made = made_with(client)
     queued: QueuedPod = made.pop()
     made.scheduler.withdraw("default-scheduler")
-    assert await schedule_with_extenders(made.context, queued) is None
+    assert await made.scheduler.cycles.extended.schedule(queued) is None
     assert (made.place(POD), client.asked) == ("parked", [])
 
 

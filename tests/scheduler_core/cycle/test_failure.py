@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scheduler_core.cycle.failure import Failure, handle_failure, of_status, too_late
+from scheduler_core.cycle.failure import Failure, of_status, too_late
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
@@ -106,7 +106,7 @@ def test_records() -> None:
     assert made.decide() is None
     journal.answers["Rec.preFilter"] = ValueError("boom")
     assert made.decide() is None
-    record = made.context.record("default-scheduler")
+    record = made.context.records.of("default-scheduler")
     assert (record.unschedulable, record.errors, record.scheduled) == (1, 1, 0)
     assert record.last_error == 'default/other: running PreFilter plugin "Rec": raised ValueError: boom'
     made.queue.close()
@@ -120,5 +120,5 @@ def test_a_pod_that_is_gone_meanwhile_is_not_spoken_of() -> None:
     attempt = made.decide()
     assert attempt is not None
     made.scheduler.feed.pod_deleted(wanted)
-    handle_failure(made.context, attempt, Failure("no", frozenset({"Rec"})))
+    made.scheduler.cycles.failed.handle(attempt, Failure("no", frozenset({"Rec"})))
     assert (made.place(wanted), made.writer.events, made.writer.patches) == ("", [], [])

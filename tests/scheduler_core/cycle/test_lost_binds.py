@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import BoundElsewhereError, NotFoundError, WriteTimeoutError
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import Code, Status
@@ -37,7 +36,7 @@ def begun(*journals: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
     attempt = made.decide()
     assert attempt is not None
     other = "n1" if attempt.node_name == "n0" else "n0"
-    return made, asyncio.get_running_loop().create_task(bind(made.context, attempt)), other
+    return made, asyncio.get_running_loop().create_task(made.scheduler.cycles.binding.bind(attempt)), other
 
 
 def assert_let_go(made: Rig, other: str) -> None:
@@ -46,7 +45,7 @@ def assert_let_go(made: Rig, other: str) -> None:
     assert (made.place(POD), made.context.cache.assumed_count, made.queue.in_flight_events()) == ("", 0, {})
     assert not made.writer.events
     assert not [patch for patch in made.writer.patches if patch.condition is not None]
-    record = made.context.record(PROFILE)
+    record = made.context.records.of(PROFILE)
     assert (record.lost_binds, record.scheduled, record.last_error) == (1, 0, "")
     lost = record.last_lost_bind
     assert lost is not None

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.node_selection import Feasible, find_feasible, score_feasible
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.node_selection import Feasible, score_feasible
+from scheduler_core.cycle.partial_search import REGION_LABEL, ZONE_LABEL
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
-from scheduler_core.snapshot.node_order import REGION_LABEL, ZONE_LABEL
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, plugin_set, profile, rig
@@ -29,7 +29,7 @@ def searched(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None
     attempt = Attempt(queued, info, instance, made.clock.now())
-    found = find_feasible(made.context, attempt)
+    found = made.scheduler.cycles.selection.find_feasible(attempt)
     made.queue.done(queued.uid)
     return attempt, found
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.scheduling import reserve_and_permit
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Codes,
@@ -179,14 +178,14 @@ def unused_nomination() -> Rig:
 def test_an_unused_nomination_requeues_rejected_pods() -> None:
     """If a pod is assumed on another node than its nominated one, that room is free for other pods."""
     made = unused_nomination()
-    reserve_and_permit(made.context, begun(made, HUGE), "cordoned")
+    made.scheduler.cycles.assumed.reserve_and_permit(begun(made, HUGE), "cordoned")
     assert made.place(KEPT_OFF) == "backoff"
 
 
 def test_a_used_nomination_requeues_no_pod() -> None:
     """The node is as full as expected."""
     made = unused_nomination()
-    reserve_and_permit(made.context, begun(made, HUGE), "nominated")
+    made.scheduler.cycles.assumed.reserve_and_permit(begun(made, HUGE), "nominated")
     assert made.place(KEPT_OFF) == "unschedulable"
 
 

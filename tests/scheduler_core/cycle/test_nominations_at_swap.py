@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.failure import Failure, handle_failure
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.failure import Failure
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -55,7 +55,7 @@ def fail(made: Rig) -> None:
     assert queued is not None
     revision = instance or made.scheduler.build(profile())
     revision.begin()
-    handle_failure(made.context, Attempt(queued, queued.info, revision, 0.0), NO_ROOM)
+    made.scheduler.cycles.failed.handle(Attempt(queued, queued.info, revision, 0.0), NO_ROOM)
 
 
 @pytest.mark.parametrize("place", ["active", "unschedulable", "inFlight"])

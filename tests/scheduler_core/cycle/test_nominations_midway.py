@@ -48,7 +48,7 @@ async def test_a_profile_that(is_live: bool, nominated: str) -> None:
         made.scheduler.withdraw("other")
     entry = gang_comes(made)
     held.hold()
-    cycle = asyncio.ensure_future(made.scheduler.gang_scheduler.schedule(entry))
+    cycle = asyncio.ensure_future(made.scheduler.cycles.gangs.schedule(entry))
     await made.until(lambda: made.context.suspension.is_on)
     if is_live:
         made.scheduler.withdraw("other")

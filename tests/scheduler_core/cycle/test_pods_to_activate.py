@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.cycle.binding import bind
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, PostBindPlugin
 from scheduler_core.framework.pods_to_activate import pods_to_activate
@@ -63,5 +62,5 @@ async def test_named_pods_are_activated(world: Rig, labels: dict[str, str], afte
     attempt = world.decide()
     assert world.place(SIBLING) == after_cycle
     if attempt is not None:
-        assert await bind(world.context, attempt)
+        assert await world.scheduler.cycles.binding.bind(attempt)
     assert world.place(SIBLING) == at_the_end

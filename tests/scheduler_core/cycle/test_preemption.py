@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler
@@ -35,7 +34,7 @@ class Stage:
         """Try the next pod; return its node."""
         queued = self.context.queue.pop()
         assert queued is not None
-        attempt = schedule(self.context, queued)
+        attempt = self.scheduler.cycles.pods.schedule(queued)
         return "" if attempt is None else attempt.node_name
 
     def gone(self, victim: Pod) -> None:

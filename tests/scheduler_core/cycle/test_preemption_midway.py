@@ -10,8 +10,6 @@ import pytest
 from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
 from scheduler_core.config.enabled_plugins import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.pod import Pod
@@ -52,10 +50,10 @@ class Stage:
         """Try the next pod; return its binding cycle at its first wait, None without a node."""
         queued = self.context.queue.pop()
         assert queued is not None
-        attempt = schedule(self.context, queued)
+        attempt = self.scheduler.cycles.pods.schedule(queued)
         if attempt is None:
             return None
-        task = asyncio.create_task(bind(self.context, attempt))
+        task = asyncio.create_task(self.scheduler.cycles.binding.bind(attempt))
         await turns()
         return task
 

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 import pytest
 from msgspec import Struct
 
-from scheduler_core.cycle.binding import bind
-from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ConflictError
 from scheduler_core.feeds.declared_feed import DeclaredFeed
-from scheduler_core.feeds.late_confirmations import settle_overdue
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.object_reads import ObjectKind
 from scheduler_core.framework.status import Code, Status
@@ -162,7 +160,7 @@ async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> Non
     client.answer()
     attempt = await cycle
     assert attempt is not None
-    assert not await bind(made.context, attempt)
+    assert not await made.scheduler.cycles.binding.bind(attempt)
     assert (made.place(POD), made.context.cache.assumed_count) == ("", 0)
     assert not made.context.cache.columns.pod_count.any()
 
@@ -178,7 +176,7 @@ async def binding_while_suspended(
     made.add(pod("second"))
     cycle: asyncio.Task[object] = asyncio.ensure_future(decide(made))
     await settle()
-    binding = asyncio.ensure_future(bind(made.context, attempt))
+    binding = asyncio.ensure_future(made.scheduler.cycles.binding.bind(attempt))
     await settle()
     return binding, cycle
 
@@ -250,13 +248,13 @@ async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
     client.answer()
     attempt = await decide(made)
     assert attempt is not None
-    assert await bind(made.context, attempt)
+    assert await made.scheduler.cycles.binding.bind(attempt)
     made.clock.advance(60)
     made.add(pod("second"))
     client.hold()
     cycle = asyncio.ensure_future(decide(made))
     await settle()
-    settling = asyncio.ensure_future(settle_overdue(made.context, made.scheduler.feed, 15))
+    settling = asyncio.ensure_future(made.scheduler.late_confirmations.settle(made.scheduler.feed, 15))
     await settle()
     assert (settling.done(), made.context.cache.assumed_count) == (False, 1)
     client.answer()
@@ -320,12 +318,12 @@ async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
     original = client.on_filter
 
     def on_filter(asked: object) -> object:
-        behind.append(made.context.cache.assumed_count - made.context.record("default-scheduler").scheduled)
+        behind.append(made.context.cache.assumed_count - made.context.records.of("default-scheduler").scheduled)
         return original(["a"])
 
     client.on_filter = on_filter  # type: ignore[assignment]  # it looks at the cache in passing
     async with made.running():
-        await made.until(lambda: made.context.record("default-scheduler").scheduled == 20)
+        await made.until(lambda: made.context.records.of("default-scheduler").scheduled == 20)
     assert max(behind) <= 2
 
 
@@ -348,19 +346,18 @@ async def test_stopping_in_a_suspended_cycle_loses_nothing(by_stop: bool) -> Non
     assert (client.closed, made.writer.patches) == (1, [])
 
 
-async def test_a_profile_without_extenders_is_never_suspended() -> None:
+async def test_a_profile_without_extenders_is_never_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pods are scheduled by the cycle that does not await, beside a profile with extenders."""
 
-    class Refusing(Suspension):
-        @contextmanager
-        def of_cycle(self) -> Iterator[None]:
-            yield
-            raise AssertionError("a cycle without extenders was suspended")
+    @contextmanager
+    def refusing() -> Iterator[None]:
+        yield
+        raise AssertionError("a cycle without extenders was suspended")
 
     client = ScriptedExtender()
     made = extended_rig((extender(), client))
     made.serve(extended_profile(name="plain"))
-    made.context.suspension = Refusing()
+    monkeypatch.setattr(made.context.suspension, "of_cycle", refusing)
     made.add(node("a"), pod("p", scheduler_name="plain"))
     async with made.running():
         await made.until(lambda: bool(made.writer.bindings))

@@ -9,7 +9,6 @@ import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ClusterWriteError, ConflictError
 from scheduler_core.model.storage import SELECTED_NODE, PersistentVolume, StorageObject
 from tests.support.builders import node, pod
@@ -185,7 +184,7 @@ async def test_two_pods_that_want_one_volume() -> None:
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
     made.scheduler.feed.pod_deleted(WEB)
-    assert not await bind(made.context, attempt)
+    assert not await made.scheduler.cycles.binding.bind(attempt)
     stage.feed.updated(volume("pv"), volume("pv", version="6"))
     await stage.begin()
     pointer = stage.writer.volumes[0].spec.claim_ref

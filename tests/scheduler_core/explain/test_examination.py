@@ -5,7 +5,7 @@ import pytest
 from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
 from scheduler_core.config.enabled_plugins import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.explain.examination import Examination, examine
+from scheduler_core.explain.examination import Examination
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Codes, FilterPlugin, ScorePlugin, Scores
 from scheduler_core.framework.status import SUCCESS, Code, Status
@@ -33,7 +33,7 @@ def examined(what: Pod, config: ProfileConfig | None = None, by: Scheduler | Non
     """Examine a pod."""
     by = by or scheduler()
     instance = by.build(config or ProfileConfig(scheduler_name="default-scheduler"))
-    return examine(by.context, instance, by.context.cache.columns.compile_pod(what))
+    return by.cycles.examiner.examine(instance, by.context.cache.columns.compile_pod(what))
 
 
 def test_keeps_why_each_node_was_rejected() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from scheduler_core.explain.gang_examination import ExaminedPlace, GangExamination, examine_gang
+from scheduler_core.explain.gang_examination import ExaminedPlace, GangExamination
+from scheduler_core.explainers import Explainers
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.gangs.group_scheduling import GroupCycle
+from scheduler_core.gangs.quorum_search import GroupCycle
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupTopology
@@ -38,9 +39,10 @@ def examined(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
     assert gang.entry is not None
     assert instance is not None
     cycle = GroupCycle(gang.entry, gang, instance)
-    found = examine_gang(made.context, made.scheduler.reservations, cycle, limit)
+    examiner = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations).gangs
+    found = examiner.examine(cycle, limit)
     before = picture(made.context)
-    again = examine_gang(made.context, made.scheduler.reservations, cycle, limit)
+    again = examiner.examine(cycle, limit)
     assert (again.chosen, reached(again.places)) == (found.chosen, reached(found.places))
     assert picture(made.context) == before
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.explain.examination import examine
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status, unschedulable
@@ -21,7 +20,7 @@ def missed(made: Rig, waiting: Pod, limit: int = 5) -> tuple[NearMiss, ...]:
     """Return the nearest nodes of a pod."""
     instance = made.context.profiles.get(waiting.spec.scheduler_name)
     assert instance is not None
-    found = examine(made.context, instance, made.context.cache.columns.compile_pod(waiting))
+    found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(waiting))
     return near_misses(made.context.cache.columns, instance, found, limit)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_core.explain.examination import Examination, examine
+from scheduler_core.explain.examination import Examination
 from scheduler_core.explain.nearest_nodes import near_misses
-from scheduler_core.explain.unblocking import Unblocking, unblocking_events
+from scheduler_core.explain.unblocking import Unblocking
+from scheduler_core.explainers import Explainers
 from scheduler_core.framework.cluster_events import EventRegistration, Hint
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import Status, unschedulable
@@ -163,9 +164,11 @@ def named(made: Rig, waiting: Pod) -> tuple[Examination, tuple[Unblocking, ...]]
     context = made.context
     instance = context.profiles.get(waiting.spec.scheduler_name)
     assert instance is not None
-    found = examine(context, instance, context.cache.columns.compile_pod(waiting))
+    found = made.scheduler.cycles.examiner.examine(instance, context.cache.columns.compile_pod(waiting))
     misses = near_misses(context.cache.columns, instance, found, 5)
-    return found, unblocking_events(context, instance, found, misses)
+    return found, Explainers(context, made.scheduler.cycles, made.scheduler.reservations).unblocking.find(
+        instance, found, misses
+    )
 
 
 @pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)

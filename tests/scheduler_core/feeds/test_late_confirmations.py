@@ -7,9 +7,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.partial_search import REGION_LABEL, ZONE_LABEL
 from scheduler_core.errors import ServerUnavailableError
-from scheduler_core.feeds.late_confirmations import settle_overdue
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.queued_pod import QueuedGang
@@ -17,7 +16,6 @@ from scheduler_core.framework.status import unresolvable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.snapshot.node_order import REGION_LABEL, ZONE_LABEL
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members
 from tests.support.recording_plugins import Journal, recorder
@@ -36,7 +34,7 @@ async def bound() -> Rig:
 
 
 async def settle(made: Rig, after: float = 15.0) -> None:
-    await settle_overdue(made.context, made.scheduler.feed, after)
+    await made.scheduler.late_confirmations.settle(made.scheduler.feed, after)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,7 @@ async def test_a_pod_that_shrinks_while_it_is_being_bound_wakes_others(is_answer
     attempt = made.decide()
     assert attempt is not None
     if is_answered:
-        assert await bind(made.context, attempt)
+        assert await made.scheduler.cycles.binding.bind(attempt)
     other = pod("other", requests={"cpu": "2"})
     made.add(other)
     assert made.decide() is None
@@ -204,8 +202,8 @@ async def gang_bound() -> Rig:
     made.add(*members(2))
     entry = made.pop()
     assert isinstance(entry, QueuedGang)
-    first, second = await made.scheduler.gang_scheduler.schedule(entry)
-    binds = [asyncio.ensure_future(bind(made.context, each)) for each in (first, second)]
+    first, second = await made.scheduler.cycles.gangs.schedule(entry)
+    binds = [asyncio.ensure_future(made.scheduler.cycles.binding.bind(each)) for each in (first, second)]
     assert await asyncio.gather(*binds) == [True, True]
     made.clock.advance(15)
     made.context.cache.finish_binding(second.info.uid, made.clock.now())

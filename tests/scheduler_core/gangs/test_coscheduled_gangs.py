@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.binding import bind
 from scheduler_core.gangs.group_views import GangViews
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
@@ -178,8 +177,8 @@ async def test_a_member_whose_wait_is_over_does_not_count() -> None:
     made.clock.advance(60)
     second = made.decide()
     assert second is not None
-    assert await bind(made.context, first) is False
-    assert await bind(made.context, second) is False
+    assert await made.scheduler.cycles.binding.bind(first) is False
+    assert await made.scheduler.cycles.binding.bind(second) is False
     assert made.bound == {}
 
 
@@ -199,7 +198,11 @@ async def test_a_member_that_is_being_deleted_does_not_count() -> None:
     assert made.context.waiting.get(second.info.uid) is not None
     third = made.decide()
     assert third is not None
-    assert [await bind(made.context, attempt) for attempt in (first, second, third)] == [False, True, True]
+    assert [await made.scheduler.cycles.binding.bind(attempt) for attempt in (first, second, third)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 async def test_a_later_member_joins_alone() -> None:

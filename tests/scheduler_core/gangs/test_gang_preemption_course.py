@@ -7,14 +7,13 @@ import pytest
 from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
 from scheduler_core.config.enabled_plugins import Plugins, PluginSet
 from scheduler_core.errors import ClusterWriteError
-from scheduler_core.gangs.preemption import preview_gang_preemption
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.ports import ObjectReference
 from tests.support.binding_gate import Gate
 from tests.support.builders import pod
 from tests.support.gang_preemption import WHOLE, ask, deferring, ending, evicted, of_gang, runs, served, small
-from tests.support.gangs import gang_of, group, member, members, settle
+from tests.support.gangs import gang_of, group, member, members, previewed, settle
 from tests.support.scheduling import Rig, plugin_set, rig
 from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
 
@@ -246,7 +245,7 @@ async def test_a_profile_that_does_not_preempt() -> None:
     made.add(small("a"), *FULL)
     ask(made, *members(2, priority=10), of=group())
     await settle(made)
-    preview = preview_gang_preemption(made.context, gang_of(made))
+    preview = previewed(made)
     assert (evicted(made), preview.plan, preview.reason) == (
         set(),
         None,
@@ -260,7 +259,7 @@ async def test_a_profile_with_extenders() -> None:
     made.add(small("a"), *FULL)
     ask(made, *members(2, priority=10), of=group())
     await settle(made)
-    preview = preview_gang_preemption(made.context, gang_of(made))
+    preview = previewed(made)
     assert (evicted(made), preview.plan, preview.reason) == (
         set(),
         None,

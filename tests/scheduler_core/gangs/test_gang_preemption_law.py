@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.gangs.preemption import preview_gang_preemption
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.pod import Pod
@@ -17,7 +16,7 @@ from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node, pod
 from tests.support.cluster_picture import picture
 from tests.support.gang_preemption import ask, ending, served
-from tests.support.gangs import gang_of, group, member, settle
+from tests.support.gangs import gang_of, group, member, previewed, settle
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
 
@@ -137,9 +136,9 @@ def test_looking_changes_nothing(world: World) -> None:
     """After a dry run every sum, order and nomination is as before."""
     made = world.staged()
     before = picture(made.context)
-    preview_gang_preemption(made.context, gang_of(made))
+    previewed(made)
     between = picture(made.context)
-    preview_gang_preemption(made.context, gang_of(made))
+    previewed(made)
     # Counts for a query begin with the first question and stay: only the second look finds all of them there.
     assert {**before, "queries": between["queries"]} == between == picture(made.context)
     made.queue.close()
@@ -192,6 +191,6 @@ def test_it_preempts_if_and_only_if_that_helps(world: World) -> None:
         size = world.wants[0]
         return sum(max(0, min(cpus // size, 9 - count)) for cpus, count in zip(free, held, strict=True))
 
-    preview = preview_gang_preemption(made.context, gang_of(made))
+    preview = previewed(made)
     assert (preview.plan is not None) == (slots(0) < world.needed <= slots(world.priority))
     made.queue.close()

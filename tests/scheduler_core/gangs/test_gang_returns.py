@@ -7,9 +7,8 @@ import copy
 import msgspec
 import pytest
 
-from scheduler_core.cycle.context import Attempt
-from scheduler_core.cycle.failure import Failure, handle_failure
-from scheduler_core.cycle.scheduling import release
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.failure import Failure
 from scheduler_core.framework.queued_pod import Place, QueuedGang
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, members
@@ -27,13 +26,13 @@ async def place(cluster: Rig) -> list[Attempt]:
     """Run the cycle of the next gang, and bind no pod."""
     entry = cluster.queue.pop()
     assert isinstance(entry, QueuedGang)
-    return await cluster.scheduler.gang_scheduler.schedule(entry)
+    return await cluster.scheduler.cycles.gangs.schedule(entry)
 
 
 def give_back(cluster: Rig, attempt: Attempt) -> None:
     """Let a binding fail."""
-    release(cluster.context, attempt)
-    handle_failure(cluster.context, attempt, Failure("out of order", is_error=True))
+    cluster.scheduler.cycles.assumed.release(attempt)
+    cluster.scheduler.cycles.failed.handle(attempt, Failure("out of order", is_error=True))
 
 
 async def test_the_first_to_fail_of_more_than_the_quorum(cluster: Rig) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from scheduler_core.config.enabled_plugins import PluginConfig
-from scheduler_core.explain.examination import examine
 from scheduler_core.explain.nearest_nodes import near_misses
-from scheduler_core.explain.unblocking import unblocking_events
+from scheduler_core.explainers import Explainers
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
@@ -46,9 +45,10 @@ def test_a_node_that_returns_brings_its_pods() -> None:
     wants = pod(ports=[PORT], affinity=Affinity(NodeAffinity(required=NodeSelector((term,)))))
     made.add(wants)
     (instance,) = made.context.profiles
-    found = examine(made.context, instance, made.context.cache.columns.compile_pod(wants))
+    found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(wants))
     misses = near_misses(made.context.cache.columns, instance, found, 3)
-    added = [each for each in unblocking_events(made.context, instance, found, misses) if each.event == NODE_ADD]
+    unblocking = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations).unblocking
+    added = [each for each in unblocking.find(instance, found, misses) if each.event == NODE_ADD]
     assert [each.fits_on for each in added] == [""]
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from scheduler_core.gangs.preemption import preview_gang_preemption
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.node import Node
@@ -16,7 +15,7 @@ from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from tests.support.builders import PodFields
 from tests.support.cluster_picture import picture
 from tests.support.gang_preemption import APART, WHOLE, ask, ending, evicted, of_gang, runs, served, small
-from tests.support.gangs import gang_of, group, members, settle
+from tests.support.gangs import gang_of, group, members, previewed, settle
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
 
@@ -245,7 +244,7 @@ async def test_previews(cluster: Rig, case: Case) -> None:
     pods = staged(cluster, case)
     ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
     before = picture(cluster.context)
-    preview = preview_gang_preemption(cluster.context, gang_of(cluster))
+    preview = previewed(cluster)
     victims = () if preview.plan is None else preview.plan.victims
     assert {info.pod.metadata.name for info in victims} == case.gone
     assert bool(preview.reason) == (preview.plan is None)

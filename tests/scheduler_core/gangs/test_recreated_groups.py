@@ -40,7 +40,7 @@ async def tried(made: Rig) -> None:
     """Try the gang as often as possible now."""
     while (entry := made.queue.pop()) is not None:
         assert isinstance(entry, QueuedGang)
-        await made.scheduler.gang_scheduler.schedule(entry)
+        await made.scheduler.cycles.gangs.schedule(entry)
 
 
 def recreate(made: Rig, group: PodGroup, *, is_deletion_seen: bool) -> None:

@@ -26,6 +26,7 @@ from scheduler_core.framework.status import SUCCESS, Code
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.plugins.coscheduling import Coscheduling
+from scheduler_core.runtime.framework_instance import InstanceReference
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
@@ -85,7 +86,7 @@ class Play:
     def __post_init__(self) -> None:
         args = CoschedulingArgs(permit_waiting_time_seconds=WAIT_SECONDS, pod_group_reject_percentage=self.percentage)
         self.world.add(node("n"))
-        handle = PluginHandle(self.world.context, self.world.scheduler.groups, "default-scheduler")
+        handle = PluginHandle(self.world.context.services, "default-scheduler", InstanceReference("default-scheduler"))
         self.plugin = Coscheduling(args, handle)
         self.gangs = self.world.queue.gangs
         self.gangs.serve(GroupSource.BAYPLAN)

@@ -97,7 +97,8 @@ def test_bounds_of_three() -> None:
         attempt = made.decide()
         assert attempt is not None
         assert attempt.node_name.startswith(zone)
-    classes = made.context.classes_of(instance)
+    classes = instance.pod_classes
+    assert classes is not None
     assert len(classes.stored()) <= 3
 
 

@@ -1,0 +1,163 @@
+"""Builds the cycles of a scheduler from its shared state: each part receives the parts that it calls, and no others.
+
+::
+
+    pods.schedule, extended.schedule ─▶ attempt ─▶ binding.bind
+    gangs.schedule ─▶ attempts ─────────────────────▲
+"""
+
+from __future__ import annotations
+
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.binding import BindingCycle, BindPreparation, BindRequests
+from scheduler_core.cycle.binding_outcomes import BindingOutcomes, BoundPods
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.extended_scheduling import ExtendedChoice, ExtendedCycle
+from scheduler_core.cycle.failure import FailedAttempts
+from scheduler_core.cycle.freed_room import FreedRoom
+from scheduler_core.cycle.lost_binds import LostBinds
+from scheduler_core.cycle.node_choice import NodeChoice
+from scheduler_core.cycle.node_selection import NodeSelection
+from scheduler_core.cycle.partial_search import PartialSearch
+from scheduler_core.cycle.scheduling import CycleEnd, CycleStart, SchedulingCycle
+from scheduler_core.explain.examination import Examiner
+from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
+from scheduler_core.gangs.failure import FailedGangs
+from scheduler_core.gangs.gang_victims import GangVictims
+from scheduler_core.gangs.group_scheduling import GangRejection, GangScheduler, GroupAttempts, QuorumCommit
+from scheduler_core.gangs.placement_plan import PlacementPlans
+from scheduler_core.gangs.preemption import GangPreemption
+from scheduler_core.gangs.quorum_search import QuorumSearch
+from scheduler_core.gangs.reservations import GangReservations
+from scheduler_core.gangs.reserved_scheduling import ReservedScheduling
+from scheduler_core.gangs.trial import MemberTrials
+
+
+class Cycles:
+    """The cycles of a scheduler, and the parts of them that explanations use, too.
+
+    Args:
+        context: The shared state.
+        reservations: Capacity reserved for gangs.
+
+    Attributes:
+        pods: Scheduling cycles of profiles without extenders.
+        extended: Scheduling cycles of profiles with extenders.
+        gangs: Group cycles.
+        binding: Binding cycles.
+        room: Reports freed room.
+        selection: Searches and selects nodes.
+        assumed: Assumes and releases pods.
+        failed: Reports and requeues failed attempts.
+        report: Report of cycles.
+        trials: Tries members of gangs.
+        preemption: Plans preemptions for gangs.
+        examiner: Dry-runs attempts.
+    """
+
+    def __init__(self, context: CycleContext, reservations: GangReservations) -> None:
+        cache, queue, clock, options = context.cache, context.queue, context.clock, context.options
+        nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
+        self.room = room = FreedRoom(queue, reservations)
+        self.report = report = CycleReport(context.recording, metrics, nodes, clock)
+        partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
+        self.selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
+        bounds = options.reuse_bounds if options.reuses_results else None
+        choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds)
+        extended_choice = ExtendedChoice(self.selection)
+        self.assumed = assumed = AssumedPods(cache, queue, context.waiting, room)
+        self.failed = failed = FailedAttempts(queue, writer, context.records, report, room)
+        start = CycleStart(
+            profiles=context.profiles,
+            queue=queue,
+            cache=cache,
+            domains=context.member_domains,
+            writer=writer,
+            report=report,
+        )
+        end = CycleEnd(queue, assumed, failed, report)
+        self.pods = SchedulingCycle(start, choice, nodes, assumed, end)
+        self.extended = ExtendedCycle(
+            start=start,
+            choice=extended_choice,
+            assumed=assumed,
+            end=end,
+            suspension=context.suspension,
+            queue=queue,
+        )
+        self.binding = self._binding(context)
+        self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
+        self.trials = MemberTrials(choice, extended_choice, assumed, report)
+        victims = GangVictims(nodes, nominator, self.selection, assumed, clock)
+        self.preemption = GangPreemption(
+            cache,
+            nominator,
+            context.services.groups,
+            victims,
+            context.services.preemptions,
+            is_enabled=options.gangs_preempt,
+        )
+        self.gangs = self._gangs(context, reservations, end)
+
+    def _binding(self, context: CycleContext) -> BindingCycle:
+        cache, queue, clock, records = context.cache, context.queue, context.clock, context.records
+        writer, suspension, room, report = context.writer, context.suspension, self.room, self.report
+        assumed = self.assumed
+        preparation = BindPreparation(
+            waiting=context.waiting,
+            in_pre_bind=context.services.in_pre_bind,
+            queue=queue,
+            suspension=suspension,
+            writer=writer,
+            report=report,
+        )
+        bound = BoundPods(cache=cache, queue=queue, records=records, writer=writer, clock=clock, report=report)
+        lost = LostBinds(
+            cache=cache, queue=queue, records=records, clock=clock, assumed=assumed, report=report, room=room
+        )
+        outcomes = BindingOutcomes(
+            bound=bound, lost=lost, assumed=assumed, failed=self.failed, queue=queue, room=room, report=report
+        )
+        return BindingCycle(preparation, BindRequests(writer, clock), outcomes, suspension, cache)
+
+    def _gangs(self, context: CycleContext, reservations: GangReservations, end: CycleEnd) -> GangScheduler:
+        cache, queue, clock, metrics = context.cache, context.queue, context.clock, context.metrics
+        nodes, assumed, report, trials = cache.columns, self.assumed, self.report, self.trials
+        plans = PlacementPlans(nodes, self.selection, assumed, clock)
+        reserved = ReservedScheduling(
+            nodes=nodes, reservations=reservations, plans=plans, trials=trials, assumed=assumed, report=report
+        )
+        nearest = NearestNodesOfGangs(nodes, self.examiner, clock)
+        search = QuorumSearch(
+            cache=cache,
+            nominator=queue.nominator,
+            trials=trials,
+            assumed=assumed,
+            reserved=reserved,
+            nearest_nodes=nearest.describe,
+        )
+        commit = QuorumCommit(
+            cache=cache, queue=queue, waiting=context.waiting, assumed=assumed, end=end, report=report
+        )
+        failed = FailedGangs(
+            nodes=nodes,
+            queue=queue,
+            writer=context.writer,
+            records=context.records,
+            metrics=metrics,
+            clock=clock,
+        )
+        rejection = GangRejection(
+            cache=cache,
+            preemption=self.preemption,
+            reserved=reserved,
+            reservations=reservations,
+            failed=failed,
+            report=report,
+            clock=clock,
+        )
+        attempts = GroupAttempts(
+            cache=cache, search=search, commit=commit, rejection=rejection, clock=clock, metrics=metrics
+        )
+        return GangScheduler(queue, context.profiles, context.suspension, clock, attempts)

@@ -1,0 +1,141 @@
+"""How binding cycles end: the pod is bound, its bind failed, another scheduler bound it, or the cycle is cancelled."""
+
+from __future__ import annotations
+
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.failure import FailedAttempts, Failure, reference_to
+from scheduler_core.cycle.freed_room import FreedRoom
+from scheduler_core.cycle.lost_binds import LostBinds
+from scheduler_core.framework.pods_to_activate import take_pods_to_activate
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import Code
+from scheduler_core.metrics.decision_log import log_bound
+from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, ProfileRecords
+from scheduler_core.ports import Clock, ClusterWriter, Event
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.binding import run_post_binds
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+_POST_BIND = CycleStage.POST_BIND
+
+
+class BoundPods:
+    """Records pods that were bound, and runs PostBind.
+
+    Args:
+        cache: Confirms the pods when a watch shows them.
+        queue: The queue.
+        records: Counts of the profiles.
+        writer: Writer of events.
+        clock: Time.
+        report: Report of cycles.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
+        records: ProfileRecords,
+        writer: ClusterWriter,
+        clock: Clock,
+        report: CycleReport,
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._records = records
+        self._writer = writer
+        self._clock = clock
+        self._report = report
+
+    def record(self, attempt: Attempt) -> None:
+        """Record a bound pod and end its attempt."""
+        info, pod = attempt.info, attempt.info.pod
+        self._cache.finish_binding(info.uid, self._clock.now())
+        self._queue.scheduled(attempt.queued)
+        record = self._records.of(attempt.instance.name)
+        record.scheduled += 1
+        record.last_scheduled = self._clock.wall()
+        note = f"Successfully assigned {pod.key} to {attempt.node_name}"
+        controller = attempt.instance.name
+        self._writer.record(
+            Event(reference_to(pod), "Normal", "Scheduled", "Binding", note, reporting_controller=controller)
+        )
+        self._report.pod_bound(attempt)
+        log_bound(attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count)
+        recorder = attempt.state.recorder
+        recorder.enter(_POST_BIND)
+        run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
+        recorder.leave(_POST_BIND, Code.SUCCESS)
+        self._report.binding_ended(attempt, SCHEDULED)
+        named = take_pods_to_activate(attempt.state)
+        if named:
+            self._queue.activate(named)
+        attempt.instance.end()
+
+
+class BindingOutcomes:
+    """Handles the ends of binding cycles.
+
+    Args:
+        bound: Records bound pods.
+        lost: Records pods that another scheduler has bound.
+        assumed: Releases pods.
+        failed: Reports and requeues failed attempts.
+        queue: The queue.
+        room: Reports freed room.
+        report: Report of cycles.
+
+    Attributes:
+        bound: Records a bound pod and ends its attempt.
+    """
+
+    def __init__(
+        self,
+        *,
+        bound: BoundPods,
+        lost: LostBinds,
+        assumed: AssumedPods,
+        failed: FailedAttempts,
+        queue: SchedulingQueue,
+        room: FreedRoom,
+        report: CycleReport,
+    ) -> None:
+        self.bound = bound.record
+        self._lost = lost
+        self._assumed = assumed
+        self._failed = failed
+        self._queue = queue
+        self._room = room
+        self._report = report
+
+    def cancelled(self, attempt: Attempt) -> None:
+        """Release the pod of a cancelled binding cycle, and drop it from the queue."""
+        self._assumed.release(attempt)
+        self._queue.done(attempt.info.uid)
+        attempt.instance.end()
+
+    def failed(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
+        """Handle a failed bind.
+
+        A rejected pod is requeued before the room is reported, because its own release must not activate it.
+
+        Args:
+            attempt: The attempt.
+            failure: Why the pod is not bound to its node.
+            rival_node_name: The node to which another scheduler has bound the pod; "" to requeue the pod.
+        """
+        if rival_node_name:
+            self._lost.record(attempt, rival_node_name)
+            return
+        pod, node_name = attempt.info.pod, attempt.node_name
+        self._assumed.release(attempt)
+        self._report.binding_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
+        if failure.is_error:
+            self._room.report(pod, node_name)
+            self._failed.handle(attempt, failure)
+        else:
+            self._failed.handle(attempt, failure)
+            self._room.report(pod, node_name, exclude=attempt.info.uid)

@@ -1,0 +1,38 @@
+"""Builds what explains decisions from the parts of the cycles. The scheduling path does not import this module."""
+
+from __future__ import annotations
+
+from scheduler_core.assembly import Cycles
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.explain.gang_examination import GangExaminer
+from scheduler_core.explain.member_dry_runs import DryTrials, NextMembers
+from scheduler_core.explain.unblocking import UnblockingEvents
+from scheduler_core.gangs.reservations import GangReservations
+
+
+class Explainers:
+    """Dry runs of decisions.
+
+    Args:
+        context: The shared state of cycles.
+        cycles: The cycles.
+        reservations: Capacity reserved for gangs.
+
+    Attributes:
+        unblocking: Finds unblocking events of rejected pods.
+        gangs: Dry-runs group cycles.
+    """
+
+    def __init__(self, context: CycleContext, cycles: Cycles, reservations: GangReservations) -> None:
+        cache, examiner = context.cache, cycles.examiner
+        self.unblocking = UnblockingEvents(cache, cycles.selection, examiner)
+        trials = DryTrials(cycles.trials, cycles.assumed, context.node_order, cycles.report)
+        next_members = NextMembers(cache.columns, examiner, self.unblocking)
+        self.gangs = GangExaminer(
+            cache=cache,
+            nominator=context.queue.nominator,
+            reservations=reservations,
+            trials=trials,
+            next_members=next_members,
+            preemption=cycles.preemption,
+        )

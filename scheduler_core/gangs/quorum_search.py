@@ -1,0 +1,195 @@
+"""The search of one group cycle: the nodes on which a quorum is feasible, domain by domain, the best first.
+
+Each try assumes the members one after the other; a try without a quorum is undone before the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
+from scheduler_core.gangs.domains import candidate_domains, member_orders
+from scheduler_core.gangs.failure import GangFailure, not_enough_free, of_mixed, of_strangers
+from scheduler_core.gangs.placement_plan import PlanRequest
+from scheduler_core.gangs.reserved_scheduling import ReservedScheduling
+from scheduler_core.gangs.trial import GangTrial, MemberTrials
+from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+NearestNodes = Callable[[Gang, GangTrial], str]
+"""Returns a sentence on the nodes that lack least for the next member of a failed try; "" for none."""
+
+
+class GroupCycle:
+    """Inputs of one group cycle.
+
+    Attributes:
+        entry: The gang's entry in the queue.
+        gang: The gang.
+        instance: The profile's revision that decides.
+        needed: How many members must be scheduled together.
+        members: Its waiting members of that profile, in the order in which they are tried.
+    """
+
+    def __init__(self, entry: QueuedGang, gang: Gang, instance: FrameworkInstance) -> None:
+        self.entry = entry
+        self.gang = gang
+        self.instance = instance
+        self.needed = gang.needed
+        own = [pod for pod in gang.waiting.values() if pod.profile == entry.profile]
+        self.members = sorted(own, key=lambda pod: (-pod.info.priority, pod.sequence))
+
+    def placed(self, cache: ClusterCache) -> list[PodInfo]:
+        """Return the members that have a node already."""
+        # Sorted, because the domain is that of the first member and must not depend on hashes.
+        known = (cache.get(uid) for uid in sorted(self.gang.placed))
+        return [placed.info for placed in known if placed is not None]
+
+    def refusal(self, nodes: NodeColumns) -> GangFailure | None:
+        """Return why no node is tried; None to try.
+
+        The members are not uniform, no profile has a quorum, or ``minResources`` are not free.
+        """
+        assert self.gang.group is not None
+        if self.gang.group.is_uniform:
+            failure = of_mixed(self.gang.group, self._counted(), self.needed)
+            if failure is not None:
+                return failure
+        return self._divided() or (None if self.gang.placed else not_enough_free(self.instance, nodes, self.gang.group))
+
+    def _counted(self) -> list[Pod]:
+        """Return the waiting and the scheduled members, in that order."""
+        waiting = sorted(self.gang.waiting.values(), key=lambda pod: pod.sequence)
+        placed = [pod for uid in sorted(self.gang.placed) if (pod := self.gang.pods.get(uid)) is not None]
+        return [*(queued.info.pod for queued in waiting), *placed]
+
+    def _divided(self) -> GangFailure | None:
+        """Return the failure of a gang whose members name several schedulers; None if this one has a quorum."""
+        if len(self.members) >= self.needed:
+            return None
+        others = [pod.profile for pod in self.gang.waiting.values() if pod.profile != self.entry.profile]
+        return of_strangers(self.entry.profile, others, self.needed)
+
+    def request(self, cache: ClusterCache) -> PlanRequest:
+        """Return the request for a reservation."""
+        return PlanRequest(self.gang, self.instance, self.members, self.needed, self.placed(cache))
+
+
+def ways(cache: ClusterCache, cycle: GroupCycle) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
+    """Yield the tries of a group cycle: each domain with the members by arrival, then the largest first.
+
+    Args:
+        cache: The nodes, and the members that are scheduled.
+        cycle: The cycle.
+
+    Returns:
+        Domains and orders of members; the first try in which the quorum is feasible is used.
+    """
+    assert cycle.gang.group is not None
+    topology, nodes = cycle.gang.group.topology, cache.columns
+    wheres: list[Where] = []
+    if topology is not None:
+        infos = [pod.info for pod in cycle.members]
+        domains = candidate_domains(nodes, topology, infos, cycle.needed, cycle.placed(cache))
+        enough = [domain for domain in domains if domain.room >= cycle.needed]
+        wheres = [domain.where for domain in enough or domains[:1]]
+    if topology is None or not topology.is_required:
+        wheres.append(ANYWHERE)
+    for where in wheres:
+        for order in member_orders(cycle.members):
+            yield where, order
+
+
+class QuorumSearch:
+    """Tries to schedule the quorums of gangs.
+
+    Args:
+        cache: The nodes, and the members that are scheduled.
+        nominator: Nominations.
+        trials: Tries members.
+        assumed: Runs Permit, and releases members.
+        reserved: Tries the capacity reserved for a gang.
+        nearest_nodes: Describes the nearest nodes while the feasible members of a failed try are still assumed.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        trials: MemberTrials,
+        assumed: AssumedPods,
+        reserved: ReservedScheduling,
+        nearest_nodes: NearestNodes,
+    ) -> None:
+        self._cache = cache
+        self._nominator = nominator
+        self._trials = trials
+        self._assumed = assumed
+        self._reserved = reserved
+        self._nearest_nodes = nearest_nodes
+
+    async def search(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
+        """Try to schedule a quorum.
+
+        Args:
+            cycle: The group cycle.
+            failed: Receives the failed tries, which are undone.
+
+        Returns:
+            The try whose quorum is assumed and permitted or waits at Permit; None for none. Awaits only if the profile
+            has extenders.
+        """
+        # Nominations of members do not block other members of the same gang.
+        with self._nominator.without(cycle.gang.waiting):
+            return await self._in_domains(cycle, failed) or await self._as_reserved(cycle)
+
+    async def _in_domains(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
+        for where, order in ways(self._cache, cycle):
+            trial = GangTrial(where)
+            try:
+                await self._trials.try_members(cycle.instance, order, cycle.needed, trial)
+            except BaseException:
+                trial.undo(self._assumed)
+                raise
+            if len(trial.placed) >= cycle.needed and self._permit(trial, cycle.needed):
+                return trial
+            trial.reached = len(trial.placed)
+            if trial.failed and not trial.is_error and all(trial.reached > each.reached for each in failed):
+                trial.nearest = self._nearest_nodes(cycle.gang, trial)
+            trial.undo(self._assumed)
+            failed.append(trial)
+            if trial.is_error:
+                break
+        return None
+
+    async def _as_reserved(self, cycle: GroupCycle) -> GangTrial | None:
+        """Try to schedule the quorum on the capacity reserved for it, if any."""
+        trial = await self._reserved.try_quorum(cycle.request(self._cache))
+        if trial is None or self._permit(trial, cycle.needed):
+            return trial
+        trial.undo(self._assumed)
+        return None
+
+    def _permit(self, trial: GangTrial, needed: int) -> bool:
+        """Run Permit for all assumed members; return whether the quorum passed or waits there."""
+        passed: list[Attempt] = []
+        for attempt in trial.placed:
+            assert attempt.recorder is not None, "members are recorded"
+            attempt.recorder.resume()
+            failure = self._assumed.permit(attempt)
+            if failure is None:
+                passed.append(attempt)
+            else:
+                self._assumed.release(attempt)
+                trial.failed.append((attempt, failure))
+        trial.placed = passed
+        return len(passed) >= needed
