@@ -1,0 +1,91 @@
+"""Native gangs while the API server goes from Kubernetes 1.36 to 1.37 and back, on the same etcd."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import Manifest
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import NATIVE_GROUPS, NativeGroups
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
+from tests.support.live_gangs import LiveGangs, live_gangs
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+OLDER, NEWER = NATIVE_GROUPS["1.36"], NATIVE_GROUPS["1.37"]
+NAMESPACE = "default"
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlane]:
+    """A control plane of the older release."""
+    options = Options(feature_gates=OLDER.feature_gates, runtime_config=OLDER.runtime_config)
+    with ControlPlane(replace(options, kubernetes=OLDER.kubernetes)) as plane:
+        install_crds(plane)
+        yield plane
+
+
+def members(world: LiveGangs, of: str, count: int, *, first: int = 0) -> None:
+    """Create members of a native group."""
+    world.job(of, count, first=first, group="", spec={"schedulingGroup": {"podGroupName": of}})
+
+
+def gang(world: LiveGangs, version: str, name: str) -> None:
+    """Create a native group with a quorum of three."""
+    world.group(name, 0, version, schedulingPolicy={"gang": {"minCount": 3}})
+
+
+def remove_groups(world: LiveGangs, version: str) -> None:
+    """Delete the groups of a version that the other release cannot read, and their finalizers."""
+    path = f"/apis/{version}/namespaces/{NAMESPACE}/podgroups"
+    for group in world.api.items(path):
+        body: Manifest = {"apiVersion": version, "kind": "PodGroup", "metadata": group["metadata"]}
+        world.api.patch(body, {"metadata": {"finalizers": None}})
+        world.api.delete(body)
+    world.until(lambda: world.api.items(path) == [], "the groups are gone")
+
+
+def change_release(plane: ControlPlane, groups: NativeGroups) -> None:
+    """Stop the API server, and start one of another release with the same data and its own gates and versions."""
+    plane.stop_apiserver()
+    gates, versions = groups.feature_gates, groups.runtime_config
+    plane.options = replace(plane.options, feature_gates=gates, runtime_config=versions)
+    plane.start_apiserver(groups.kubernetes)
+    version: dict[str, Any] = json.loads(plane.kubectl("get", "--raw", "/version"))
+    assert f"{version['major']}.{version['minor']}" == groups.kubernetes
+
+
+def is_listed(operator: OperatorProcess, groups: NativeGroups, times: int) -> bool:
+    """Return whether the groups were listed so often in a version."""
+    return operator.log.count(f"Listed the PodGroups of {groups.api_version}") == times
+
+
+def test_the_version_that_is_served_is_read(plane: ControlPlane, tmp_path: Path) -> None:
+    """After each change of the release a gang is held back until it is whole, and bound then, without a restart."""
+    with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log") as operator:
+        operator.start()
+        with live_gangs(plane, operator, NAMESPACE) as world:
+            world.profile({})
+            world.nodes("a", "b", cpu="9")
+            for number, groups in enumerate((OLDER, NEWER, OLDER)):
+                name = f"train-{number}"
+                if number:
+                    change_release(plane, groups)
+                operator.until(partial(is_listed, operator, groups, 1 + number // 2), "the groups are listed")
+                members(world, name, 2)
+                gang(world, groups.api_version, name)
+                world.pod(f"plain-{number}", cpu="0")
+                world.placed(f"plain-{number}")
+                assert world.bound(name) == {}
+                members(world, name, 1, first=2)
+                world.until_bound(name, 3)
+                remove_groups(world, groups.api_version)
