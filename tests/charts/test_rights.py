@@ -228,7 +228,10 @@ def _bind_volumes(world: LiveGangs) -> None:
 
 
 def _gather_groups(world: LiveGangs) -> None:
-    """Groups of all three APIs, each with one member where two are needed."""
+    """Groups of all three APIs, each with one member where two are needed, or with two that fit nowhere.
+
+    The status of a native group is written after an attempt.
+    """
     joins: dict[str, dict[str, Any]] = {
         VERSION: {"labels": {LABEL: "ours"}},
         _COMPATIBLE: {"labels": {"scheduling.x-k8s.io/pod-group": "theirs"}},
@@ -236,7 +239,8 @@ def _gather_groups(world: LiveGangs) -> None:
     }
     for name, version in (("ours", VERSION), ("theirs", _COMPATIBLE), ("native", _NATIVE)):
         world.group(name, 2, version, **({"schedulingPolicy": {"gang": {"minCount": 2}}} if version == _NATIVE else {}))
-        world.job(name, 1, group="", **joins[version])
+        lacking = {"count": 2, "cpu": "1000"} if version == _NATIVE else {"count": 1}
+        world.job(name, group="", **lacking, **joins[version])
     for name, version in (("ours", VERSION), ("theirs", _COMPATIBLE), ("native", _NATIVE)):
         world.until(partial(world.status, name, version), f"{version} is reported")
 
