@@ -280,7 +280,7 @@ class Scheduler:
         queue = self.context.queue
         if self._rules.update(name, self.context.profiles):
             queue.resort()
-        uids = [pod.uid for _, pod in queue.places() if pod.profile == name]
+        uids = [pod.uid for _, pod in queue.readings.places() if pod.profile == name]
         before = [(queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)) for uid in uids]
         queue.profile_changed(name)
         for node_name, nominated in before:
@@ -322,7 +322,7 @@ class Scheduler:
 
     async def until_idle(self) -> None:
         """Wait until no pod can be tried and no bind is in progress; for simulations and tests."""
-        while not self.context.queue.is_idle or self._binding:
+        while not self.context.queue.readings.is_idle or self._binding:
             await self.context.clock.sleep(0)
 
     async def _cycles(self) -> None:

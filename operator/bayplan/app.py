@@ -178,7 +178,7 @@ class Operator:
 
     async def _until_first_pods_are_scheduled(self) -> None:
         scheduler, clock = self._parts.scheduler, self._parts.clock
-        while not scheduler.context.queue.is_idle or scheduler.binding_count:
+        while not scheduler.context.queue.readings.is_idle or scheduler.binding_count:
             await clock.sleep(_LOOK_SECONDS)
 
     async def _stand_by(self, election: LeaderElection) -> None:

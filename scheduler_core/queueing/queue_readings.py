@@ -20,19 +20,16 @@ _COUNTED_AS = {Place.ERROR_BACKOFF.label: "backoff", Place.IN_FLIGHT.label: "act
 
 
 class QueueReadings:
-    """Read-only part of the scheduling queue.
+    """The contents of the scheduling queue, for reading.
 
     Args:
         gangs: All gangs.
         places: The places of the pods.
         in_flight: The attempts whose events are recorded.
-
-    Attributes:
-        gangs: All gangs, waiting and scheduled ones.
     """
 
     def __init__(self, gangs: Gangs, places: Places, in_flight: InFlight) -> None:
-        self.gangs = gangs
+        self._gangs = gangs
         self._places = places
         self._in_flight = in_flight
 
@@ -46,7 +43,7 @@ class QueueReadings:
         yield from self._places.pods(Place.GROUPED)
 
     def __len__(self) -> int:
-        return self._places.waiting_count() + sum(map(_members_more, self.gangs))
+        return self._places.waiting_count() + sum(map(_members_more, self._gangs))
 
     def places(self) -> Iterator[tuple[str, QueuedPod]]:
         """Yield every pod with the name of its place, such as ``errorBackoff``; move none while iterating."""
@@ -59,7 +56,7 @@ class QueueReadings:
                         yield place.label, pod
 
     def _place_of_gang(self, pod: QueuedPod) -> str:
-        gang = None if pod.group is None else self.gangs.get(pod.group)
+        gang = None if pod.group is None else self._gangs.get(pod.group)
         entry = None if gang is None else gang.entry
         return _GATED if entry is None or entry.place is Place.NOWHERE else entry.place.label
 
@@ -81,7 +78,7 @@ class QueueReadings:
     def counts(self) -> dict[str, QueueCounts]:
         """Return counts by profile."""
         counts = self._places.counts()
-        for gang in self.gangs:
+        for gang in self._gangs:
             if gang.waiting:
                 first = next(iter(gang.waiting.values()))
                 of_profile = counts.setdefault(first.profile, QueueCounts())
@@ -96,7 +93,7 @@ class QueueReadings:
         for counts in self._places.counts().values():
             for queue in _QUEUES:
                 found[queue, QueuedPod.entity] += getattr(counts, queue)
-        for gang in self.gangs:
+        for gang in self._gangs:
             place = None if gang.entry is None else gang.entry.place
             queue = "" if place is None else _COUNTED_AS.get(place.label, place.label)
             if queue in _QUEUES and place is not Place.IN_FLIGHT:

@@ -31,12 +31,7 @@ from scheduler_core.queueing.in_flight import InFlight
 from scheduler_core.queueing.pod_locations import QueueCounts
 from scheduler_core.queueing.queue_readings import QueueReadings
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
-from scheduler_core.queueing.requeueing import (
-    ATTEMPT_FAILED,
-    POD_ADDED,
-    POPPED_FROM_BACKOFF,
-    RulesLookup,
-)
+from scheduler_core.queueing.requeueing import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, RulesLookup
 from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["FLUSH_INTERVAL_SECONDS", "QueueCounts", "RulesLookup", "SchedulingQueue"]
@@ -50,10 +45,12 @@ _ASIDE = _UNSCHEDULABLE, _GATED = (Place.UNSCHEDULABLE, Place.GATED)
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
 
 
-class SchedulingQueue(QueueReadings):
+class SchedulingQueue:
     """Pods that wait to be scheduled.
 
     Attributes:
+        gangs: All gangs, waiting and scheduled ones.
+        readings: What waits where, for status, metrics and explanations.
         nominator: Nominations.
         max_unschedulable_seconds: Seconds after which an unschedulable pod is tried again without an event.
         scheduled_after_flush: Number of pods bound in the attempt that :meth:`flush` caused.
@@ -68,7 +65,10 @@ class SchedulingQueue(QueueReadings):
         gangs = Gangs(clock)
         self._gang_entries = GangEntries(gangs, rules, clock, self._sequence)
         self._moves = self._gang_entries.moves
-        super().__init__(gangs, self._moves.places, InFlight())
+        self.gangs = gangs
+        self._places = self._moves.places
+        self._in_flight = InFlight()
+        self.readings = QueueReadings(gangs, self._places, self._in_flight)
         self.nominator = self._moves.nominator
         self._ready = self._moves.ready
         self._live: dict[str, QueueingRules] = {}

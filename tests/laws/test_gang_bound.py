@@ -38,7 +38,7 @@ class Adversary:
 
     def send(self) -> None:
         """Add a number of small pods that wait."""
-        while sum(1 for _ in self._traffic.rig.queue) < self._waiting:
+        while sum(1 for _ in self._traffic.rig.queue.readings) < self._waiting:
             self._traffic.comes(self._random.choice((1, 1, 1, 2)), self._random.randint(1, self._longest))
 
 

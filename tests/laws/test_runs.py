@@ -251,10 +251,10 @@ class RunMachine(RuleBasedStateMachine):
             assert places or (name in self.server.node_of and cache.get(uid) is not None), name
             placed = cache.get(uid)
             assert placed is None or not places or places == ["inFlight"]
-        waiting = len(queue) + queue.parked_count + queue.in_flight_count
+        waiting = len(queue.readings) + queue.readings.parked_count + queue.readings.in_flight_count
         assert waiting + len(cache) >= len(self.server.cpu)
         if not self.attempts:
-            assert queue.in_flight_count == 0
+            assert queue.readings.in_flight_count == 0
             assert waiting + len(cache) == len(self.server.cpu)
 
     @invariant()

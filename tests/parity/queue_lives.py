@@ -63,7 +63,7 @@ def replay(life: QueueLife) -> dict[str, Any]:
     """
     world = _World(life)
     dumps = [world.take(step) for step in life.steps]
-    incoming = {f"{event} {queue}": count for (event, queue), count in world.queue.incoming.items()}
+    incoming = {f"{event} {queue}": count for (event, queue), count in world.queue.readings.incoming.items()}
     world.queue.close()
     result: dict[str, Any] = {"name": life.name, "dumps": dumps, "incoming": incoming}
     if unschedulable_by := world.unschedulable_by():
@@ -127,7 +127,7 @@ class _World:
 
     def unschedulable_by(self) -> dict[str, int]:
         """Count waiting pods by plugin and profile that rejected them."""
-        counts = self.queue.unschedulable_by
+        counts = self.queue.readings.unschedulable_by
         return {f"{plugin} {profile}": count for (plugin, profile), count in counts.items() if count}
 
     # -- pods ---------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class _World:
         listed: dict[str, list[str]] = {}
         active: list[QueuedPod] = []
         gated: dict[str, str] = {}
-        for _, pod in self.queue.places():
+        for _, pod in self.queue.readings.places():
             place = pod.place
             pods[pod.uid] = _history(pod)
             if place is Place.ACTIVE:
@@ -289,7 +289,7 @@ class _World:
             "active": [pod.uid for pod in sorted(active, key=sort_key)],
             "gated": gated,
             "nominated": nominated,
-            "events": self.queue.in_flight_events(),
+            "events": self.queue.readings.in_flight_events(),
             "pods": pods,
         }
         # Empty fields are left out, as in the reference's dumps.

@@ -246,7 +246,7 @@ async def test_backpressure() -> None:
         await made.until(lambda: writer.under_way == 3)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (writer.under_way, len(made.queue)) == (3, 7)
+        assert (writer.under_way, len(made.queue.readings)) == (3, 7)
         writer.gate.set()
         await made.scheduler.until_idle()
     assert (writer.busiest, len(made.bound)) == (3, 10)

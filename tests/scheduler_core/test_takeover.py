@@ -62,6 +62,6 @@ async def test_nothing_is_assumed_and_nothing_written(standby: Standby) -> None:
     standby.seen(pod("gone"))
     standby.scheduler.feed.pod_deleted(pod("gone"))
     standby.leads()
-    assert {each.info.key: place for place, each in standby.queue.places()} == {"default/waits": "active"}
+    assert {each.info.key: place for place, each in standby.queue.readings.places()} == {"default/waits": "active"}
     assert [placed.info.key for placed in standby.scheduler.context.cache.placed_pods()] == ["default/bound"]
     assert (standby.writer.patches, standby.writer.events, standby.writer.bindings) == ([], [], [])

@@ -25,7 +25,7 @@ _IN_FLIGHT, _PARKED = "inFlight", "parked"
 def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
     """Return the places of every pod in the queue, by UID."""
     found: dict[str, list[str]] = {}
-    for place, pod in queue.places():
+    for place, pod in queue.readings.places():
         found.setdefault(pod.uid, []).append(place)
     return found
 

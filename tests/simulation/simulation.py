@@ -207,9 +207,9 @@ class Simulation:
         """Return a value that changes while anything happens."""
         life = self.supervisor.life
         queue = life.scheduler.context.queue
-        attempts = sum(pod.attempts for pod in queue)
+        attempts = sum(pod.attempts for pod in queue.readings)
         attempts += sum(gang.entry.attempts for gang in queue.gangs if gang.entry is not None)
-        return (self.server.version, life.number, attempts, queue.in_flight_count, life.queued_writes)
+        return (self.server.version, life.number, attempts, queue.readings.in_flight_count, life.queued_writes)
 
     def _check(self, problems: Iterable[str]) -> None:
         for problem in problems:

@@ -30,7 +30,9 @@ def picture(context: CycleContext) -> dict[str, Any]:
         "nominations": (
             [(name, [info.uid for info in queue.nominator.nominated_pods(name)]) for name in queue.nominator.nodes()]
         ),
-        "queue": [(place, pod.uid, pod.info.row, pod.info.priority, pod.attempts) for place, pod in queue.places()],
+        "queue": [
+            (place, pod.uid, pod.info.row, pod.info.priority, pod.attempts) for place, pod in queue.readings.places()
+        ],
         "waiting": [entry.pod.uid for entry in context.waiting],
         "preemptions": len(context.services.preemptions),
         "start": context.node_order.next_start,

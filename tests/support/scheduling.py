@@ -48,7 +48,7 @@ def profile(name: str = DEFAULT_NAME, plugins: Plugins | None = None, percentage
 
 def places_of(queue: SchedulingQueue, uid: str) -> list[str]:
     """Every place in which the queue keeps a pod; it should be one, or none."""
-    return [name for name, each in queue.places() if each.uid == uid]
+    return [name for name, each in queue.readings.places() if each.uid == uid]
 
 
 @dataclass

@@ -63,6 +63,6 @@ def _queue(scheduler: Scheduler, pods: list[Pod]) -> Iterator[CacheDifference]:
     for uid, pod in waiting.items():
         if context.queue.find(uid) is None and context.cache.get(uid) is None:
             yield CacheDifference("Pod", pod.key, "is pending and not in the queue")
-    for place, queued in context.queue.places():
+    for place, queued in context.queue.readings.places():
         if queued.uid not in waiting and context.cache.get(queued.uid) is None:
             yield CacheDifference("Pod", queued.info.key, f"is in the queue ({place}) and not pending any more")

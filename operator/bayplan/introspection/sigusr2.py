@@ -83,7 +83,7 @@ def dump(context: CycleContext) -> Iterator[str]:
             yield f"assumed pod {placed.info.key}: node {placed.info.node_name}, {placed.placement.name.lower()}"
     for entry in context.waiting:
         yield f"waiting pod {entry.pod.key}: node {entry.node_name}, for {' '.join(entry.pending_plugins())}"
-    yield f"queue dump: {len(context.queue)} pods, {context.queue.parked_count} parked pods"
-    for place, pod in context.queue.places():
+    yield f"queue dump: {len(context.queue.readings)} pods, {context.queue.readings.parked_count} parked pods"
+    for place, pod in context.queue.readings.places():
         reason = f", rejected by {' '.join(sorted(pod.rejected_by))}" if pod.rejected_by else ""
         yield f"queue {place}: pod {pod.info.key}, attempts {pod.attempts}{reason}"

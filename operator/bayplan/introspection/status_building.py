@@ -68,7 +68,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     context = sources.scheduler.context
     now = context.clock.now()
     by_place: dict[str, list[QueuedPod]] = {}
-    for place, pod in context.queue.places():
+    for place, pod in context.queue.readings.places():
         by_place.setdefault(place, []).append(pod)
     shown = [
         _queued(context, place, pod, now) for place, pods in by_place.items() for pod in islice(pods, limit or None)
@@ -104,7 +104,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
 
 
 def _profiles(context: CycleContext, extenders: Callable[[str], tuple[ExtenderState, ...]]) -> tuple[ProfileState, ...]:
-    counts = context.queue.counts()
+    counts = context.queue.readings.counts()
     states = []
     for instance in context.profiles:
         count, record = counts.get(instance.name, QueueCounts()), context.records.of(instance.name)

@@ -256,7 +256,7 @@ class ProfileController:
         self._rejected = messages
 
     def _sources(self) -> list[StatusSource]:
-        counts = self._scheduler.context.queue.counts()
+        counts = self._scheduler.context.queue.readings.counts()
         sources = [
             StatusSource(
                 SchedulerProfile.definition.plural,

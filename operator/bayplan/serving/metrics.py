@@ -72,7 +72,9 @@ class ProfileCollector(ScrapeCollector):
         )
         yield from _plugin_metrics(context)
         yield gauge(
-            "bayplan_parked_pods", "Pods whose schedulerName no live profile serves.", context.queue.parked_count
+            "bayplan_parked_pods",
+            "Pods whose schedulerName no live profile serves.",
+            context.queue.readings.parked_count,
         )
 
 

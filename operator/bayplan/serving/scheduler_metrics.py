@@ -65,7 +65,7 @@ class SchedulerCollector(ScrapeCollector):
 
     def _queue(self) -> Iterator[Metric]:
         queue = self._context.queue
-        counts = list(queue.counts().values())
+        counts = list(queue.readings.counts().values())
         yield gauges(
             "scheduler_pending_pods",
             "Number of pending pods, by queue: active pods are attempted next, backoff pods after their backoff, "
@@ -77,31 +77,31 @@ class SchedulerCollector(ScrapeCollector):
             "scheduler_queue_incoming_pods",
             "Number of pods added to queues, by event.",
             ["queue", "event"],
-            (((name, event), count) for (event, name), count in queue.incoming.items()),
+            (((name, event), count) for (event, name), count in queue.readings.incoming.items()),
         )
         yield gauges(
             "scheduler_queued_entities",
             "Number of queued pods without a gang (type pod) and of queued gangs (type podgroup), by queue.",
             ["queue", "type"],
-            queue.entities().items(),
+            queue.readings.entities().items(),
         )
         yield counters(
             "scheduler_queue_incoming_entities",
             "Number of pods without a gang (type pod) and of gangs (type podgroup) added to queues, by event.",
             ["queue", "event", "type"],
-            (((name, event, kind), count) for (event, name, kind), count in queue.incoming_entities.items()),
+            (((name, event, kind), count) for (event, name, kind), count in queue.readings.incoming_entities.items()),
         )
         yield gauges(
             "scheduler_inflight_events",
             "Number of events stored for pods whose attempt is in progress.",
             ["event"],
-            (((event,), count) for event, count in ({_POPPED: 0} | queue.in_flight_events()).items()),
+            (((event,), count) for event, count in ({_POPPED: 0} | queue.readings.in_flight_events()).items()),
         )
         yield gauges(
             "scheduler_unschedulable_pods",
             "Number of pending pods, by each plugin that rejected them.",
             ["plugin", "profile"],
-            queue.unschedulable_by.items(),
+            queue.readings.unschedulable_by.items(),
         )
         yield counter(
             "scheduler_pod_scheduled_after_flush",

@@ -279,7 +279,7 @@ async def test_events_are_kept_until_permit_is_passed(at: str, kept: bool) -> No
     stage = await begun(at)
     made = stage.made
     made.scheduler.feed.node_added(node("n1"))
-    assert bool(made.queue.in_flight_events()) is kept
+    assert bool(made.queue.readings.in_flight_events()) is kept
     assert await stage.go_on()
-    assert made.queue.in_flight_events() == {}
+    assert made.queue.readings.in_flight_events() == {}
     made.queue.close()

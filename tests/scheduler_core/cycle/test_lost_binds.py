@@ -42,7 +42,7 @@ def begun(*journals: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
 def assert_let_go(made: Rig, other: str) -> None:
     """The pod counts on the rival's node alone, is not queued, and no failure is reported."""
     assert counted(made) == {"n0": int(other == "n0"), "n1": int(other == "n1")}
-    assert (made.place(POD), made.context.cache.assumed_count, made.queue.in_flight_events()) == ("", 0, {})
+    assert (made.place(POD), made.context.cache.assumed_count, made.queue.readings.in_flight_events()) == ("", 0, {})
     assert not made.writer.events
     assert not [patch for patch in made.writer.patches if patch.condition is not None]
     record = made.context.records.of(PROFILE)

@@ -102,7 +102,7 @@ async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() ->
     feed.pod_deleted(pod("gone"))
     made.scheduler.storage_feed.added(volume("pv"))
     made.scheduler.workload_feed.added(Namespace(ObjectMeta(name="ns", labels={"team": "x"})))
-    assert (columns.count, len(made.queue), columns.storage.volumes.get("pv")) == (2, 0, None)
+    assert (columns.count, len(made.queue.readings), columns.storage.volumes.get("pv")) == (2, 0, None)
     assert columns.namespaces.get("ns") is None
     assert made.context.cache.get(running.metadata.uid) is None
 
@@ -113,7 +113,7 @@ async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() ->
     placed = made.context.cache.get(running.metadata.uid)
     assert placed is not None
     assert placed.info.pod.metadata.labels == {"x": "y"}
-    assert len(made.queue) == 0
+    assert len(made.queue.readings) == 0
     assert columns.storage.volumes.get("pv") is not None
     assert columns.namespaces.get("ns") == {"team": "x"}
 
@@ -302,7 +302,7 @@ async def test_the_loop_runs_one_cycle_at_a_time() -> None:
     made.add(*crowd(5))
     async with made.running():
         await settle()
-        assert (made.queue.in_flight_count, len(made.queue), client.verbs()) == (1, 5, ["filter"])
+        assert (made.queue.readings.in_flight_count, len(made.queue.readings), client.verbs()) == (1, 5, ["filter"])
         client.answer()
         await made.until(lambda: len(made.writer.bindings) == 6)
         await made.scheduler.until_idle()

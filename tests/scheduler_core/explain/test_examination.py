@@ -126,7 +126,7 @@ def test_changes_nothing() -> None:
     writer = by.context.writer
     assert isinstance(writer, RecordingWriter)
     assert (before == by.context.cache.columns.requested).all()
-    assert (len(by.context.cache), len(by.context.queue), writer.patches, writer.events) == (0, 0, [], [])
+    assert (len(by.context.cache), len(by.context.queue.readings), writer.patches, writer.events) == (0, 0, [], [])
 
 
 class _Raising(FilterPlugin):

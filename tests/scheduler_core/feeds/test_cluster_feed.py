@@ -386,7 +386,7 @@ async def test_a_change_of_an_assumed_pod_is_no_event() -> None:
     assert attempt is not None
     made.scheduler.feed.pod_updated(pod("web"), pod("web", labels={"a": "b"}))
     assert listener.heard == []
-    assert made.queue.in_flight_events() == {"PodPopped": 1}
+    assert made.queue.readings.in_flight_events() == {"PodPopped": 1}
     queued = made.queue.find(attempt.info.uid)
     assert queued is not None
     assert queued.info.pod.metadata.labels == {"a": "b"}

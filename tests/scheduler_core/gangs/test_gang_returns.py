@@ -55,7 +55,7 @@ async def test_a_gang_in_flight_whose_profile_goes(cluster: Rig) -> None:
     cluster.scheduler.withdraw(entry.profile)
     cluster.queue.failed(entry)
     assert cluster.queue.find(entry.uid) is None
-    assert cluster.queue.parked_count == 2
+    assert cluster.queue.readings.parked_count == 2
 
 
 async def test_a_gang_that_becomes_whole_while_it_is_tried(cluster: Rig) -> None:

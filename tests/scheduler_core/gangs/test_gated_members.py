@@ -169,6 +169,6 @@ async def test_the_last_members_of_a_gang(cluster: Rig) -> None:
 def test_rejections_by_a_gate_are_not_counted_for_ever(cluster: Rig) -> None:
     """A pod that has passed its gate and waits with its gang does not count as unschedulable by that gate."""
     cluster.add(member("train-0"), pod("plain"))
-    assert cluster.queue.unschedulable_by["GangScheduling", "default-scheduler"] == 1
+    assert cluster.queue.readings.unschedulable_by["GangScheduling", "default-scheduler"] == 1
     cluster.scheduler.group_feed.group_changed(group())
-    assert cluster.queue.unschedulable_by["GangScheduling", "default-scheduler"] == 0
+    assert cluster.queue.readings.unschedulable_by["GangScheduling", "default-scheduler"] == 0

@@ -89,18 +89,18 @@ async def test_a_queued_gang_is_one_entity(cluster: Rig) -> None:
     cluster.scheduler.group_feed.group_changed(group(min_member=5))
     cluster.add(*members(5))
     queue = cluster.queue
-    assert {key: count for key, count in queue.entities().items() if count} == {
+    assert {key: count for key, count in queue.readings.entities().items() if count} == {
         ("active", "pod"): 1,
         ("active", "podgroup"): 1,
     }
     await settle(cluster)
-    assert {key: count for key, count in queue.entities().items() if count} == {
+    assert {key: count for key, count in queue.readings.entities().items() if count} == {
         ("unschedulable", "pod"): 1,
         ("unschedulable", "podgroup"): 1,
     }
-    of_gangs = {key[:2]: count for key, count in queue.incoming_entities.items() if key[2] == "podgroup"}
+    of_gangs = {key[:2]: count for key, count in queue.readings.incoming_entities.items() if key[2] == "podgroup"}
     assert of_gangs == {("UnscheduledPodAdd", "active"): 1, ("ScheduleAttemptFailure", "unschedulable"): 1}
-    assert {key: queue.incoming[key] for key in of_gangs} == {
+    assert {key: queue.readings.incoming[key] for key in of_gangs} == {
         ("UnscheduledPodAdd", "active"): 6,
         ("ScheduleAttemptFailure", "unschedulable"): 6,
     }

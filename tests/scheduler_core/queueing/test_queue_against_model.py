@@ -198,14 +198,16 @@ class Pair:
 
     def check(self) -> None:
         """Every pod is where the plain queue has it, and all counts are equal."""
-        shown = {queued.uid: place for place, queued in self.queue.places()}
+        shown = {queued.uid: place for place, queued in self.queue.readings.places()}
         assert shown == self.plain.places()
         nominator = self.queue.nominator
         assert {uid: nominator.node_of(uid) for uid in shown if nominator.node_of(uid)} == self.plain.nominations
-        assert dict(self.queue.incoming) == dict(self.plain.incoming)
-        assert {key: count for key, count in self.queue.unschedulable_by.items() if count} == self.plain.blamed()
+        assert dict(self.queue.readings.incoming) == dict(self.plain.incoming)
+        assert {
+            key: count for key, count in self.queue.readings.unschedulable_by.items() if count
+        } == self.plain.blamed()
         assert self.queue.scheduled_after_flush == self.plain.after_flush
-        for name, counts in self.queue.counts().items():
+        for name, counts in self.queue.readings.counts().items():
             mine = [each.place for each in self.plain.pods.values() if each.pod.spec.scheduler_name == name]
             backing_off = mine.count("backoff") + mine.count("errorBackoff")
             assert (counts.active, counts.backoff) == (mine.count("active"), backing_off)

@@ -157,7 +157,9 @@ class QueueMachine(RuleBasedStateMachine):
     def every_pod_is_in_one_place(self) -> None:
         places = {name: places_of(self.queue, each.metadata.uid) for name, each in self.known.items()}
         assert all(len(found) == 1 for found in places.values()), places
-        assert len(self.queue) + self.queue.parked_count + self.queue.in_flight_count == len(self.known)
+        assert len(self.queue.readings) + self.queue.readings.parked_count + self.queue.readings.in_flight_count == len(
+            self.known
+        )
         for name, (place,) in places.items():
             queued = self.queue.find(self.known[name].metadata.uid)
             assert queued is not None
@@ -168,10 +170,10 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def counts_are_true(self) -> None:
         """They are updated on moves, and equal those of a loop over the queue."""
-        waiting = list(self.queue)
+        waiting = list(self.queue.readings)
         blamed = Counter((plugin, each.profile) for each in waiting for plugin in each.rejected_by)
-        assert {key: count for key, count in self.queue.unschedulable_by.items() if count} == blamed
-        pending = {name: counts.pending for name, counts in self.queue.counts().items()}
+        assert {key: count for key, count in self.queue.readings.unschedulable_by.items() if count} == blamed
+        pending = {name: counts.pending for name, counts in self.queue.readings.counts().items()}
         assert pending == Counter(each.profile for each in waiting)
 
     @invariant()

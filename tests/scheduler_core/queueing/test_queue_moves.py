@@ -53,7 +53,7 @@ def test_an_error_in_backoff_is_not_tried_early() -> None:
     world.add(WEB)
     world.fails()
     assert world.queue.pop() is None
-    assert world.queue.is_idle
+    assert world.queue.readings.is_idle
     world.clock.advance(2)
     assert world.pop().uid == WEB.metadata.uid
 
@@ -74,10 +74,10 @@ def test_an_idle_scheduler_tries_the_next_of_the_backoff_early(seconds_between: 
     world.add(pod("vip", priority=9))
     world.fails(["A"])
     world.queue.on_event(NODE_ADD, None, None)
-    assert not world.queue.is_idle
+    assert not world.queue.readings.is_idle
     popped = [world.pop().info.pod.metadata.name for _ in range(2)]
     assert popped == [first, "web" if first == "vip" else "vip"]
-    assert world.queue.incoming["PopFromBackoffQ", "active"] == 2
+    assert world.queue.readings.incoming["PopFromBackoffQ", "active"] == 2
     world.queue.close()
 
 
@@ -100,7 +100,7 @@ def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
     assert world.place(WEB) == "errorBackoff"
     world.clock.advance(0.02)
     assert world.place(WEB) == "active"
-    assert world.queue.incoming["BackoffComplete", "active"] == 1
+    assert world.queue.readings.incoming["BackoffComplete", "active"] == 1
 
 
 def test_a_pod_is_woken_into_the_backoff_during_its_last_second() -> None:
@@ -147,7 +147,7 @@ def test_flush() -> None:
     world.clock.advance(0.1)
     world.queue.flush()
     assert world.place(WEB) == "active"
-    assert world.queue.incoming["UnschedulableTimeout", "active"] == 1
+    assert world.queue.readings.incoming["UnschedulableTimeout", "active"] == 1
     world.queue.scheduled(world.pop())
     assert world.queue.scheduled_after_flush == 1
 
@@ -368,5 +368,7 @@ def test_an_event_of_which_a_pod_is_excepted() -> None:
     for _ in range(3):
         world.fails(["A"])
     world.queue.on_event(NODE_ADD, None, None, exclude=OTHER.metadata.uid, max_priority=8)
-    assert {queued.info.pod.metadata.name for name, queued in world.queue.places() if name == "backoff"} == {"web"}
+    assert {queued.info.pod.metadata.name for name, queued in world.queue.readings.places() if name == "backoff"} == {
+        "web"
+    }
     world.queue.close()

@@ -91,7 +91,7 @@ def test_a_withdrawn_profile_parks_its_pods(place: str) -> None:
         assert world.place(WEB) == "inFlight"
         world.fail(flying, ["A"])
     assert world.place(WEB) == "parked"
-    assert (len(world.queue), world.queue.parked_count, world.queue.is_idle) == (0, 1, True)
+    assert (len(world.queue.readings), world.queue.readings.parked_count, world.queue.readings.is_idle) == (0, 1, True)
     world.serve(NAME)
     assert world.place(WEB) == ("gated" if place == "gated" else "active")
 
@@ -196,11 +196,11 @@ def test_counts() -> None:
     world.fails(["B"])
     world.queue.on_event(LABELLED, None, None)
     world.pop()
-    counts = world.queue.counts()
+    counts = world.queue.readings.counts()
     of_default = counts[NAME]
     assert (of_default.active, of_default.backoff, of_default.unschedulable, of_default.gated) == (1, 2, 1, 1)
     assert (of_default.pending, counts["batch"].pending) == (5, 1)
-    assert len(world.queue) == len(list(world.queue)) == 6
-    assert (world.queue.in_flight_count, world.queue.parked_count) == (1, 1)
+    assert len(world.queue.readings) == len(list(world.queue.readings)) == 6
+    assert (world.queue.readings.in_flight_count, world.queue.readings.parked_count) == (1, 1)
     world.queue.close()
     assert world.clock.pending == 0

@@ -186,12 +186,12 @@ def test_an_update_of_a_pod_in_flight_is_kept_for_it() -> None:
     world.add(WEB, OTHER)
     queued = world.pop()
     world.queue.update(COLUMNS.compile_pod(OTHER), [LABELLED], OTHER)
-    assert world.queue.in_flight_events() == {"PodPopped": 1}
+    assert world.queue.readings.in_flight_events() == {"PodPopped": 1}
     world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
-    assert world.queue.in_flight_events() == {"TargetPodUpdatePodLabel": 1, "PodPopped": 1}
+    assert world.queue.readings.in_flight_events() == {"TargetPodUpdatePodLabel": 1, "PodPopped": 1}
     world.fail(queued, ["LabelGate"])
     assert world.place(WEB) == "backoff"
-    assert world.queue.in_flight_events() == {}
+    assert world.queue.readings.in_flight_events() == {}
     world.queue.close()
 
 
@@ -205,7 +205,7 @@ def test_an_event_without_a_registration_is_not_recorded() -> None:
     world.pop()
     world.queue.on_event(NODE_DELETE, None, None)
     world.queue.on_event(NODE_ADD, None, None)
-    assert world.queue.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
+    assert world.queue.readings.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
 
 
 def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
@@ -217,7 +217,7 @@ def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
     world.pop()
     world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
     world.queue.activate([WEB.metadata.uid])
-    assert (world.place(WEB), world.queue.in_flight_events()) == ("inFlight", {"PodPopped": 1})
+    assert (world.place(WEB), world.queue.readings.in_flight_events()) == ("inFlight", {"PodPopped": 1})
     world.fail(queued, ["A"])
     assert world.place(WEB) == "backoff"
     world.queue.close()
@@ -233,7 +233,7 @@ def test_incoming_pods_are_counted() -> None:
     world.queue.on_event(NODE_ADD, None, None)
     world.queue.update(COLUMNS.compile_pod(pod("gated")), [LABELLED], pod("gated", labels={"gated": ""}))
     world.queue.activate([WEB.metadata.uid])
-    assert world.queue.incoming == {
+    assert world.queue.readings.incoming == {
         ("UnscheduledPodAdd", "active"): 2,
         ("UnscheduledPodAdd", "unschedulable"): 1,
         ("ScheduleAttemptFailure", "unschedulable"): 1,
@@ -253,14 +253,14 @@ def test_unschedulable_pods_are_counted_by_plugin() -> None:
     world.fails(["A"])
     world.fails(["A"])
     expected = {("A", NAME): 3, ("B", NAME): 1, ("LabelGate", NAME): 1}
-    assert world.queue.unschedulable_by == expected
+    assert world.queue.readings.unschedulable_by == expected
     world.queue.activate([WEB.metadata.uid])
-    assert world.queue.unschedulable_by == expected
+    assert world.queue.readings.unschedulable_by == expected
     world.pop()
     world.queue.remove(OTHER.metadata.uid)
-    assert world.queue.unschedulable_by == {("A", NAME): 1, ("B", NAME): 0, ("LabelGate", NAME): 1}
+    assert world.queue.readings.unschedulable_by == {("A", NAME): 1, ("B", NAME): 0, ("LabelGate", NAME): 1}
     world.withdraw(NAME)
-    assert world.queue.unschedulable_by == {}
+    assert world.queue.readings.unschedulable_by == {}
 
 
 def test_places() -> None:
@@ -271,7 +271,7 @@ def test_places() -> None:
     world.fails()
     world.add(pod("flying"), pod("active"))
     world.pop()
-    shown = {queued.info.pod.metadata.name: place for place, queued in world.queue.places()}
+    shown = {queued.info.pod.metadata.name: place for place, queued in world.queue.readings.places()}
     assert shown == {
         "web": "unschedulable",
         "other": "errorBackoff",
