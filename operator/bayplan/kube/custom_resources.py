@@ -12,7 +12,7 @@ import msgspec
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
-from bayplan.kube.watches.list_page import ListPage
+from bayplan.kube.watches.object_lists import ListPage
 from bayplan.kube.writes.status_writes import CustomResource, patch_status
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError

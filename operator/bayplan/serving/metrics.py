@@ -17,8 +17,8 @@ from prometheus_client.core import Metric
 from bayplan import REFERENCE_VERSION, __version__
 from bayplan.extenders.clients import ExtenderClients
 from bayplan.kube.leader_election import LeaderElection
+from bayplan.kube.watches.cluster_informers import PodArrivals
 from bayplan.kube.watches.informer import Informer
-from bayplan.kube.watches.pod_arrivals import PodArrivals
 from bayplan.resources.conditions import ConditionState
 from bayplan.serving.metric_families import ScrapeCollector, counters, gauge, gauges, histograms
 from bayplan.serving.scheduler_metrics import SchedulerCollector

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import ElectionOptions, LeaderElection
-from bayplan.kube.watches.pod_arrivals import PodArrivals
+from bayplan.kube.watches.cluster_informers import PodArrivals
 from bayplan.kube.write_fence import WriteFence
 from bayplan.resources.conditions import ConditionState
 from bayplan.serving.metrics import OperatorCollector, OperatorSources, metrics_registry

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
 from yarl import URL
 
 from bayplan import __version__
@@ -27,7 +29,6 @@ from bayplan.kube.http.api_request import (
     ClusterAccess,
     Lane,
 )
-from bayplan.kube.http.fenced_body import FencedBody
 from bayplan.kube.http.keep_alive_requests import KeepAliveRequests
 from bayplan.kube.http.rate_limit import TokenBucket
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
@@ -77,6 +78,37 @@ class ConnectionOptions:
     qps: float | None = None
     burst: int = 100
     connect_seconds: float = 10.0
+
+
+class FencedBody(BytesPayload):
+    """Body that calls the write fence before it is written; the headers wait for the body and are not sent either.
+
+    Between the making of a request and its sending lie the wait for a free connection, a TLS handshake, and at least
+    one turn of the event loop; a process that was paused for longer than its Lease may resume at any of these. After
+    this check the bytes go to the socket without another wait: at most the one request being written can still leave.
+
+    Args:
+        body: Bytes to send.
+        fence: Raises if this process must not write.
+        content_type: Content type of the body.
+
+    Attributes:
+        refused: The error that the fence raised, or None.
+    """
+
+    def __init__(self, body: bytes, fence: Callable[[], None], content_type: str) -> None:
+        super().__init__(body, content_type=content_type)
+        self._fence = fence
+        self.refused: ClusterWriteError | None = None
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write if the fence allows it."""
+        try:
+            self._fence()
+        except ClusterWriteError as error:
+            self.refused = error
+            raise
+        await super().write_with_length(writer, content_length)
 
 
 class ApiConnection:

@@ -13,16 +13,61 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import httptools
 
 from bayplan.kube.http.byte_stream import ByteStream, Endpoint, open_socket
-from bayplan.kube.http.deadlines import Deadlines
 from bayplan.kube.http.slots import Slots
 from scheduler_core.ports import Clock
 
 _MAX_RESPONSE_BYTES = 64 << 20
 _CLOSED = "the connections are closed: this process is stopping"
+
+
+_TICK_SECONDS = 0.001
+"""A timer may fire early by this much."""
+
+
+class Deadlines:
+    """Fails futures that are not done at their deadline with a TimeoutError, with one timer for all of them.
+
+    A timer for each would cost more than everything here: nearly every request ends long before its deadline. The timer
+    stays set when no future is watched any more, and then finds nothing to do.
+    """
+
+    __slots__ = ("_due", "_timer", "_times")
+
+    def __init__(self) -> None:
+        self._times: dict[asyncio.Future[Any], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = float("inf")
+
+    def watch(self, future: asyncio.Future[Any], time: float) -> None:
+        """Set a future's deadline, in the running loop's time."""
+        self._times[future] = time
+        if time < self._due:
+            self._set(time)
+
+    def forget(self, future: asyncio.Future[Any]) -> None:
+        """Remove a future's deadline; harmless if it has none."""
+        self._times.pop(future, None)
+
+    def _set(self, time: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = time
+        self._timer = asyncio.get_running_loop().call_at(time, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer, self._due = None, float("inf")
+        now = asyncio.get_running_loop().time() + _TICK_SECONDS
+        for future in [future for future, time in self._times.items() if time <= now]:
+            del self._times[future]
+            if not future.done():
+                future.set_exception(TimeoutError())
+        if self._times:
+            self._set(min(self._times.values()))
 
 
 class NotConnectedError(OSError):

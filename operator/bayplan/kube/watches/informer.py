@@ -24,7 +24,7 @@ from bayplan.kube.backoff import Backoff
 from bayplan.kube.http.api_errors import InvalidRequestError, ResourceExpiredError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
-from bayplan.kube.watches.list_page import ListPage
+from bayplan.kube.watches.object_lists import ListPage
 from bayplan.kube.watches.watch_stream import (
     DELETED,
     Bookmark,

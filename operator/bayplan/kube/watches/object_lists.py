@@ -1,23 +1,52 @@
-"""One-time lists of all objects of a resource, for commands that read once and end."""
+"""Pages of list responses, and one-time lists of all objects of a resource for commands that read once and end."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
-from bayplan.kube.watches.list_page import ListPage
 from bayplan.kube.watches.watch_stream import KubeObject
 from scheduler_core.errors import ClusterWriteError
 
 _PAGE_LIMIT = 500
 _TIMEOUT_SECONDS = 60.0
-_PAGES = DeepDecoder(ListPage[Raw])
 
 T = TypeVar("T", bound=KubeObject)
+Item = TypeVar("Item")
+
+
+class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
+    """Metadata of a page.
+
+    Attributes:
+        resource_version: Resource version of the whole list.
+        continue_: Token for the next page; empty on the last one.
+    """
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListPage(Struct, Generic[Item], frozen=True, gc=False):
+    """One page of a list response.
+
+    Metadata is required: a response that is not a list would otherwise decode as a list without objects, and all known
+    objects would be treated as deleted.
+
+    Attributes:
+        metadata: See :class:`ListMeta`.
+        items: The objects; None if the server writes null for an empty list.
+    """
+
+    metadata: ListMeta
+    items: list[Item] | None = None
+
+
+_PAGES = DeepDecoder(ListPage[Raw])
 
 
 async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
