@@ -99,7 +99,8 @@ nightly-scenarios: controlplane
 nightly-soak: controlplane
 	@$(BIN)/python -m benchmarks.soak --minutes 30 --rate 50
 
-nightly-upstream: upstream
+nightly-upstream: install
+	@for release in 1.37 1.36; do echo "==> Kubernetes $$release"; K8S=$$release nice $(BIN)/python -m tests.upstream || status=1; done; exit $${status:-0}
 
 # Separate environment with the lowest versions that pyproject.toml allows.
 FLOORS := build/floors
@@ -122,8 +123,8 @@ parity: install ## Run random cases through kube-scheduler's framework and Baypl
 		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
 
 .PHONY: upstream
-upstream: controlplane ## Run kube-scheduler's integration tests of pod groups against Bayplan (an hour; ONLY=test)
-	@nice $(BIN)/python -m tests.upstream $(if $(ONLY),--only '$(ONLY)')
+upstream: install ## Run kube-scheduler's integration tests against Bayplan (K8S=1.36 PACKAGES="filters taint" ONLY=test QUICK=1)
+	@nice $(BIN)/python -m tests.upstream $(PACKAGES) $(if $(ONLY),--only '$(ONLY)') $(if $(QUICK),--selection)
 
 # Results are stored as JSON lines; existing results are not measured again. OUTPUT=json prints JSON.
 RESULTS ?= build/benchmarks$(if $(QUICK),/quick)

@@ -8,106 +8,118 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from hack.controlplane.binaries import MissingBinary, resolve
-from tests.upstream.builds import BuildError, build, default_directory
-from tests.upstream.judging import READY, Verdict, Verdicts, judge
+from hack.controlplane.binaries import MissingBinary, UnsupportedRelease, resolve
+from tests.upstream.builds import BuildError, build, default_directory, environment, packages_of, selected_release
+from tests.upstream.judging import READY, Judge, Outcome, Verdict, Verdicts
+from tests.upstream.pinned import Expected, differing, read_expected, recorded, write_expected
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
 _COMMAND = f"{_ROOT / '.venv' / 'bin' / 'bayplan'} run --serve-address="
-_OTHER = (Verdict.FAIL, Verdict.NOT_APPLICABLE)
-
-Expected = Mapping[str, Verdict]
+_ATTEMPTS = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; see the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
-    parser.add_argument(
-        "packages", nargs="*", help="Packages below test/integration/scheduler; default: the pinned ones."
-    )
-    parser.add_argument("--command", default=_COMMAND, help="Command of the scheduler; --config FILE is appended.")
-    parser.add_argument(
-        "--directory", type=Path, default=default_directory(), help="Directory of the build and the logs."
-    )
-    parser.add_argument("--only", default="", help="One test, as the output names it.")
-    parser.add_argument("--ready", default=READY, help="Text in the scheduler's output by which it is ready.")
-    given = parser.parse_args(arguments)
-    expected = read_expected(_HERE / "expected.toml")
-    packages = given.packages or list(expected)
+    given = _parser().parse_args(arguments)
     try:
+        minor = selected_release()
+        directory = given.directory or default_directory(minor)
+        selection = read_selection(_HERE / "selection.toml") if given.selection else {}
+        packages = given.packages or list(selection) or packages_of(minor)
         os.environ["PATH"] = os.pathsep.join((str(resolve(["etcd"])["etcd"].parent), os.environ["PATH"]))
-        binaries = build(packages, given.directory)
-    except (BuildError, MissingBinary) as error:
+        binaries = build(packages, minor, directory)
+    except (BuildError, MissingBinary, UnsupportedRelease) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    differences = 0
+    pinned_file = _HERE / "expected" / f"{minor}.toml"
+    expected = read_expected(pinned_file)
+    judge = Judge(given.command, given.ready, environment=environment(directory))
+    tests = Tests(judge, given.again)
+    rows, reported = [], []
     for package, binary in binaries.items():
-        log = given.directory / "logs" / f"{binary.name}.log"
-        found = judge(binary, given.command, log, only=given.only, ready=given.ready)
-        pinned = expected.get(package)
-        if pinned is not None:
-            _try_again(binary, given, log, found, pinned)
-        reported = differing(found, pinned, is_partial=bool(given.only))
-        counts = ", ".join(f"{len(found.of(verdict))} {verdict.value}" for verdict in Verdict)
-        sys.stdout.write("\n    ".join([f"{package}: {counts}; log: {log}", *reported]) + "\n")
-        differences += len(reported)
-    return 1 if differences else 0
+        only = [given.only] if given.only else selection.get(package, [])
+        started = time.monotonic()
+        log = directory / "logs" / f"{binary.name}.log"
+        found = tests.run(binary, log, only, expected.get(package))
+        rows.append((package, found, time.monotonic() - started))
+        sys.stdout.write(f"{row(*rows[-1])}\n")
+        sys.stdout.flush()
+        if given.record and not only and found.is_complete:
+            expected[package] = recorded(found, expected.get(package, {}))
+            write_expected(pinned_file, expected)
+        reported += [f"{package}: {line}; log: {log}" for line in differing(found, expected.get(package), only)]
+    sys.stdout.write("\n".join([*summary([found for _, found, _ in rows]), *reported]) + "\n")
+    return 1 if reported else 0
 
 
-def read_expected(path: Path) -> dict[str, Expected]:
-    """Read the pinned verdicts.
-
-    Args:
-        path: A table for each package: names of tests that pass, and of others, each with its reason.
-
-    Raises:
-        ValueError: A test is listed twice, or one that does not pass has no reason.
-    """
-    expected: dict[str, Expected] = {}
-    for package, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
-        verdicts = dict.fromkeys(table.get("PASS", ()), Verdict.PASS)
-        for verdict in _OTHER:
-            for name, reason in table.get(verdict.value, {}).items():
-                if name in verdicts or not reason:
-                    raise ValueError(f"{path.name}: {package}: {name} is listed twice or has no reason")
-                verdicts[name] = verdict
-        expected[package] = verdicts
-    return expected
-
-
-def differing(found: Verdicts, expected: Expected | None, *, is_partial: bool = False) -> list[str]:
-    """Return a line for each verdict that is not as expected.
+class Tests:
+    """Runs binaries, and repeats tests that fail unexpectedly.
 
     Args:
-        found: The verdicts.
-        expected: The pinned ones; None if the package has none, and then every failure differs.
-        is_partial: Whether tests were left out of the run.
+        judge: How the scheduler is started.
+        again: How often a test that fails unexpectedly is repeated, alone: the tests have limits of time.
     """
-    lines = [] if found.is_complete else ["the run was cut off"]
-    if expected is None:
-        return [*lines, *(f"{name}: FAIL" for name in found.of(Verdict.FAIL))]
-    for name, verdict in found.by_test.items():
-        pinned = expected.get(name)
-        if verdict is not pinned:
-            lines.append(f"{name}: {verdict.value}, expected {pinned.value if pinned else 'no such test'}")
-    if not is_partial:
-        lines += [f"{name}: did not run" for name in expected if name not in found.by_test]
-    return lines
+
+    def __init__(self, judge: Judge, again: int) -> None:
+        self._judge = judge
+        self._again = again
+
+    def run(self, binary: Path, log: Path, only: Sequence[str], expected: Expected | None) -> Verdicts:
+        """Run a binary; see ``Judge.run``. A test that passes when it is repeated passes."""
+        found = self._judge.run(binary, log, only)
+        pinned = expected or {}
+        failed = [
+            name for name in found.of(Verdict.FAIL) if pinned.get(name, Outcome(Verdict.PASS)).verdict is Verdict.PASS
+        ]
+        for number, name in enumerate(failed):
+            for attempt in range(self._again):
+                alone = self._judge.run(binary, log.with_suffix(f".again-{number}-{attempt}.log"), [name])
+                if alone.by_test.get(name) == Outcome(Verdict.PASS):
+                    sys.stdout.write(f"{name}: passes when it runs alone\n")
+                    found.by_test[name] = Outcome(Verdict.PASS)
+                    break
+        return found
 
 
-def _try_again(binary: Path, given: argparse.Namespace, log: Path, found: Verdicts, expected: Expected) -> None:
-    """Run each test that fails unexpectedly once more, alone: the tests have limits of time."""
-    failed = [name for name in found.of(Verdict.FAIL) if expected.get(name) is not Verdict.FAIL]
-    for number, name in enumerate(failed):
-        alone = judge(binary, given.command, log.with_suffix(f".again-{number}.log"), only=name, ready=given.ready)
-        if alone.by_test.get(name) is Verdict.PASS:
-            sys.stdout.write(f"{name}: passes when it runs alone\n")
-            found.by_test[name] = Verdict.PASS
+def read_selection(path: Path) -> dict[str, list[str]]:
+    """Read the tests that CI runs: names by package, empty for the whole package."""
+    selection: dict[str, list[str]] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return selection
+
+
+def row(package: str, found: Verdicts, seconds: float) -> str:
+    """Return a line of the table."""
+    counts = "".join(f"{len(found.of(verdict)):>16}" for verdict in Verdict)
+    return f"{package:36}{counts}{seconds:8.0f} s"
+
+
+def summary(runs: Sequence[Verdicts]) -> list[str]:
+    """Return the totals, and why tests are not applicable: the classes with their number of tests."""
+    outcomes = [outcome for found in runs for outcome in found.by_test.values()]
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    classes = Counter(outcome.reason.partition(":")[0] for outcome in outcomes if outcome.reason)
+    totals = f"{'all':36}" + "".join(f"{counts[verdict]:>16}" for verdict in Verdict)
+    return [totals, "not applicable:", *(f"{number:>6}  {reason}" for reason, number in classes.most_common())]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
+    parser.add_argument("packages", nargs="*", help="Packages below test/integration/scheduler; default: all.")
+    parser.add_argument("--selection", action="store_true", help="Run the tests of selection.toml, as CI does.")
+    parser.add_argument("--only", default="", help="One test, as the output names it.")
+    parser.add_argument("--record", action="store_true", help="Pin the verdicts; failures need a reason by hand.")
+    parser.add_argument("--again", type=int, default=1, help="Repetitions of a test that fails unexpectedly.")
+    parser.add_argument("--command", default=_COMMAND, help="Command of the scheduler; --config FILE is appended.")
+    parser.add_argument("--ready", default=READY, help="Text in the scheduler's output by which it is ready.")
+    parser.add_argument("--directory", type=Path, help="Directory of the build and the logs.")
+    return parser
 
 
 if __name__ == "__main__":

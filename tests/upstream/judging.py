@@ -8,17 +8,22 @@ import re
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 _RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 _CURRENT = re.compile(r"^=== (?:RUN|CONT|NAME)\s+(\S+)")
+_REFUSED = re.compile(r"EXTERNAL not applicable: (.+)$")
 _DONE = re.compile(r"^(PASS|FAIL)$", re.MULTILINE)
 _LEAK_CHECK_SECONDS = 2.0
 _POLL_SECONDS = 1.0
 READY = "bayplan.app: Scheduling: "
 """Text in the log of ``bayplan run`` when all lists have arrived and cycles begin."""
+
+SKIPPED = "skipped by the test itself"
+BY_HAND = "the test starts no scheduler: it calls functions of kube-scheduler"
 
 
 class Verdict(StrEnum):
@@ -29,87 +34,132 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "NOT_APPLICABLE"
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one test, and why.
+
+    Args:
+        verdict: The verdict.
+        reason: Why the test is not applicable; "" for tests that the external scheduler ran.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class Verdicts:
     """What came of one run of a binary.
 
     Attributes:
-        by_test: Verdict of each test without subtests, in the order of the output. Tests that never start the external
-            scheduler are left out.
-        is_complete: Whether the binary ended by itself.
+        by_test: Outcome of each test without subtests, in the order of the output.
+        is_complete: Whether all tests ran: the binary neither crashed nor exceeded its time.
     """
 
-    by_test: dict[str, Verdict] = field(default_factory=dict)
+    by_test: dict[str, Outcome] = field(default_factory=dict)
     is_complete: bool = True
 
     def of(self, verdict: Verdict) -> list[str]:
         """Return the tests with a verdict."""
-        return [name for name, each in self.by_test.items() if each is verdict]
+        return [name for name, outcome in self.by_test.items() if outcome.verdict is verdict]
 
 
-def judge(
-    binary: Path, command: str, log: Path, *, only: str = "", ready: str = READY, seconds: float = 2400.0
-) -> Verdicts:
-    """Run a test binary against a scheduler.
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """How a scheduler is started and awaited.
 
     Args:
-        binary: The test binary; etcd must be on PATH.
         command: Command of the scheduler; the tests append ``--config FILE``.
-        log: Takes the output.
-        only: One test; "" for all tests.
         ready: Text in the scheduler's output by which it is ready; "" to wait for nothing.
-        seconds: Maximum duration of the run.
+        seconds: Maximum duration of a run of a binary.
+        environment: Further environment variables of the tests.
     """
-    arguments = [str(binary), "-test.v", f"-test.timeout={seconds:.0f}s"]
-    if only:
-        arguments.append(f"-test.run={'/'.join(f'^{re.escape(part)}$' for part in only.split('/'))}")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="upstream-") as directory, log.open("wb") as sink:
-        env = os.environ | {"EXTERNAL_SCHEDULER": command, "EXTERNAL_READY": ready, "TMPDIR": directory}
-        process = subprocess.Popen(
-            arguments, cwd=directory, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            is_complete = _wait(process, log, seconds)
-        finally:
-            _end(process)
-    return Verdicts(verdicts_in(log.read_text(encoding="utf-8", errors="replace")), is_complete)
+
+    command: str
+    ready: str = READY
+    seconds: float = 5400.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, binary: Path, log: Path, only: Sequence[str] = ()) -> Verdicts:
+        """Run a test binary against the scheduler.
+
+        Args:
+            binary: The test binary; etcd must be on PATH.
+            log: Takes the output.
+            only: Tests without their subtests, or one test with them; empty for all tests.
+        """
+        arguments = [str(binary), "-test.v", f"-test.timeout={self.seconds:.0f}s"]
+        if only:
+            arguments.append(f"-test.run={run_pattern(only)}")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="upstream-") as directory, log.open("wb") as sink:
+            external = {"EXTERNAL_SCHEDULER": self.command, "EXTERNAL_READY": self.ready, "TMPDIR": directory}
+            env = os.environ | external | dict(self.environment)
+            process = subprocess.Popen(
+                arguments, cwd=directory, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                is_complete = _wait(process, log, self.seconds)
+            finally:
+                _end(process)
+        return Verdicts(verdicts_in(log.read_text(encoding="utf-8", errors="replace")), is_complete)
 
 
-def verdicts_in(text: str) -> dict[str, Verdict]:
-    """Read the verdicts from the output of a test binary with ``-test.v``."""
+def run_pattern(only: Sequence[str]) -> str:
+    """Return the pattern of ``-test.run`` for tests.
+
+    Raises:
+        ValueError: Several tests, and one of them is a subtest: the pattern cannot name both.
+    """
+    if len(only) == 1:
+        return "/".join(f"^{re.escape(part)}$" for part in only[0].split("/"))
+    if any("/" in name for name in only):
+        raise ValueError(f"name one subtest, or tests without subtests: {', '.join(only)}")
+    return f"^({'|'.join(re.escape(name) for name in only)})$"
+
+
+def verdicts_in(text: str) -> dict[str, Outcome]:
+    """Read the outcomes from the output of a test binary with ``-test.v``."""
     results = {name: result for result, name in _RESULT.findall(text)}
-    refused: set[str] = set()
+    refused: dict[str, str] = {}
     started: set[str] = set()
     current = ""
     for line in text.splitlines():
         match = _CURRENT.match(line)
         current = match[1] if match else current
-        if "EXTERNAL not applicable" in line:
-            refused.add(current)
+        if refusal := _REFUSED.search(line):
+            refused.setdefault(current, refusal[1])
         elif "EXTERNAL started" in line:
             started.add(current.partition("/")[0])
-    verdicts = {}
+    outcomes = {}
     for name, result in results.items():
         if any(other.startswith(f"{name}/") for other in results):
             continue
-        if name in refused or result == "SKIP":
-            verdicts[name] = Verdict.NOT_APPLICABLE
-        elif name.partition("/")[0] in started:
-            verdicts[name] = Verdict(result)
-    return verdicts
+        if name in refused:
+            outcomes[name] = Outcome(Verdict.NOT_APPLICABLE, refused[name])
+        elif result == "SKIP":
+            outcomes[name] = Outcome(Verdict.NOT_APPLICABLE, SKIPPED)
+        elif result == "PASS" and name.partition("/")[0] not in started:
+            outcomes[name] = Outcome(Verdict.NOT_APPLICABLE, BY_HAND)
+        else:
+            outcomes[name] = Outcome(Verdict(result))
+    return outcomes
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path, seconds: float) -> bool:
-    """Wait until the tests are over; the check for leaked goroutines after them may take minutes and is not awaited."""
+    """Wait until the tests are over, and return whether they are.
+
+    The check for leaked goroutines after the tests may take minutes and is not awaited.
+    """
     waited = 0.0
     while waited < seconds:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
-        if process.returncode is not None:
-            return True
         waited += _POLL_SECONDS
-        if _DONE.search(log.read_text(encoding="utf-8", errors="replace")):
+        is_done = _DONE.search(log.read_text(encoding="utf-8", errors="replace")) is not None
+        if process.returncode is not None:
+            return is_done
+        if is_done:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LEAK_CHECK_SECONDS)
             return True

@@ -4,7 +4,6 @@
 package upstream
 
 import (
-	_ "k8s.io/kubernetes/test/e2e/scheduling"
 	_ "k8s.io/kubernetes/test/integration/framework"
 	_ "k8s.io/kubernetes/test/integration/util"
 )
