@@ -55,6 +55,7 @@ class GangFailure:
         nominations: Nominated nodes by UID of the member.
         victims: Pods that are evicted for the gang, (namespace, name).
         untried: Members that were not tried because the quorum was out of reach.
+        preemption: Result of the preemption in the words of kube-scheduler v1.37.1; "" if it has none for it.
     """
 
     message: str
@@ -68,6 +69,7 @@ class GangFailure:
     nominations: Mapping[str, str] = field(default_factory=dict)
     victims: tuple[tuple[str, str], ...] = ()
     untried: int = 0
+    preemption: str = ""
 
     @property
     def is_error(self) -> bool:
@@ -253,9 +255,7 @@ class FailedGangs:
         if group.topology is not None and group.topology.is_required:
             placements = count_domains(self._nodes, group.topology)
             text = f"0/{placements} placements are available, first placement status: {text}"
-        if failure.victims:
-            text += f", pod group preemption: found a placement for podgroup, preempting {len(failure.victims)} victims"
-        return text
+        return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
 
     def _count(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
         record = self._records.of(entry.profile)

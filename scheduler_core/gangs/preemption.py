@@ -49,6 +49,13 @@ _NOBODY = "no pod of lower priority runs where the gang could go"
 _NO_HELP = "the quorum would not fit either if pods of lower priority were gone"
 
 
+_REFERENCE_WORDS = {
+    _NOBODY: "No preemption victims found for incoming preemptor",
+    _BY_POLICY: _BY_POLICY,
+}
+_ONGOING = "ongoing preemption on nominated nodes"
+
+
 @dataclass(frozen=True, slots=True)
 class GangPreview:
     """Result of a dry run of preemption for a gang.
@@ -180,12 +187,11 @@ class GangPreemption:
             nominator = self._nominator
             nominations = {uid: nominator.node_of(uid) for uid in gang.waiting if nominator.node_of(uid)}
             message = f"{preview.reason}; {failure.message}"
-            return replace(
-                failure, reason=PREEMPTING, message=message, nominations=nominations, victims=gang.victims
-            ), None
+            failure = replace(failure, reason=PREEMPTING, message=message, preemption=_ONGOING)
+            return replace(failure, nominations=nominations, victims=gang.victims), None
         plan = preview.plan
         if plan is None or gang.group is None:
-            return failure, None
+            return replace(failure, preemption=_REFERENCE_WORDS.get(preview.reason, "")), None
         names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)
         message = f"{_sentence(plan)}; {failure.message}"
         rejected_by = failure.rejected_by | plan.rejected_by
@@ -194,6 +200,8 @@ class GangPreemption:
         )
         if not plan.victims:
             return failure, None
+        words = f"found a placement for podgroup, preempting {len(plan.victims)} victims"
+        failure = replace(failure, preemption=words)
         node_names = tuple(dict.fromkeys(plan.nodes.values()))
         preemptor = _preemptor(gang, gang.group, instance)
         return failure, GangEviction(preemptor, plan.victims, node_names, frozenset(gang.pods))

@@ -82,7 +82,8 @@ def test_before_and_after_the_quorum(world: LiveGangs) -> None:
     failed = condition(world, "train")
     assert failed["reason"] == "Unschedulable"
     quorum, _, own = failed["message"].partition("; ")
-    assert quorum == "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    nobody = "pod group preemption: No preemption victims found for incoming preemptor"
+    assert quorum == f"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, {nobody}"
     assert own.startswith("2 of the 3 members that must be placed together fit")
     assert world.bound("train") == {}
     world.nodes("b", cpu="1")

@@ -239,7 +239,29 @@ async def test_what_the_quorum_lacks(
     gang = cluster.queue.gangs.get(native().key)
     assert gang is not None
     assert gang.outcome is not None
-    assert gang.outcome.quorum == quorum
+    nobody = "pod group preemption: No preemption victims found for incoming preemptor"
+    assert gang.outcome.quorum == f"{quorum}, {nobody}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        pytest.param("PreemptLowerPriority", "found a placement for podgroup, preempting 2 victims", id="victims"),
+        pytest.param("Never", "not eligible due to preemptionPolicy=Never.", id="policy"),
+    ],
+)
+async def test_the_result_of_the_preemption(cluster: Rig, policy: str, words: str) -> None:
+    """It follows what the quorum lacks, in the words of kube-scheduler."""
+    cluster.add(small("a", 2), runs("v0", "a"), runs("v1", "a"))
+    cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy))
+    cluster.add(*(member(f"p{number}") for number in range(2)))
+    await settle(cluster)
+    gang = cluster.queue.gangs.get(native().key)
+    assert gang is not None
+    assert gang.outcome is not None
+    assert gang.outcome.quorum == (
+        f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: {words}"
+    )
 
 
 async def test_a_group_that_is_refused(cluster: Rig) -> None:
