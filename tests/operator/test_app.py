@@ -6,20 +6,26 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import pytest
+from bayplan import app
 from bayplan.app import Operator
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.credentials import Credentials
 from bayplan.kube.http.connection import ApiRequest, Lane
 from bayplan.kube.write_fence import NotLeadingError
+from bayplan.resources.conditions import ConditionState
 from bayplan.settings.operator_settings import load_settings
 from bayplan.wiring import build_parts
 
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.errors import ExtenderError
 from scheduler_core.ports import Binding
+from scheduler_core.queueing.queue_readings import QueueReadings
 from tests.support.fake_api import FakeApi
 
 
@@ -68,6 +74,63 @@ async def test_probes_are_answered_while_the_api_server_is_away() -> None:
         client.get(f"{url}/readyz") as ready,
     ):
         assert (alive.status, ready.status) == (200, 503)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 0
+
+
+class NoProfiles:
+    """A source of no profiles, which records when the custom resources are watched."""
+
+    def __init__(self) -> None:
+        self.watched = asyncio.Event()
+
+    async def read(self) -> None: ...
+
+    def activate(self) -> None: ...
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        return {}
+
+    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        del taken
+        self.watched.set()
+        return {}
+
+    def reconciles(self) -> Mapping[tuple[str, str], int]:
+        return {}
+
+    def conditions(self) -> Iterable[ConditionState]:
+        return ()
+
+    async def finish(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "deadline"),
+    [
+        pytest.param(False, 3600.0, id="no pod waits"),
+        pytest.param(True, 0.1, id="pods never stop coming"),
+    ],
+)
+async def test_custom_resources_are_watched(monkeypatch: pytest.MonkeyPatch, is_busy: bool, deadline: float) -> None:
+    """The watch starts when the first pods are scheduled, and at a deadline if the queue never gets empty."""
+    monkeypatch.setattr(app, "_BACKLOG_SECONDS", deadline)
+    monkeypatch.setattr(QueueReadings, "is_idle", property(lambda _: not is_busy))
+    credentials = Credentials()
+    credentials.host = "http://127.0.0.1:1"
+
+    async def reload() -> None:
+        """Do nothing: there is nothing to reload."""
+
+    settings = load_settings({"serve_address": "", "graceful_stop_seconds": 3})
+    profiles = NoProfiles()
+    parts = replace(build_parts(settings, ConfiguredAccess(credentials, reload)), profiles=profiles)
+    parts.informers.synced.set()
+    for groups in parts.groups.served:
+        groups.settled.set()
+    running = asyncio.create_task(Operator(parts, settings, lambda _: None).run())
+    async with asyncio.timeout(60):
+        await profiles.watched.wait()
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
 
