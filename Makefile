@@ -126,6 +126,10 @@ parity: install ## Run random cases through kube-scheduler's framework and Baypl
 upstream: install ## Run kube-scheduler's integration tests against Bayplan (K8S=1.36 PACKAGES="filters taint" ONLY=test QUICK=1)
 	@nice $(BIN)/python -m tests.upstream $(PACKAGES) $(if $(ONLY),--only '$(ONLY)') $(if $(QUICK),--selection)
 
+.PHONY: e2e
+e2e: install ## Run kube-scheduler's end-to-end tests against kube-scheduler and Bayplan, and compare (20 minutes; ONLY=regexp)
+	@$(BIN)/python -m tests.e2e $(if $(ONLY),--only '$(ONLY)')
+
 # Results are stored as JSON lines; existing results are not measured again. OUTPUT=json prints JSON.
 RESULTS ?= build/benchmarks$(if $(QUICK),/quick)
 OUTPUT ?= table

@@ -102,10 +102,12 @@ RECIPES: Mapping[str, _Recipe] = {
     "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_STAMPS),
     # The parity tests' kube-scheduler framework.
     "oracle": _Recipe("../../tests/parity/oracle", "."),
+    # kube-scheduler's end-to-end tests.
+    "e2e": _Recipe("../../tests/e2e/suite", "."),
 }
 
-CONTROL_PLANE = tuple(name for name in RECIPES if name != "oracle")
-"""Binaries to build by default; the oracle is built only on request (`make parity`)."""
+CONTROL_PLANE = tuple(name for name in RECIPES if name not in {"oracle", "e2e"})
+"""Binaries to build by default; the others are built on request (`make parity`, `make e2e`)."""
 
 
 def selected_minor() -> str:
