@@ -80,7 +80,7 @@ REFUSED = [
         id="weight-text",
     ),
     pytest.param(
-        _profile(_enabled("score", {"name": "a", "weight": 2**31}), f"{_SCORE}[0].weight", "int32"),
+        _profile(_enabled("score", {"name": "a", "weight": 2**31}), f"{_SCORE}[0].weight", "2147483647"),
         id="weight-beyond-32-bits",
     ),
     pytest.param(_profile(_enabled("score", {"weight": 1}), f"{_SCORE}[0].name", "Required value"), id="no-name"),

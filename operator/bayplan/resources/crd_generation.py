@@ -234,12 +234,12 @@ def _flattened(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> 
 
 
 def _bound_integer(schema: Schema) -> None:
-    """Set the integer's format, and remove bounds that the format implies."""
+    """Set the integer's format, and remove bounds of 64 bits; API servers before 1.36 do not enforce the format int32."""
     maximum = schema.get("maximum", INT64_MAX)
     schema["format"] = "int32" if maximum <= INT32_MAX else "int64"
-    if maximum in (INT32_MAX, INT64_MAX):
+    if maximum == INT64_MAX:
         schema.pop("maximum", None)
-    if schema.get("minimum", 0) < -INT32_MAX:
+    if schema.get("minimum", 0) < -INT32_MAX - 1:
         del schema["minimum"]
 
 

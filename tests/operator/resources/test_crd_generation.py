@@ -190,7 +190,13 @@ class Whole(BaseModel):
 
 def test_structural_schema() -> None:
     """References, titles, nulls and defaults are removed; integers get a format; a field's own description stays."""
-    size = {"type": "integer", "format": "int32", "minimum": 0, "description": "Its size, in metres."}
+    size = {
+        "type": "integer",
+        "format": "int32",
+        "minimum": 0,
+        "maximum": 2**31 - 1,
+        "description": "Its size, in metres.",
+    }
     part = {"type": "object", "description": "A part.", "properties": {"size": size}}
     assert structural_schema(Whole) == {
         "type": "object",
