@@ -20,9 +20,7 @@ from scheduler_core.model.affinity import (
     Requirement,
     WeightedPodAffinityTerm,
 )
-from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta, OwnerReference
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import ContainerImage, Node, NodeSpec, NodeStatus
 from scheduler_core.model.pod import (
     ClaimVolumeSource,
@@ -48,7 +46,15 @@ from scheduler_core.model.storage import (
     StorageObject,
 )
 from scheduler_core.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration
-from scheduler_core.model.workloads import LabelPairsSpec, LabelSelectorSpec, ReplicaSet, Service
+from scheduler_core.model.workloads import (
+    LabelPairsSpec,
+    LabelSelectorSpec,
+    Namespace,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    ReplicaSet,
+    Service,
+)
 
 GANG_MEMBERS = 2
 _FEW = 20

@@ -8,8 +8,7 @@ from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.permitting import WaitingPodMap, run_permit
-from scheduler_core.runtime.reserving import run_reserve, run_unreserve
+from scheduler_core.runtime.permitting import WaitingPodMap, run_permit, run_reserve, run_unreserve
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 _RESERVE, _PERMIT, _UNRESERVE = CycleStage.RESERVE, CycleStage.PERMIT, CycleStage.UNRESERVE

@@ -1,8 +1,8 @@
 """Event handlers for pods and nodes: they update the cache and the queue.
 
 Informers, the simulator and tests call them on the event loop. While a cycle is suspended, changes are buffered and
-then applied in order. Follows kube-scheduler v1.36.3 (``eventhandlers.go``, ``framework/events.go``). Changes of a node
-that the core does not read, such as heartbeats, are dropped here.
+then applied in order. Follows kube-scheduler v1.36.3 (``eventhandlers.go``). Changes of a node that the core does not
+read, such as heartbeats, are dropped here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from scheduler_core.cycle.freed_room import FreedRoom, on_node
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.feeds.object_changes import is_unchanged, labelled_by_bind, node_events, pod_events
-from scheduler_core.feeds.pod_reads import PodReads
 from scheduler_core.feeds.rejected_pods import InvalidPods
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -34,6 +33,57 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+
+
+class PodReads:
+    """Reads that the watch has not caught up with, by UID.
+
+    A read can overtake the watch: the watch then delivers older states of the same pod, and none of them may undo what
+    the read established. Only facts that the API server never takes back are compared (the pod has a node, is being
+    deleted, has ended, is gone), not resource versions: they are enough to reject an older state, and they hold in
+    every version.
+
+    The watch still has to deliver each of these pods in the state that was read, or its deletion. The structure is
+    bounded by that: it never holds more entries than the watch's own cache of pods.
+    """
+
+    __slots__ = ("_reads",)
+
+    def __init__(self) -> None:
+        self._reads: dict[str, Pod | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    def record(self, uid: str, pod: Pod | None) -> None:
+        """Record what a read of a pod that the watch has delivered returned; None if the pod is gone."""
+        if pod is None or any(_facts(pod)):
+            self._reads[uid] = pod
+
+    def is_overtaken(self, pod: Pod) -> bool:
+        """Return whether a state of a pod is older than its last read; the read is dropped when it is not."""
+        uid = pod.metadata.uid
+        if uid not in self._reads:
+            return False
+        read = self._reads[uid]
+        if read is None or _is_older(pod, read):
+            return True
+        del self._reads[uid]
+        return False
+
+    def deleted(self, uid: str) -> None:
+        """Drop the read of a pod whose deletion was delivered."""
+        self._reads.pop(uid, None)
+
+
+def _facts(pod: Pod) -> tuple[bool, bool, bool]:
+    """What is never taken back."""
+    return bool(pod.spec.node_name), pod.is_terminal, pod.metadata.deletion_timestamp is not None
+
+
+def _is_older(pod: Pod, read: Pod) -> bool:
+    return any(was and not is_now for was, is_now in zip(_facts(read), _facts(pod), strict=True))
+
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")

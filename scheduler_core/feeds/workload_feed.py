@@ -8,9 +8,7 @@ these kinds, so no plugin can register for them.
 from __future__ import annotations
 
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.model.disruption import PodDisruptionBudget
-from scheduler_core.model.namespace import Namespace
-from scheduler_core.model.workloads import Workload
+from scheduler_core.model.workloads import Namespace, PodDisruptionBudget, Workload
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 PodSurrounding = Namespace | Workload | PodDisruptionBudget

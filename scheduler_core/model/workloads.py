@@ -1,4 +1,4 @@
-"""Kinds that select pods: services and workload owners, for the default selector of a pod."""
+"""What surrounds pods: services and workload owners for their default selector, namespaces, and disruption budgets."""
 
 from __future__ import annotations
 
@@ -50,3 +50,35 @@ class StatefulSet(Struct, gc=False, frozen=True, rename="camel"):
 
 Workload = Service | ReplicationController | ReplicaSet | StatefulSet
 """Any of the kinds."""
+
+
+class Namespace(Struct, gc=False, frozen=True):
+    """A v1 Namespace."""
+
+    metadata: ObjectMeta
+
+
+class PodDisruptionBudgetSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a budget, without the fields that only the disruption controller reads."""
+
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Struct, gc=False, frozen=True, rename="camel"):
+    """``status`` of a budget.
+
+    Attributes:
+        disruptions_allowed: Number of further disruptions that are allowed; may be negative.
+        disrupted_pods: Pods whose eviction the API server has allowed already, with the time, by name.
+    """
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str | None] = {}
+
+
+class PodDisruptionBudget(Struct, gc=False, frozen=True, rename="camel"):
+    """A policy/v1 PodDisruptionBudget."""
+
+    metadata: ObjectMeta
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()

@@ -1,4 +1,4 @@
-"""Permit, and the pods that wait there.
+"""Reserve, Permit, and the pods that wait there.
 
 A wait ends exactly once: all plugins allow the pod, one rejects it, or one times out.
 
@@ -9,6 +9,7 @@ minutes.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
 from scheduler_core.config.duration import seconds as duration_of
@@ -172,3 +173,36 @@ class WaitingPodMap:
             return await entry.outcome()
         finally:
             self._entries.pop(uid, None)
+
+
+log = logging.getLogger(__name__)
+
+
+def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+    """Run Reserve until a plugin does not succeed and return its status; the caller runs Unreserve."""
+    left, now = state.recorder.plugin_left, state.recorder.now
+    for plugin in instance.reserve:
+        try:
+            status = checked(plugin.reserve(state, pod, node_name), Status, plugin.name, "reserve")
+        except Exception as fault:
+            return raised(plugin.name, "reserve", pod, fault)
+        left((plugin.name, status.code, now()))
+        if not status.is_success:
+            return refused(status, plugin.name, "reserve")
+    return SUCCESS
+
+
+def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
+    """Run Unreserve of all plugins in reverse order."""
+    left, now = state.recorder.plugin_left, state.recorder.now
+    for plugin in reversed(instance.reserve):
+        try:
+            plugin.unreserve(state, pod, node_name)
+        except Exception:
+            log.exception(
+                "plugin %s raised at unreserve for pod %s; its reservation may leak",
+                plugin.name,
+                pod.key,
+                extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
+            )
+        left((plugin.name, Code.SUCCESS, now()))

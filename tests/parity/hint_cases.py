@@ -25,8 +25,6 @@ from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
-from scheduler_core.model.disruption import PodDisruptionBudget
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import (
@@ -39,7 +37,7 @@ from scheduler_core.model.storage import (
     StorageObject,
     VolumeAttachment,
 )
-from scheduler_core.model.workloads import Service
+from scheduler_core.model.workloads import Namespace, PodDisruptionBudget, Service
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance

@@ -20,9 +20,7 @@ from scheduler_core.model.affinity import (
     PodAffinityTerm,
     Requirement,
 )
-from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node, NodeSpec, NodeStatus
 from scheduler_core.model.pod import (
     ClaimVolumeSource,
@@ -46,6 +44,12 @@ from scheduler_core.model.storage import (
     VolumePhase,
 )
 from scheduler_core.model.taints import Taint, Toleration
+from scheduler_core.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
 from tests.simulation.api_server import NAMESPACE
 from tests.simulation.plain_fit import APP
 from tests.simulation.plugins import DOOR, TURN, TURNS

@@ -21,7 +21,7 @@ from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.cycle.lost_binds import LostBinds
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import cluster_feed
-from scheduler_core.feeds.pod_reads import PodReads
+from scheduler_core.feeds.cluster_feed import PodReads
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity

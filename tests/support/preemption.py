@@ -14,10 +14,10 @@ from scheduler_core.framework.extension_points import PostFilterPreview, PostFil
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.affinity import LabelSelector
-from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.ports import PodDeletion
 from scheduler_core.scheduler import Scheduler

@@ -22,8 +22,6 @@ from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.registry import Registry
-from scheduler_core.model.disruption import PodDisruptionBudget
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
 from scheduler_core.model.storage import (
@@ -36,7 +34,14 @@ from scheduler_core.model.storage import (
     StorageObject,
     VolumeAttachment,
 )
-from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler_core.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 
 STANDARD_INPUT = "-"
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -29,7 +29,6 @@ from bayplan.simulation.storage_admission import (
 )
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.feeds.workload_feed import PodSurrounding
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
 from scheduler_core.model.pod_group import GroupKey, PodGroup
@@ -38,6 +37,7 @@ from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import StorageClass, StorageObject
 from scheduler_core.model.taints import NO_EXECUTE, Toleration
+from scheduler_core.model.workloads import Namespace
 from scheduler_core.snapshot.indexes.storage_index import object_key
 
 SYSTEM_PRIORITIES: Mapping[str, int] = {

@@ -25,8 +25,6 @@ from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.model.disruption import PodDisruptionBudget
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
@@ -40,7 +38,14 @@ from scheduler_core.model.storage import (
     StorageObject,
     VolumeAttachment,
 )
-from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler_core.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 
 STANDARD_INPUT = "-"
 

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from scheduler_core.errors import ConfigError, Problem, QuantityError, SelectorError
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.pod import Quantities
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.selectors import compile_label_selector
@@ -32,6 +31,7 @@ from scheduler_core.model.storage import (
     StorageObject,
     VolumePhase,
 )
+from scheduler_core.model.workloads import Namespace
 
 DEFAULT_NAMESPACE = "default"
 _DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")

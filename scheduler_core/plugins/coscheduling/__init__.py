@@ -23,7 +23,7 @@ Enable it as the last plugin at Permit: a later plugin could still reject the me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scheduler_core.config.plugin_args import CoschedulingArgs
 from scheduler_core.framework.cluster_events import EventRegistration
@@ -50,12 +50,13 @@ from scheduler_core.framework.pods_to_activate import pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduler_core.model.pod_group import GroupKey, PodGroup
-from scheduler_core.plugins.coscheduling.admission import admission
-from scheduler_core.plugins.coscheduling.cluster_room import missing_resources
+from scheduler_core.model.pod_requests import PODS
+from scheduler_core.plugins.coscheduling.admission import admission, members_with_node, needed
 from scheduler_core.plugins.coscheduling.hints import GroupHints
-from scheduler_core.plugins.coscheduling.quorum import members_with_node, needed
 from scheduler_core.plugins.coscheduling.records import Order, Records
+from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["Coscheduling"]
@@ -280,3 +281,21 @@ def _group_order(view: GroupView, member: PodInfo) -> Order:
     group = view.group
     priority = member.priority if group is None or group.priority is None else group.priority
     return -priority, view.since, f"{view.key} {view.key.source}"
+
+
+def missing_resources(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo]) -> Mapping[str, int]:
+    """Return the missing resources.
+
+    Args:
+        group: The group; one pod slot for each of ``min_member`` pods is added to its ``minResources``.
+        nodes: The columns.
+        own: Members that have a node; their requests count as free.
+
+    Returns:
+        Missing amounts by resource, CPU in millicores, the rest in whole units; empty if nothing is missing.
+    """
+    asked = {**group.min_resources, PODS: group.min_member}
+    with ColumnsOverlay(nodes) as overlay:
+        overlay.remove(own)
+        missing = {name: amount - free_amount(nodes, name) for name, amount in asked.items()}
+    return {name: amount_missing for name, amount_missing in missing.items() if amount_missing > 0}

@@ -1,7 +1,10 @@
-"""Check whether a member may be tried: its group must exist, not be backed off, and have enough members.
+"""Members that count for the quorum of a group, and the check whether a member may be tried.
 
-PreEnqueue runs it to save attempts that cannot succeed (scheduler-plugins #682, #450); PreFilter runs it because things
-may change while a pod is queued.
+The group must exist, not be backed off, and have enough members. PreEnqueue runs the check to save attempts that
+cannot succeed (scheduler-plugins #682, #450); PreFilter runs it because things may change while a pod is queued.
+
+A member that was rejected at Permit or timed out there keeps its node until its attempt is unwound a moment later. It
+does not count for the quorum: counting it would bind a part of the group (scheduler-plugins #930).
 
 Follows scheduler-plugins v0.34.7, ``pkg/coscheduling/core/core.go`` (``PreFilter``). There members are counted by
 label; here by UID in their namespace, without those that have failed or are being deleted.
@@ -12,8 +15,10 @@ from __future__ import annotations
 from scheduler_core.framework.group_view import GroupView
 from scheduler_core.framework.handle import WaitingPods
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable
-from scheduler_core.plugins.coscheduling.quorum import is_ungated, members_with_node, needed
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.plugins.coscheduling.records import Records
+from scheduler_core.snapshot.pod_info import PodInfo
 
 
 def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status:
@@ -52,3 +57,24 @@ def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status
 
 def _too_few(view: GroupView, members: int, min_member: int) -> Status:
     return unresolvable(f"waiting for members of PodGroup {view.key}: there are {members} of {min_member}")
+
+
+def needed(view: GroupView, group: PodGroup) -> int:
+    """Return how many members must have a node; succeeded members count as done."""
+    return group.min_member - view.succeeded
+
+
+def members_with_node(view: GroupView, waiting: WaitingPods, exclude: str = "") -> list[PodInfo]:
+    """Return the members that have a node and are not known to lose it, without the one with UID ``but``."""
+    found = []
+    for member in view.assigned():
+        if member.uid != exclude:
+            wait = waiting.get(member.uid)
+            if wait is None or not wait.is_refused:
+                found.append(member)
+    return found
+
+
+def is_ungated(member: Pod) -> bool:
+    """Return whether no scheduling gate holds a member."""
+    return bool(member.spec.node_name) or not member.spec.scheduling_gates

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from itertools import accumulate
 
 import numpy as np
 
@@ -37,8 +39,8 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, MemberCandidates, VictimTerms
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
+from scheduler_core.kernels.victims import VictimSets, least_harmful
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.default_preemption.candidate_choice import best_candidate
 from scheduler_core.plugins.default_preemption.dry_run import DryRunResult, Walk, dry_run
 from scheduler_core.plugins.default_preemption.eligibility import awaits_victims, rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
@@ -221,3 +223,33 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
     """Skip: the plugins that rejected the pod decide whether the deletion helps."""
     del pod, old, new
     return Hint.SKIP
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def best_candidate(candidates: Sequence[PreemptionCandidate], now: datetime) -> PreemptionCandidate:
+    """Return the best of at least one candidate; the first of equals.
+
+    Args:
+        candidates: Candidates with at least one victim each.
+        now: Start time of victims that report none.
+    """
+    if len(candidates) == 1:
+        return candidates[0]
+    victims = [info for candidate in candidates for info in candidate.victims]
+    sizes = [len(candidate.victims) for candidate in candidates]
+    return candidates[
+        least_harmful(
+            VictimSets(
+                starts=np.array([0, *accumulate(sizes[:-1])], dtype=np.int64),
+                priorities=np.array([info.priority for info in victims], dtype=np.int64),
+                started=np.array(
+                    [((info.pod.status.start_time or now) - _EPOCH) // _MICROSECOND for info in victims],
+                    dtype=np.int64,
+                ),
+                violations=np.array([candidate.pdb_violations for candidate in candidates], dtype=np.int64),
+            )
+        )
+    ]

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from scheduler_core.errors import SelectorError
-from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import MATCH_NOTHING, LabelMatcher, compile_label_selector
+from scheduler_core.model.workloads import PodDisruptionBudget
 
 
 class DisruptionBudget(Struct, frozen=True):

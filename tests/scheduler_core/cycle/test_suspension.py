@@ -17,8 +17,8 @@ from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.object_reads import ObjectKind
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.workloads import Namespace
 from scheduler_core.ports import StorageWriter
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder

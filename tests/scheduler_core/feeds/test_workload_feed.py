@@ -8,12 +8,14 @@ import pytest
 
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.affinity import LabelSelector
-from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.workloads import (
     LabelPairsSpec,
     LabelSelectorSpec,
+    Namespace,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
     ReplicaSet,
     ReplicationController,
     Service,

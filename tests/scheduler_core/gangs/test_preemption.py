@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
+from scheduler_core.model.workloads import PodDisruptionBudget
 from tests.support.builders import PodFields
 from tests.support.cluster_picture import picture
 from tests.support.gang_preemption import APART, WHOLE, ask, ending, evicted, of_gang, runs, served, small

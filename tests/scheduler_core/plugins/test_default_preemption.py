@@ -8,8 +8,8 @@ import pytest
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.status import Code
-from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.workloads import PodDisruptionBudget
 from scheduler_core.plugins.default_preemption import DefaultPreemption, after_pod_deletion
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle

@@ -22,8 +22,6 @@ from bayplan.kube.watches.watch_stream import KubeObject
 from bayplan.kube.watches.watch_trouble import WatchOutages
 from scheduler_core.feeds.cluster_feed import ClusterFeed
 from scheduler_core.metrics.histogram import Histogram, exponential_bounds
-from scheduler_core.model.disruption import PodDisruptionBudget
-from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import (
@@ -35,7 +33,14 @@ from scheduler_core.model.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler_core.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 

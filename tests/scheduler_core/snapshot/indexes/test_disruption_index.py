@@ -3,9 +3,9 @@
 import pytest
 
 from scheduler_core.model.affinity import LabelSelector, Requirement
-from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec
 from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
 from tests.support.builders import pod
 from tests.support.preemption import budget
