@@ -234,7 +234,7 @@ def _flattened(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> 
 
 
 def _bound_integer(schema: Schema) -> None:
-    """Set the integer's format, and remove bounds of 64 bits; API servers before 1.36 do not enforce the format int32."""
+    """Set the format, and remove 64-bit bounds; API servers before 1.36 do not enforce the format int32."""
     maximum = schema.get("maximum", INT64_MAX)
     schema["format"] = "int32" if maximum <= INT32_MAX else "int64"
     if maximum == INT64_MAX:
