@@ -76,7 +76,7 @@ _WHERE_IT_FAILED = {
     "preBind": 'running PreBind plugin "{}"',
     "bind": 'running Bind plugin "{}"',
 }
-"""Wording of kube-scheduler v1.36.3 (``framework/runtime/framework.go``), so that searches for its messages match."""
+"""Wording of kube-scheduler v1.37.1 (``framework/runtime/framework.go``), so that searches for its messages match."""
 
 
 class PluginError(SchedulerCoreError):

@@ -2,7 +2,7 @@
 
 The registry checks plugin names, and ``framework.plugin_sets`` merges sets with the defaults. Weight 0 stays 0 here,
 because whether it means 1 depends on the merge.
-Source: kube-scheduler v0.36.3, config/v1/types.go; kube-scheduler v1.36.3, pkg/scheduler/framework/runtime.
+Source: kube-scheduler v0.37.1, config/v1/types.go; kube-scheduler v1.37.1, pkg/scheduler/framework/runtime.
 """
 
 from collections.abc import Iterator

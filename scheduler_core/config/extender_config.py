@@ -1,7 +1,7 @@
 """Extenders: HTTP services that take part in filtering, scoring, preemption or binding.
 
 Certificates are checked for base64 only; the TLS library checks the rest when the client is created.
-Source: kube-scheduler v0.36.3, config/v1/types.go; v1.36.3, validation/validation.go and pkg/scheduler/extender.go.
+Source: kube-scheduler v0.37.1, config/v1/types.go; v1.37.1, validation/validation.go and pkg/scheduler/extender.go.
 """
 
 import base64

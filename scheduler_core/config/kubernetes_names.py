@@ -1,7 +1,7 @@
 """Kubernetes' rules for label keys, label values and resource names, for names in configurations.
 
 They are not used for objects of the API server, which has validated them.
-Source: apimachinery v0.36.3, pkg/util/validation and pkg/apis/core/v1/helper of Kubernetes v1.36.3.
+Source: apimachinery v0.37.1, pkg/util/validation and pkg/apis/core/v1/helper of Kubernetes v1.37.1.
 """
 
 import re

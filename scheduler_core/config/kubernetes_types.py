@@ -1,7 +1,7 @@
 """Kubernetes types in plugin args: node affinity, label selector, topology spread constraint.
 
 ``scheduler_core.model`` decodes what the API server has validated; these models validate what users write and report
-the path of every problem. Source: component-helpers v0.36.3, scheduling/corev1/nodeaffinity.
+the path of every problem. Source: component-helpers v0.37.1, scheduling/corev1/nodeaffinity.
 """
 
 from collections.abc import Callable, Iterable, Iterator

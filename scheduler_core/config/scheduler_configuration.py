@@ -2,7 +2,7 @@
 
 Unlike in v1, the legacy volume limit plugins are accepted, because NodeVolumeLimits does their work. Stricter than in
 kube-scheduler: ``urlPrefix`` of an extender is required, and the policies of spread constraints are validated.
-Source: kube-scheduler v1.36.3, pkg/scheduler/apis/config: v1/defaults.go, validation/validation.go.
+Source: kube-scheduler v1.37.1, pkg/scheduler/apis/config: v1/defaults.go, validation/validation.go.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,7 +2,7 @@
 
 The cycle is suspended while it awaits an extender, so that all of its steps see the same state of the cluster.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/schedule_one.go`` (``findNodesThatFitPod``, ``evaluateNominatedNode``,
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/schedule_one.go`` (``findNodesThatFitPod``, ``evaluateNominatedNode``,
 ``prioritizeNodes``).
 """
 

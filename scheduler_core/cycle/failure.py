@@ -2,7 +2,7 @@
 
 Messages are kube-scheduler's. Whatever was assumed or reserved must be released before.
 
-Follows kube-scheduler v1.36.3 (``handleSchedulingFailure``).
+Follows kube-scheduler v1.37.1 (``handleSchedulingFailure``).
 """
 
 from __future__ import annotations

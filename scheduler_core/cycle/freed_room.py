@@ -1,7 +1,7 @@
 """Reports freed room on a node as an AssignedPodDelete event.
 
 Queueing hints read the node from the pod's spec. An assumed pod has none there, so the event contains a copy with the
-node. Follows kube-scheduler v1.36.3 (``handleBindingCycleError``).
+node. Follows kube-scheduler v1.37.1 (``handleBindingCycleError``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pods that another scheduler bound while they were being bound here.
 
-kube-scheduler v1.36.3 requeues such a pod until a watch shows it bound (``handleSchedulingFailure``). Here it is not
+kube-scheduler v1.37.1 requeues such a pod until a watch shows it bound (``handleSchedulingFailure``). Here it is not
 requeued: it is bound, so another bind would be rejected too, and PodScheduled=False or FailedScheduling would be false.
 The pod is counted on the other scheduler's node at once, even if the watch is late.
 """

@@ -1,6 +1,6 @@
 """Dry run of a preemption: the profile's filters with running pods removed from their nodes.
 
-Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``SelectVictimsOnNode``; ``framework/runtime``,
+Follows kube-scheduler v1.37.1 (``plugins/defaultpreemption``, ``SelectVictimsOnNode``; ``framework/runtime``,
 ``RunFilterPluginsWithNominatedPods``).
 """
 

@@ -1,6 +1,6 @@
 """Node selection for one pod: filter, score, and choose the best node.
 
-Only the position of the next partial search outlives a search. Follows kube-scheduler v1.36.3 (``schedulePod``,
+Only the position of the next partial search outlives a search. Follows kube-scheduler v1.37.1 (``schedulePod``,
 ``findNodesThatFitPod``) with two differences: every feasible node is scored unless a percentage is set, and ties are
 resolved by a seeded hash of node names, so that decisions do not depend on the order in which nodes were added.
 """

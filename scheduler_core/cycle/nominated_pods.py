@@ -3,7 +3,7 @@
 A node is feasible only if the pod fits both with and without the pods of the same or higher priority that are
 nominated to it. Only nodes with nominations are filtered twice.
 
-Follows kube-scheduler v1.36.3 (``RunFilterPluginsWithNominatedPods``).
+Follows kube-scheduler v1.37.1 (``RunFilterPluginsWithNominatedPods``).
 """
 
 from __future__ import annotations

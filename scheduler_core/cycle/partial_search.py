@@ -1,7 +1,7 @@
 """Searches of profiles that evaluate a percentage of the nodes: how many nodes, in which order, and from which one on.
 
 The next search starts where the last one ended. Nodes are grouped by region and zone in the order of their creation,
-and the groups are visited in turns. Follows kube-scheduler v1.36.3 (``numFeasibleNodesToFind``, ``nextStartNodeIndex``,
+and the groups are visited in turns. Follows kube-scheduler v1.37.1 (``numFeasibleNodesToFind``, ``nextStartNodeIndex``,
 ``backend/cache/node_tree.go``).
 """
 

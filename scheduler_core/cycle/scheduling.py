@@ -1,6 +1,6 @@
 """The scheduling cycle of one pod: from the pop to assumed, reserved and permitted, without awaiting.
 
-Follows kube-scheduler v1.36.3 (``schedulingCycle``).
+Follows kube-scheduler v1.37.1 (``schedulingCycle``).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class CycleStart:
     def _strip_nomination(self, pod: Pod) -> None:
         """Keep the nomination of a pod that has left the queue, but drop the pod's requests and priority.
 
-        A finalizer may delay its deletion for long, and the pod never needs the room. kube-scheduler v1.36.3 looks
+        A finalizer may delay its deletion for long, and the pod never needs the room. kube-scheduler v1.37.1 looks
         nominated pods up in its queues (``PriorityQueue.nominatedPodToInfo``); one that is in none of them counts as a
         pod of priority 0 without requests.
         """

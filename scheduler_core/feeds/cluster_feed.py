@@ -1,7 +1,7 @@
 """Event handlers for pods and nodes: they update the cache and the queue.
 
 Informers, the simulator and tests call them on the event loop. While a cycle is suspended, changes are buffered and
-then applied in order. Follows kube-scheduler v1.36.3 (``eventhandlers.go``). Changes of a node that the core does not
+then applied in order. Follows kube-scheduler v1.37.1 (``eventhandlers.go``). Changes of a node that the core does not
 read, such as heartbeats, are dropped here.
 """
 

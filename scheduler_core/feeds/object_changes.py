@@ -1,6 +1,6 @@
 """What updates of pods and nodes change, as events for the queue.
 
-Follows kube-scheduler v1.36.3 (``framework/events.go``).
+Follows kube-scheduler v1.37.1 (``framework/events.go``).
 """
 
 from __future__ import annotations

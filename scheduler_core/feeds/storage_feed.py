@@ -3,7 +3,7 @@
 Called on the event loop; while a cycle is suspended, changes are buffered and then applied in order. Unreadable objects
 are ignored with an error in the log, so that one invalid quantity does not stop a watch.
 
-Follows kube-scheduler v1.36.3 (``eventhandlers.go``). A new version without a relevant change is an event too: a volume
+Follows kube-scheduler v1.37.1 (``eventhandlers.go``). A new version without a relevant change is an event too: a volume
 that could not be bound because of a conflicting write can be bound once that write is known.
 """
 

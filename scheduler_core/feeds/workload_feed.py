@@ -1,7 +1,7 @@
 """Event handlers for namespaces, workloads and disruption budgets: they update the indexes.
 
 Called on the event loop; while a cycle is suspended, changes are buffered and then applied in order. The queue gets no
-events: kube-scheduler v1.36.3 has no event handler (``eventhandlers.go``) and no resource (``framework/types.go``) for
+events: kube-scheduler v1.37.1 has no event handler (``eventhandlers.go``) and no resource (``framework/types.go``) for
 these kinds, so no plugin can register for them.
 """
 

@@ -1,7 +1,7 @@
 """Why a pod fits on no node, and the message that reports it.
 
 Verdicts stay numbers until they are read: after a failed attempt over 5,000 nodes only the few distinct verdicts are
-decoded. The wording follows kube-scheduler v1.36.3 (``framework/types.go``, ``FitError.Error``).
+decoded. The wording follows kube-scheduler v1.37.1 (``framework/types.go``, ``FitError.Error``).
 """
 
 from __future__ import annotations

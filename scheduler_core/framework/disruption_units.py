@@ -5,7 +5,7 @@ preemptor may not preempt, even on another node. A member that is evicted alone 
 is higher: a gang preempts by the group's priority, and two gangs whose pods rank lower than their groups would
 otherwise evict each other forever.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/types.go`` (``victim``), which ranks a group by its
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/preemption/types.go`` (``victim``), which ranks a group by its
 own priority alone.
 """
 

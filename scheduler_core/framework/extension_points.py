@@ -3,7 +3,7 @@
 Filter and Score receive all candidate rows in one call, which keeps a cycle in the microseconds. A plugin that prefers
 one node at a time subclasses :class:`NodeFilterPlugin` or :class:`NodeScorePlugin`; the runtime adapts it.
 
-Follows kube-scheduler v1.36.3 (``k8s.io/kube-scheduler/framework/interface.go``) with two differences: QueueSort
+Follows kube-scheduler v1.37.1 (``k8s.io/kube-scheduler/framework/interface.go``) with two differences: QueueSort
 returns a sort key instead of comparing two pods, and Filter and Score work on columns.
 """
 

@@ -3,7 +3,7 @@
 A profile's entry for a single point takes precedence over its multiPoint entry, and that over the defaults. ``*``
 disables all plugins; a default plugin that a profile enables again stays at its position and takes the new weight.
 
-Follows kube-scheduler v1.36.3, ``apis/config/v1/default_plugins.go`` (merging with the defaults) and
+Follows kube-scheduler v1.37.1, ``apis/config/v1/default_plugins.go`` (merging with the defaults) and
 ``framework/runtime/framework.go`` (expanding multiPoint, score weights).
 """
 

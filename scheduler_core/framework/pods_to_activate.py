@@ -4,7 +4,7 @@ The list lives in the cycle state and a plugin may add to it at any extension po
 scheduling cycle succeeds and again when the pod is bound; a failed attempt activates none. Use ``Handle.activate`` to
 activate pods immediately.
 
-Follows kube-scheduler v1.36.3 (``framework.PodsToActivate``; ``schedule_one.go``).
+Follows kube-scheduler v1.37.1 (``framework.PodsToActivate``; ``schedule_one.go``).
 """
 
 from __future__ import annotations

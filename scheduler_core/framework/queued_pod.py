@@ -1,6 +1,6 @@
 """A pod in the scheduling queue with its history, as QueueSort plugins see it.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/types.go`` (``QueuedPodInfo``).
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/types.go`` (``QueuedPodInfo``).
 """
 
 from __future__ import annotations

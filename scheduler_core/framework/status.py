@@ -1,7 +1,7 @@
 """Status that a plugin returns.
 
 A pod that does not fit is a status, never an exception; an exception from a plugin is a bug in the plugin. Follows
-``k8s.io/kube-scheduler`` v0.36.3, ``framework/interface.go``.
+``k8s.io/kube-scheduler`` v0.37.1, ``framework/interface.go``.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _placement_scores(
 ) -> dict[str, int]:
     """Score domains by the number of members that have room and the resulting allocated share of CPU and memory.
 
-    Follows kube-scheduler v1.36.3, plugins PodGroupPodsCount (``plugins/podgrouppodscount``) and NodeResourcesFit
+    Follows kube-scheduler v1.37.1, plugins PodGroupPodsCount (``plugins/podgrouppodscount``) and NodeResourcesFit
     (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args. kube-scheduler
     schedules the members in each domain before it scores it; here their number is the room by resources.
 

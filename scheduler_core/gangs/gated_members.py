@@ -1,7 +1,7 @@
 """Reports pods that are gated because their PodGroup is not known: condition, event and log.
 
 A report waits for :data:`REPORT_AFTER_SECONDS`, because most PodGroups are created within a moment of their members,
-and a gang of a thousand pods would cause a thousand needless reports. kube-scheduler v1.36.3 reports nothing here.
+and a gang of a thousand pods would cause a thousand needless reports. kube-scheduler v1.37.1 reports nothing here.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 The victims of a member are removed with their whole disruption units, wherever these run, before the next member is
 tried. Everything is undone before the search returns.
 
-kube-scheduler v1.36.3 (``framework/preemption/podgrouppreemption.go``) removes all pods of lower priority, schedules
+kube-scheduler v1.37.1 (``framework/preemption/podgrouppreemption.go``) removes all pods of lower priority, schedules
 the group, and restores each pod that then still fits. That costs a group cycle for each running pod, and its members
 go to the nodes that score best when empty rather than to those with the least harm, so victims are chosen member by
 member here.

@@ -2,7 +2,7 @@
 
 A node without a resource (capacity 0) is scored without it; a node without any gets the score of an empty sum.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/`` (``least_allocated.go``,
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/`` (``least_allocated.go``,
 ``most_allocated.go``, ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``) and ``helper/shape_score.go``.
 Capacities, requests and their sums are within the bounds of ``scheduler_core.model.pod_requests``: at least 0, and
 small enough that the sum of a node's and a pod's requests fits in int64. kube-scheduler lets int64 overflow beyond

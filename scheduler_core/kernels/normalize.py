@@ -1,6 +1,6 @@
 """Normalization of raw scores of all feasible nodes to 0..100, as shared by several plugins.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/helper/normalize_score.go``
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/helper/normalize_score.go``
 (``DefaultNormalizeScore``). There, products beyond int64 overflow; here such scores are scaled exactly. No score is
 below ``-_LARGEST_SCALED``.
 """

@@ -2,7 +2,7 @@
 
 Works on flat arrays that contain the victims of all candidates one after another.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/preemption.go`` (``pickOneNodeForPreemption``).
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/preemption/preemption.go`` (``pickOneNodeForPreemption``).
 """
 
 from __future__ import annotations

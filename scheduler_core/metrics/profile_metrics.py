@@ -33,7 +33,7 @@ WAITING_ON_PREEMPTION = "waiting_on_preemption"
 class Evaluations(Struct, frozen=True):
     """Number of evaluations per plugin, by plugin name.
 
-    Follows kube-scheduler v1.36.3 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
+    Follows kube-scheduler v1.37.1 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
     for which they did not skip, Filter and Score count nodes.
     """
 

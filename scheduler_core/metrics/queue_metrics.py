@@ -12,7 +12,7 @@ from scheduler_core.ports import Clock
 
 _SKIP = Hint.SKIP
 _RESULTS = ("Queue", "QueueSkip", "Error")
-"""Label values of kube-scheduler v1.36.3 for results of hints."""
+"""Label values of kube-scheduler v1.37.1 for results of hints."""
 
 Registrations = Mapping[str, tuple[EventRegistration, ...]]
 

@@ -1,7 +1,7 @@
 """Metrics of the scheduler: cycles, pods, events, queueing hints and preemptions.
 
 The operator exports them and calls :meth:`SchedulerMetrics.settle` before it reads. Bounds, and what is observed when,
-follow kube-scheduler v1.36.3 (``pkg/scheduler/metrics/metrics.go``).
+follow kube-scheduler v1.37.1 (``pkg/scheduler/metrics/metrics.go``).
 
 The durations of plugins are counted in one cycle of ten only, as in kube-scheduler (there by chance, here by counting,
 so that equal runs give equal metrics), because they would be the larger half of the cost of all metrics.

@@ -17,7 +17,7 @@ from scheduler_core.metrics.cycle_recorder import CycleRecorder
 log = logging.getLogger(__name__)
 
 SLOW_CYCLE_SECONDS = 0.1
-"""Duration from which a cycle is slow; kube-scheduler v1.36.3 traces cycles from the same one (``schedule_one.go``)."""
+"""Duration from which a cycle is slow; kube-scheduler v1.37.1 traces cycles from the same one (``schedule_one.go``)."""
 
 _PAUSE_SECONDS = 1.0
 

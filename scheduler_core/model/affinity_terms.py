@@ -2,7 +2,7 @@
 
 Compiled terms are hashable and canonical, because pods are counted per distinct term, not per pod that has it.
 
-Follows ``k8s.io/kube-scheduler`` v0.36.3 ``framework/types.go`` (``AffinityTerm``).
+Follows ``k8s.io/kube-scheduler`` v0.37.1 ``framework/types.go`` (``AffinityTerm``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Maps sources to plugins and drivers, and translates volume handles and node affinity, as far as scheduling reads them.
 Whether a plugin is migrated on a node is up to the caller.
 
-Follows ``k8s.io/csi-translation-lib`` v0.36.3. Azure File and vSphere are known by name only: the scheduler treats
+Follows ``k8s.io/csi-translation-lib`` v0.37.1. Azure File and vSphere are known by name only: the scheduler treats
 their volumes as not migrated (``nodevolumelimits/utils.go``).
 """
 

@@ -239,7 +239,7 @@ class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="ca
     def says_as(self, other: PodCondition) -> bool:
         """Return whether both are equal except for the generation, so that no patch is needed.
 
-        Follows kube-scheduler v1.36.3, ``pkg/api/v1/pod/util.go`` (``UpdatePodCondition``).
+        Follows kube-scheduler v1.37.1, ``pkg/api/v1/pod/util.go`` (``UpdatePodCondition``).
         """
         return (self.type, self.status, self.reason, self.message) == (
             other.type,

@@ -115,7 +115,7 @@ def claim_reference(pod: Pod, volume: Volume) -> ClaimReference | None:
 def _disk_use(volume: Volume) -> DiskUse | None:
     """Return an inline disk that may conflict; None for other volumes.
 
-    Follows kube-scheduler v1.36.3, ``plugins/volumerestrictions/volume_restrictions.go`` (``isVolumeConflict``).
+    Follows kube-scheduler v1.37.1, ``plugins/volumerestrictions/volume_restrictions.go`` (``isVolumeConflict``).
     """
     if volume.gce is not None:
         return DiskUse((("gce", volume.gce.pd_name),), volume.gce.read_only)

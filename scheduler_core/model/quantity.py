@@ -3,7 +3,7 @@
 Amounts are integer nano-units until the last step, because sums must be exact before they are rounded: two containers
 that request ``500m`` bytes need one byte, not two.
 
-Follows ``k8s.io/apimachinery`` v0.36.3, ``pkg/api/resource``: precision ends at nano and magnitude at 2**63-1, rounding
+Follows ``k8s.io/apimachinery`` v0.37.1, ``pkg/api/resource``: precision ends at nano and magnitude at 2**63-1, rounding
 is away from zero.
 """
 

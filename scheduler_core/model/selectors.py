@@ -6,8 +6,8 @@ Compiled forms are hashable and canonical (equivalent requirements are equal), b
 An invalid expression raises an error where nothing reports it later (label selectors, preferred terms, affinity in the
 configuration). An invalid required term of a pod matches no node and does not affect the other terms.
 
-Follows ``k8s.io/apimachinery`` v0.36.3 ``labels/selector.go``, ``fields/selector.go``, ``meta/v1/helpers.go`` and
-``k8s.io/component-helpers`` v0.36.3 ``scheduling/corev1/nodeaffinity``.
+Follows ``k8s.io/apimachinery`` v0.37.1 ``labels/selector.go``, ``fields/selector.go``, ``meta/v1/helpers.go`` and
+``k8s.io/component-helpers`` v0.37.1 ``scheduling/corev1/nodeaffinity``.
 """
 
 from __future__ import annotations

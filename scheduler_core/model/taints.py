@@ -1,6 +1,6 @@
 """Taints and tolerations.
 
-Follows kube-scheduler v1.36.3 (``k8s.io/component-helpers/scheduling/corev1``, ``k8s.io/api/core/v1/toleration.go``):
+Follows kube-scheduler v1.37.1 (``k8s.io/component-helpers/scheduling/corev1``, ``k8s.io/api/core/v1/toleration.go``):
 the ``Lt`` and ``Gt`` operators of tolerations are behind a feature gate that is off, so they tolerate nothing here.
 """
 

@@ -2,7 +2,7 @@
 
 The cluster writer retries, and finds out the outcome when a response is lost; the cycle handles a failed bind.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultbinder/default_binder.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/defaultbinder/default_binder.go``.
 """
 
 from __future__ import annotations

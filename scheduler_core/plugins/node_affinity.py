@@ -4,7 +4,7 @@ Combines the pod's ``nodeSelector``, its node affinity, and the affinity that th
 :mod:`scheduler_core.model.selectors` matches selectors on values, :mod:`scheduler_core.snapshot.node_matching` on
 columns. Rejections by the added affinity have a reason of their own, because the author of the pod cannot change it.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go``.
 """
 
 from __future__ import annotations

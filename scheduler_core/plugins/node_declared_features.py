@@ -3,8 +3,8 @@
 The needed features are inferred from the spec alone, by one table entry per feature. A node that does not declare a
 feature does not have it, whatever its version.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`` and
-``k8s.io/component-helpers`` v0.36.3, ``nodedeclaredfeatures/features``. Features that only concern updates of running
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`` and
+``k8s.io/component-helpers`` v0.37.1, ``nodedeclaredfeatures/features``. Features that only concern updates of running
 pods are left out. No feature has a last version yet.
 """
 

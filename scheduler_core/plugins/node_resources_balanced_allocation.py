@@ -4,7 +4,7 @@ The formula is :func:`scheduler_core.kernels.allocation.balanced_allocation`. Un
 without requests count 0. A pod that requests none of the resources is not scored, because its score would draw all
 such pods to the same node.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The arrival number breaks ties, so that the order never depends on the layout of the heap.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/queuesort/priority_sort.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/queuesort/priority_sort.go``.
 """
 
 from __future__ import annotations

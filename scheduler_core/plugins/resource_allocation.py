@@ -3,7 +3,7 @@
 An extended (scalar) resource that the pod does not request is not scored, because a node that has it is no better or
 worse for the pod.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/resource_allocation.go``, without the
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/resource_allocation.go``, without the
 devices of dynamic resource allocation.
 """
 

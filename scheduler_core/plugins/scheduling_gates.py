@@ -1,6 +1,6 @@
 """SchedulingGates: a pod with scheduling gates waits until all of them are removed.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go``.
 """
 
 from __future__ import annotations

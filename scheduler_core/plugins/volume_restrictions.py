@@ -1,6 +1,6 @@
 """VolumeRestrictions: disks that can be attached only once, and claims with access mode ReadWriteOncePod.
 
-The disks in use are stored in :mod:`scheduler_core.snapshot.indexes.volume_use`. Follows kube-scheduler v1.36.3,
+The disks in use are stored in :mod:`scheduler_core.snapshot.indexes.volume_use`. Follows kube-scheduler v1.37.1,
 ``pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go``, including that a removed pod's claims are
 counted by name, regardless of their namespace.
 """

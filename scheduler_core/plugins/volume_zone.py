@@ -3,7 +3,7 @@
 The node affinity of a volume is handled by VolumeBinding. A node without zone and region labels accepts every volume,
 because a cluster with a single zone need not label its nodes.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumezone/volume_zone.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/volumezone/volume_zone.go``.
 """
 
 from __future__ import annotations

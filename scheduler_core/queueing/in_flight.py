@@ -4,7 +4,7 @@ A pod that fails is requeued by the events of its own attempt, so that no event 
 requeue. Attempts may take minutes (Permit), so the record is bounded: beyond the limit its older half is dropped, and
 the pods that would need it are retried after backoff in any case.
 
-Follows kube-scheduler v1.36.3 (``backend/queue/active_queue.go``), which has no limit.
+Follows kube-scheduler v1.37.1 (``backend/queue/active_queue.go``), which has no limit.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A nominated pod counts on its node while pods of the same or lower priority are 
 the room that preemption made for it. A nomination exists in memory before it is written to the pod's status, so the
 status may lag behind; this module merges the two.
 
-Follows kube-scheduler v1.36.3, ``backend/queue/nominator.go``.
+Follows kube-scheduler v1.37.1, ``backend/queue/nominator.go``.
 """
 
 from __future__ import annotations

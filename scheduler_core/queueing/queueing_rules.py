@@ -1,6 +1,6 @@
 """Queueing rules of a profile: gates, queueing hints and backoffs.
 
-They decide whether and when an event requeues a pod. Follows kube-scheduler v1.36.3
+They decide whether and when an event requeues a pod. Follows kube-scheduler v1.37.1
 (``backend/queue/scheduling_queue.go``, ``isPodWorthRequeuing`` and ``runPreEnqueuePlugins``; ``backoff_queue.go``),
 which has one backoff for all profiles, while here each profile may set its own.
 """

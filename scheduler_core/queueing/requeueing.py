@@ -3,7 +3,7 @@
 A move runs the gates, computes the sort key and the backoff, updates the counts, and takes over the pod's nomination.
 :mod:`scheduler_core.queueing.scheduling_queue` decides which pods move.
 
-Follows kube-scheduler v1.36.3 (``moveToActiveQ``, ``moveToBackoffQ``, ``backoff_queue.go``), which checks once a second
+Follows kube-scheduler v1.37.1 (``moveToActiveQ``, ``moveToBackoffQ``, ``backoff_queue.go``), which checks once a second
 for ended backoffs. Here a timer is set to the end of the first one; both are equivalent, because backoffs end on whole
 seconds.
 """

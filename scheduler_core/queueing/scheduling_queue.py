@@ -10,7 +10,7 @@
 
     parked: pods whose profile is not live; they are added again when it becomes live
 
-Only :meth:`SchedulingQueue.wait` awaits. Follows kube-scheduler v1.36.3 (``backend/queue``): errors and rejections have
+Only :meth:`SchedulingQueue.wait` awaits. Follows kube-scheduler v1.37.1 (``backend/queue``): errors and rejections have
 separate backoffs, a pod whose rejecting plugin returned Pending skips backoff, and if the active queue is empty, the
 pod nearest the end of its backoff is tried early. docs/internals/architecture.md lists the intended differences.
 """

@@ -2,7 +2,7 @@
 
 Only these coroutines suspend a scheduling cycle.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/extender.go``, ``schedule_one.go`` (``findNodesThatPassExtenders``,
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/extender.go``, ``schedule_one.go`` (``findNodesThatPassExtenders``,
 ``prioritizeNodes``, ``extendersBinding``) and ``framework/preemption/preemption.go`` (``callExtenders``). Different on
 purpose: a filter that returns a node that was not in the request always fails, because the filters have rejected that
 node; in kube-scheduler it fails only if the extender is ``nodeCacheCapable``.

@@ -1,6 +1,6 @@
 """PreFilter and Filter over all candidate rows.
 
-Follows kube-scheduler v1.36.3 (``RunPreFilterPlugins``, ``RunFilterPlugins``). kube-scheduler stops at a node's first
+Follows kube-scheduler v1.37.1 (``RunPreFilterPlugins``, ``RunFilterPlugins``). kube-scheduler stops at a node's first
 rejection; here every vectorized plugin filters all rows, and the first plugin in order that rejects a row provides its
 verdict, which is the same. Plugins that filter one node at a time run only on rows that no earlier plugin rejects.
 """

@@ -276,7 +276,7 @@ def plan_profile(
 def _without_ignored(args: BaseModel | None, config: ProfileConfig) -> BaseModel | None:
     """Replace the ignored resources of NodeResourcesFit by those that extenders mark ``ignoredByScheduler``.
 
-    Follows kube-scheduler v1.36.3, ``pkg/scheduler/scheduler.go`` (``buildExtenders``).
+    Follows kube-scheduler v1.37.1, ``pkg/scheduler/scheduler.go`` (``buildExtenders``).
     """
     if not isinstance(args, NodeResourcesFitArgs):
         return args

@@ -2,7 +2,7 @@
 
 A wait ends exactly once: all plugins allow the pod, one rejects it, or one times out.
 
-Follows kube-scheduler v1.36.3 (``framework/runtime/waiting_pods_map.go``): each plugin has its own timer of at most 15
+Follows kube-scheduler v1.37.1 (``framework/runtime/waiting_pods_map.go``): each plugin has its own timer of at most 15
 minutes.
 """
 

@@ -1,6 +1,6 @@
 """PostFilter: plugins that may make room for an infeasible pod.
 
-Follows kube-scheduler v1.36.3 (``RunPostFilterPlugins``): the first plugin that returns Success,
+Follows kube-scheduler v1.37.1 (``RunPostFilterPlugins``): the first plugin that returns Success,
 UnschedulableAndUnresolvable or an error ends the point; the reasons of earlier plugins are then dropped.
 """
 

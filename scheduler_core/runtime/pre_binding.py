@@ -6,7 +6,7 @@
 A pod that is cancelled before its bind runs nowhere, so preemption need not delete it. Its task is interrupted, because
 PreBind may wait minutes for a volume.
 
-Follows kube-scheduler v1.36.3 (``framework/runtime/pods_in_prebind_map.go``).
+Follows kube-scheduler v1.37.1 (``framework/runtime/pods_in_prebind_map.go``).
 """
 
 from __future__ import annotations

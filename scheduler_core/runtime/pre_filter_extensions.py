@@ -1,6 +1,6 @@
 """Updates the data of PreFilter while a dry run adds and removes pods.
 
-Follows kube-scheduler v1.36.3 (``RunPreFilterExtensionAddPod``, ``RunPreFilterExtensionRemovePod``).
+Follows kube-scheduler v1.37.1 (``RunPreFilterExtensionAddPod``, ``RunPreFilterExtensionRemovePod``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PreScore, Score and NormalizeScore over the feasible rows.
 
-Follows kube-scheduler v1.36.3 (``RunScorePlugins``): a normalized score outside 0..100 is an error of its plugin.
+Follows kube-scheduler v1.37.1 (``RunScorePlugins``): a normalized score outside 0..100 is an error of its plugin.
 """
 
 from __future__ import annotations

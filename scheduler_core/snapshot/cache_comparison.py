@@ -3,7 +3,7 @@
 Compares nodes, scheduled pods, and every sum that cycles read. Sums are compared in addition to objects, because a pod
 that is counted twice leaves every object right and the node wrong.
 
-Same purpose as in kube-scheduler v1.36.3 (``backend/cache/debugger``), which compares names only.
+Same purpose as in kube-scheduler v1.37.1 (``backend/cache/debugger``), which compares names only.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The output equals kube-scheduler's byte for byte, so that a diff of the two shows whether a file means the same to both.
 
-Follows kube-scheduler v1.36.3, cmd/kube-scheduler/app/options/configfile.go: plugins are merged with the default set
+Follows kube-scheduler v1.37.1, cmd/kube-scheduler/app/options/configfile.go: plugins are merged with the default set
 but multiPoint is not expanded; args are those of the enabled plugins, sorted by name; resources that extenders declare
 as ignored replace NodeResourcesFit's own ``ignoredResources``.
 """

@@ -50,6 +50,7 @@ IN_TREE_NAMES = frozenset(
     {
         "DefaultBinder",
         "DefaultPreemption",
+        "DeferredPodScheduling",
         "DynamicResources",
         "GangScheduling",
         "ImageLocality",
@@ -73,7 +74,7 @@ IN_TREE_NAMES = frozenset(
         "VolumeZone",
     }
 )
-"""kube-scheduler v1.36.3's own plugins (``framework/plugins/registry.go``). A case may name any of them; those that are
+"""kube-scheduler v1.37.1's own plugins (``framework/plugins/registry.go``). A case may name any of them; those that are
 not registered are removed from its profile and not rejected, so that the rest can be compared."""
 
 

@@ -3,7 +3,7 @@
 The TLS context is made at once and the session at the first call: a certificate that cannot be used must reject the
 profile, but most instances that are built only for validation never call.
 
-Follows kube-scheduler v1.36.3, pkg/scheduler/extender.go (``makeTransport``, ``send``), and client-go v0.36.3,
+Follows kube-scheduler v1.37.1, pkg/scheduler/extender.go (``makeTransport``, ``send``), and client-go v0.37.1,
 transport/transport.go: ``enableHTTPS`` without a CA means an unverified server, and the URL's scheme decides whether
 TLS is used at all.
 """

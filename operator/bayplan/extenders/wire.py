@@ -3,7 +3,7 @@
 Field names of responses are matched in any case, as Go does: extenders of older protocol versions send ``nodenames``
 and newer ones ``NodeNames``.
 
-Source: k8s.io/kube-scheduler v0.36.3, extender/v1/types.go.
+Source: k8s.io/kube-scheduler v0.37.1, extender/v1/types.go.
 """
 
 from __future__ import annotations

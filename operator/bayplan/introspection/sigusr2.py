@@ -1,6 +1,6 @@
 """On SIGUSR2 logs the cache and the queue, and their differences from the API server.
 
-Follows kube-scheduler v1.36.3 (``backend/cache/debugger``), whose comparer and dumper run on the same signal.
+Follows kube-scheduler v1.37.1 (``backend/cache/debugger``), whose comparer and dumper run on the same signal.
 """
 
 from __future__ import annotations

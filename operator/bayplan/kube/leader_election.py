@@ -7,7 +7,7 @@ Leadership is a time (:attr:`LeaderElection.is_leading_until`) and not a flag: a
 does not know how long, and its next instruction may be a bind. The time counts from when the renewal was *sent*, while
 other replicas count from when they *see* it, and ends ``lease - renew`` seconds before theirs.
 
-Follows client-go v0.36.3, tools/leaderelection, in what is written and when a Lease is free. Differs on purpose: a
+Follows client-go v0.37.1, tools/leaderelection, in what is written and when a Lease is free. Differs on purpose: a
 standby retries when the Lease expires and not some seconds later; the renew deadline counts from the last success and
 not from the next attempt; and the lease duration is rounded up to whole seconds, because a Lease with a shorter
 duration than this process relies on would be acquired too early.

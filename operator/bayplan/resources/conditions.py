@@ -2,7 +2,7 @@
 
 ``set_condition`` keeps the transition time if the status is the same: the time is that of the last change, so that a
 repeated reconcile with the same result changes nothing. Source: metav1.Condition and meta.SetStatusCondition of
-apimachinery v0.36.3.
+apimachinery v0.37.1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

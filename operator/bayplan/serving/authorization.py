@@ -1,7 +1,7 @@
 """Authenticates and authorizes requests by bearer tokens, which the API server reviews.
 
-Callers on the operator's own host need no token. Follows kube-scheduler v1.36.3, whose delegated authentication and
-authorization are those of k8s.io/apiserver v0.36.3, ``pkg/server/options``: reviews are cached for ten seconds, health
+Callers on the operator's own host need no token. Follows kube-scheduler v1.37.1, whose delegated authentication and
+authorization are those of k8s.io/apiserver v0.37.1, ``pkg/server/options``: reviews are cached for ten seconds, health
 is open to all, ``system:masters`` may do everything.
 
     health, loopback ─▶ accepted

@@ -22,7 +22,7 @@ from bayplan.serving.protection import Protection
 IDLE_SECONDS = 90.0
 """Maximum time that a connection may be without a complete request: before the first, during, or after the last.
 
-kube-scheduler v1.36.3 has the same idle timeout (``apiserver/pkg/server/secure_serving.go``). aiohttp has only one
+kube-scheduler v1.37.1 has the same idle timeout (``apiserver/pkg/server/secure_serving.go``). aiohttp has only one
 timer for all three cases.
 """
 

@@ -1,6 +1,6 @@
 """Metrics that kube-scheduler does not have, and the registry; kube-scheduler's are in ``scheduler_metrics``.
 
-``leader_election_master_status`` and ``kubernetes_feature_enabled`` are component-base's (v0.36.3), so that alerts on
+``leader_election_master_status`` and ``kubernetes_feature_enabled`` are component-base's (v0.37.1), so that alerts on
 any component of a cluster cover this one.
 """
 
@@ -129,7 +129,7 @@ class InformerCollector(ScrapeCollector):
 
 
 class ExtenderCollector(ScrapeCollector):
-    """Collector of the metrics of extender clients; kube-scheduler v1.36.3 has none.
+    """Collector of the metrics of extender clients; kube-scheduler v1.37.1 has none.
 
     Args:
         clients: All clients.

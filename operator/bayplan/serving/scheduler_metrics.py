@@ -1,6 +1,6 @@
 """Metrics with kube-scheduler's names.
 
-Names, labels and bucket bounds are those of kube-scheduler v1.36.3 (``pkg/scheduler/metrics/metrics.go``), so that its
+Names, labels and bucket bounds are those of kube-scheduler v1.37.1 (``pkg/scheduler/metrics/metrics.go``), so that its
 dashboards and alerts work unchanged; ``docs/operate/metrics.md`` lists the differences.
 """
 

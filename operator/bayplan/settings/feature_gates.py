@@ -3,7 +3,7 @@
 A beta gate can be turned off: each is a part that the operator also works without, so that a suspected part can be
 ruled out without changing the version.
 
-Follows component-base v0.36.3, featuregate/feature_gate.go: ``AllAlpha`` and ``AllBeta`` apply to the gates of their
+Follows component-base v0.37.1, featuregate/feature_gate.go: ``AllAlpha`` and ``AllBeta`` apply to the gates of their
 stage that are not set by name; a gate that is locked to its default accepts no other value.
 """
 

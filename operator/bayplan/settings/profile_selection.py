@@ -3,7 +3,7 @@
 The Lease of each selector has a digest in its name. The digest is that of the selector's text, trimmed but not parsed:
 the Helm chart has to name the same Lease in its Role, and a template cannot parse a selector.
 
-The grammar is that of ``k8s.io/apimachinery`` v0.36.3, ``labels.Parse``, without ``>`` and ``<``:
+The grammar is that of ``k8s.io/apimachinery`` v0.37.1, ``labels.Parse``, without ``>`` and ``<``:
 
     KEY = VALUE   KEY == VALUE   KEY != VALUE   KEY in (A,B)   KEY notin (A,B)   KEY   !KEY
 

@@ -1,6 +1,6 @@
 """Settings of the HTTP server: the address, TLS and authorization.
 
-Names follow kube-scheduler v1.36.3's flags if it has one.
+Names follow kube-scheduler v1.37.1's flags if it has one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Sets defaults, priorities, default tolerations and UIDs, and rejects what the API server would reject. Objects that
 already went through an API server are unchanged.
 
-Follows Kubernetes v1.36.3: ``pkg/apis/core/v1/defaults.go`` (requests from limits, host ports, allocatable from
+Follows Kubernetes v1.37.1: ``pkg/apis/core/v1/defaults.go`` (requests from limits, host ports, allocatable from
 capacity), the pod strategy (label keys, see ``label_keys``) and the admission plugins
 Priority and DefaultTolerationSeconds.
 """

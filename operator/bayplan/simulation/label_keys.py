@@ -1,6 +1,6 @@
 """Merges ``matchLabelKeys`` and ``mismatchLabelKeys`` into label selectors, as the API server does on creation.
 
-Plugins read only the selectors, since in a cluster the keys are already merged into them. Follows Kubernetes v1.36.3,
+Plugins read only the selectors, since in a cluster the keys are already merged into them. Follows Kubernetes v1.37.1,
 ``pkg/registry/core/pod/strategy.go``; a pod that went through an API server is unchanged.
 """
 

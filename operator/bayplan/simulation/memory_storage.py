@@ -6,7 +6,7 @@ binds; a claim for which a node was selected has a new volume when the write ret
 every topology that its class allows. Claims with immediate binding are bound at the start: to the smallest matching
 volume, else to a new one if their class has a provisioner. Provisioners never run out of capacity.
 
-Follows Kubernetes v1.36.3, ``pkg/controller/volume/persistentvolume`` (``syncUnboundClaim``, ``pv_controller.go``), as
+Follows Kubernetes v1.37.1, ``pkg/controller/volume/persistentvolume`` (``syncUnboundClaim``, ``pv_controller.go``), as
 far as its results go.
 """
 

@@ -2,7 +2,7 @@
 
 Sets namespaces, UIDs and defaults, and rejects invalid quantities.
 
-Follows Kubernetes v1.36.3: ``pkg/apis/storage/v1/defaults.go`` (binding mode), the admission plugin DefaultStorageClass
+Follows Kubernetes v1.37.1: ``pkg/apis/storage/v1/defaults.go`` (binding mode), the admission plugin DefaultStorageClass
 (``pkg/volume/util/storageclass.go`` chooses among several defaults), and the phase that the volume controller sets.
 """
 

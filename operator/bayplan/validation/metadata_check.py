@@ -1,6 +1,6 @@
 """The API server's validation of an object's metadata.
 
-Follows apimachinery v0.36.3: pkg/api/validation/objectmeta.go, pkg/util/validation.
+Follows apimachinery v0.37.1: pkg/api/validation/objectmeta.go, pkg/util/validation.
 """
 
 from __future__ import annotations

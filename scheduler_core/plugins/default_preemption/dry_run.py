@@ -1,6 +1,6 @@
 """Dry run of a preemption: which nodes are candidates, and with which victims.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/preemption.go`` (``findCandidates``,
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/preemption/preemption.go`` (``findCandidates``,
 ``DryRunPreemption``). kube-scheduler tries nodes in parallel and in random order. Here the order follows from the
 nodes' names and a seed, and nodes are tried one after another, or many at once if the filters are local to rows.
 """

@@ -1,6 +1,6 @@
 """Which pods may preempt, and which pods may be preempted, by conditions that need no filter.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go``
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go``
 (``PodEligibleToPreemptOthers``).
 """
 

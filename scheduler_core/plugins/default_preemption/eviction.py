@@ -13,7 +13,7 @@ may be tried already, so it does not miss that event.
 A gang preempts like a pod; its preemption is stored under the key of the gang and gates whichever member represents it
 in the queue.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/executor.go`` (asynchronous preemption). For the
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/preemption/executor.go`` (asynchronous preemption). For the
 victims of a gang kube-scheduler names no node but "cluster"; here the event names the victim's node.
 """
 

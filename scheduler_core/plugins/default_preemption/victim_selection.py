@@ -4,8 +4,8 @@ All pods of lower priority are removed, then each is restored if the pod still f
 PodDisruptionBudget protects, in both groups the most important pods first. Many nodes are tried at once if they do not
 affect each other; that has the same result as one after another and costs one run of the filters for all of them.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go``
-(``SelectVictimsOnNode``, ``filterPodsWithPDBViolation``) and ``util/utils.go`` (``MoreImportantPod``). Pods of equal
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go``
+(``SelectVictimsOnNode``, ``FilterVictimsWithPDBViolation``) and ``util/utils.go`` (``MoreImportantPod``). Pods of equal
 priority and start time are restored in the order in which the scheduler saw them; in kube-scheduler in any order.
 """
 

@@ -3,7 +3,7 @@
 Each extension point has a module (``filtering``, ``scoring``, ``hints``). Devices of dynamic resource allocation are
 not considered.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go``.
 """
 
 from __future__ import annotations

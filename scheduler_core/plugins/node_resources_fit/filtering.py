@@ -4,7 +4,7 @@ A code is a set of bits relative to the pod's own requests: bit 0 "too many pods
 the highest bit "even an empty node is too small". 13 resources fit. For pods that request more, each distinct bit set
 gets a number that is valid for one attempt only, so the plugin is called for every such pod.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``fitsRequest``). The API
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``fitsRequest``). The API
 rejects negative requests, so a node that is too small when empty is always too small.
 """
 

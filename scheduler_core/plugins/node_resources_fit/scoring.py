@@ -4,7 +4,7 @@ The scored requests differ from the filtered ones: containers without CPU or mem
 pod-level requests and resizes are ignored (kube-scheduler ignores them here, but not in
 NodeResourcesBalancedAllocation).
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``NewFit``, ``Score``) and
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``NewFit``, ``Score``) and
 ``resource_allocation.go`` (``calculatePodResourceRequest``).
 """
 

@@ -2,7 +2,7 @@
 
 This module chooses between the pod's own constraints and the defaults; each extension point has a module.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/podtopologyspread/``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Labels of ``matchLabelKeys`` are merged into the selector here, although the API server does so too since 1.34: merging
 twice has no effect, and pods that older API servers stored keep their meaning.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Their selector is that of the pod's services and owner; a pod that nothing selects gets no default constraints.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/plugin.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/podtopologyspread/plugin.go``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Two counts differ from those of other plugins, as in kube-scheduler: terminating pods do not count, but a dry run that
 adds or removes one counts it; and a selector that matches everything counts no pods, although the pod itself matches.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/filtering.go``. The minimum is
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/podtopologyspread/filtering.go``. The minimum is
 recomputed after a change. kube-scheduler keeps two candidates, which gives the same result for changes on one node but
 may be wrong for more.
 """

@@ -6,7 +6,7 @@ compare with many pods in few zones.
 Nodes without a key score 0 if the pod or the profile defines the constraints. With the system defaults, a node without
 a zone is still scored by its own pods.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/scoring.go``, with float64
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/podtopologyspread/scoring.go``, with float64
 operations in the same order.
 """
 

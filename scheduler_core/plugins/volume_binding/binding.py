@@ -2,7 +2,7 @@
 
 The wait reads what the API server reports, never assumed objects, because another cycle may assume the same objects.
 
-Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go`` (``BindPodVolumes``, ``checkBindings``).
+Follows kube-scheduler v1.37.1, ``plugins/volumebinding/binder.go`` (``BindPodVolumes``, ``checkBindings``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pod's claims, classified by what has to be done about them.
 
-Follows kube-scheduler v1.36.3, ``plugins/volumebinding/volume_binding.go`` (``podHasPVCs``) and ``binder.go``
+Follows kube-scheduler v1.37.1, ``plugins/volumebinding/volume_binding.go`` (``podHasPVCs``) and ``binder.go``
 (``GetPodVolumeClaims``).
 """
 

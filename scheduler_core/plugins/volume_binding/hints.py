@@ -1,6 +1,6 @@
 """Queueing hints of VolumeBinding: which events may help a pod whose claims could not be bound.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``.
 """
 
 from __future__ import annotations

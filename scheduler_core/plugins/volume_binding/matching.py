@@ -1,7 +1,7 @@
 """Choice of an existing volume for an unbound claim on each node.
 
 A volume that is reserved for the claim is chosen, else the smallest suitable one. Follows ``k8s.io/component-helpers``
-v0.36.3, ``storage/volume/pv_helpers.go`` (``FindMatchingVolume``), and kube-scheduler v1.36.3,
+v0.37.1, ``storage/volume/pv_helpers.go`` (``FindMatchingVolume``), and kube-scheduler v1.37.1,
 ``plugins/volumebinding/binder.go`` (``findMatchingVolumes``). Among volumes of equal size kube-scheduler takes any;
 here it is the first by name, so that decisions are reproducible.
 """

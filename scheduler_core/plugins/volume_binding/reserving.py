@@ -1,7 +1,7 @@
 """Volumes and claims that are assumed for a pod until they are bound.
 
-Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go`` (``AssumePodVolumes``), and
-``k8s.io/component-helpers`` v0.36.3, ``storage/volume/pv_helpers.go`` (``GetBindVolumeToClaim``).
+Follows kube-scheduler v1.37.1, ``plugins/volumebinding/binder.go`` (``AssumePodVolumes``), and
+``k8s.io/component-helpers`` v0.37.1, ``storage/volume/pv_helpers.go`` (``GetBindVolumeToClaim``).
 """
 
 from __future__ import annotations

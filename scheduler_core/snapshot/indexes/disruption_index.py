@@ -3,7 +3,7 @@
 A budget with an invalid selector is stored and matches nothing: the API server reports it to the owner, and preemption
 must work without it.
 
-Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``filterPodsWithPDBViolation``): a budget with a missing
+Follows kube-scheduler v1.37.1 (``framework/preemption``, ``FilterVictimsWithPDBViolation``): a budget with a missing
 or empty selector matches no pod, and no budget matches a pod without labels.
 """
 

@@ -68,7 +68,7 @@ class HostPortIndex:
         """Return the rows where one of ``ports`` is in use, intp[k] in no order, possibly with duplicates.
 
         The wildcard address conflicts with every address of the same protocol and port, any other with itself and the
-        wildcard (kube-scheduler v1.36.3, ``HostPortInfo.CheckConflict``).
+        wildcard (kube-scheduler v1.37.1, ``HostPortInfo.CheckConflict``).
         """
         rows: list[int] = []
         for protocol, port, address in ports:

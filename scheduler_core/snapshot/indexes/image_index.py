@@ -1,7 +1,7 @@
 """Index of container images on nodes.
 
 Stores, per image name, its size and the rows that report it. The first reported size applies until no node has the
-image, as in kube-scheduler v1.36.3 (``backend/cache/cache.go``, ``addNodeImageStates``).
+image, as in kube-scheduler v1.37.1 (``backend/cache/cache.go``, ``addNodeImageStates``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ An assumed volume or claim takes precedence over the API server's object until t
                          +--a newer version is shown, or it is deleted--> shown / deleted
 
 Assumed objects are shared by all profiles; in kube-scheduler a pod of a second profile may get the same volume again.
-Follows kube-scheduler v1.36.3, ``plugins/volumebinding/passive_assume_cache.go``.
+Follows kube-scheduler v1.37.1, ``plugins/volumebinding/passive_assume_cache.go``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Three tables are updated as pods and storage objects change, so that no cycle vi
 * rows with an inline disk, and how it is mounted;
 * per CSI driver, the number of distinct volumes on each row, of pods and attachments together.
 
-An unbound claim counts as a volume of its class's provisioner. Follows kube-scheduler v1.36.3,
+An unbound claim counts as a volume of its class's provisioner. Follows kube-scheduler v1.37.1,
 ``plugins/nodevolumelimits/csi.go``. There, a running pod with an inline volume that cannot be translated, or with an
 ephemeral claim of another pod, fails the attempts of all pods with volumes; here the former is not counted and the
 latter is.

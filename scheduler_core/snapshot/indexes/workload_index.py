@@ -4,7 +4,7 @@ Indexes the selectors of Services, ReplicationControllers, ReplicaSets and State
 indexed by a required label, because a namespace may have hundreds of them and every pod without spread constraints
 needs them; results are cached until any selector changes, because replicas of one owner have the same.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/helper/spread.go`` (``DefaultSelector``).
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/helper/spread.go`` (``DefaultSelector``).
 """
 
 from __future__ import annotations

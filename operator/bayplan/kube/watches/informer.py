@@ -5,7 +5,7 @@
         +------------------------ 410, or an ERROR event -----------+
 
 The sink always gets a consistent sequence of adds, updates and deletes: after a relist only the differences are
-delivered. Follows client-go v0.36.3 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback), but
+delivered. Follows client-go v0.37.1 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback), but
 delivers a streamed list while it arrives, which needs no second copy.
 """
 

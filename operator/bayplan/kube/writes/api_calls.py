@@ -1,6 +1,6 @@
 """Counts and durations of the scheduler's writes, every attempt counted.
 
-The numbers and types are those of kube-scheduler's asynchronous API calls (v1.36.3,
+The numbers and types are those of kube-scheduler's asynchronous API calls (v1.37.1,
 ``pkg/scheduler/backend/api_dispatcher``).
 """
 

@@ -1,7 +1,7 @@
 """Recorder of events: names, truncated notes, and series for repeated events.
 
 A repeated event (same object, type, reason, action and note) within six minutes is not created again: its ``series`` is
-patched, at the second occurrence at once, later once a minute, as client-go v0.36.3 ``tools/events`` does with longer
+patched, at the second occurrence at once, later once a minute, as client-go v0.37.1 ``tools/events`` does with longer
 intervals. Unlike client-go, the note is compared too, so that an event with another note is not lost.
 
     new --created--> single --repeats--> series --counts patched, once a minute--> dropped 6 min after its last
@@ -43,7 +43,7 @@ _CONTROLLER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 def cut_note(note: str) -> str:
     """Truncate a note to 1,024 bytes of UTF-8, marking the cut by `` ...``.
 
-    Follows kube-scheduler v1.36.3, ``pkg/scheduler/schedule_one.go`` ``truncateMessage``, but never cuts a character in
+    Follows kube-scheduler v1.37.1, ``pkg/scheduler/schedule_one.go`` ``truncateMessage``, but never cuts a character in
     two: the replacement character that Go's JSON writes in its place can make the note too long again.
     """
     encoded = note.encode()
