@@ -45,7 +45,7 @@ async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
 
     credentials = Credentials()
     credentials.host = "http://127.0.0.1:1"
-    settings = load_settings({"feature_gates": {off: False} if off else {}})
+    settings = load_settings({"serve_address": "", "feature_gates": {off: False} if off else {}})
     parts = build_parts(settings, ConfiguredAccess(credentials, reload))
     assert list(_gated(parts)) == [name for name in NAMES if name != off]
 
