@@ -163,8 +163,6 @@ bench-startup: install ## Measure startup in a full cluster, and takeovers (QUIC
 bench-churn: install ## Measure memory and time per pod over a simulated year in which every name is new (QUICK=1)
 	@$(BIN)/python -m benchmarks.churn $(if $(QUICK),--nodes 50 --pods 200 --months 6) -o $(OUTPUT)
 
-# Bayplan reads the native pod groups of this release only.
-bench-gangs: export K8S := 1.36
 .PHONY: bench-gangs
 bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short run)
 	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick) --results $(RESULTS)/gangs.jsonl -o $(OUTPUT)
