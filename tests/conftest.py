@@ -42,7 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by the servers that their fixtures start, deselect nightly ones, and move tests with servers first.
+    """Mark tests by the servers that their fixtures start, deselect some, and move tests with servers first.
+
+    Deselected are nightly ones, and on an older release those that expect what the newest kube-scheduler does.
 
     Tests with servers take the longest; at the end of a run, short modules fill all workers.
     """
@@ -50,11 +52,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in _MARKERS_BY_FIXTURE:
                 item.add_marker(_MARKERS_BY_FIXTURE[fixture])
-    if not config.getoption("--nightly"):
-        nightly = [item for item in items if item.get_closest_marker("nightly")]
-        if nightly:
-            config.hook.pytest_deselected(items=nightly)
-            items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    left_out = set() if config.getoption("--nightly") else {"nightly"}
+    if os.environ.get("K8S", binaries.NEWEST) != binaries.NEWEST:
+        left_out.add("reference")
+    run: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
+    for item in items:
+        (deselected if any(map(item.get_closest_marker, left_out)) else run).append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = run
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
 

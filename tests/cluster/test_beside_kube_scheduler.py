@@ -12,7 +12,13 @@ import pytest
 from tests.scenarios.scenario import Scenario, read_scenarios
 from tests.scenarios.stage import SCHEDULERS, Stage
 
-pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.kube_scheduler, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.kwok,
+    pytest.mark.kube_scheduler,
+    pytest.mark.reference,
+    pytest.mark.timeout(120),
+]
 
 SCENARIOS = read_scenarios(Path(__file__).resolve().parent / "scenarios")
 

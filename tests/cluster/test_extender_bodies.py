@@ -18,7 +18,7 @@ from tests.support.extended_cluster import BAYPLAN, KUBE_SCHEDULER, ExtendedClus
 from tests.support.extender_server import ExtenderServer, Reply, names_of
 from tests.support.manifests import Manifest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler]
+pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference]
 
 RICH: Manifest = {
     "tolerations": [{"key": "odd", "operator": "Exists", "tolerationSeconds": 30, "effect": "NoExecute"}],

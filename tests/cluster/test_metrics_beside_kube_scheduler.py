@@ -17,7 +17,7 @@ from hack.controlplane.probes import LOOPBACK
 from tests.support.extended_cluster import ExtendedCluster
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference, pytest.mark.timeout(180)]
 
 NOT_OURS = {
     "scheduler_batch_attempts": "no batches of like pods: what they save is saved by columns",
