@@ -198,7 +198,7 @@ def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, 
     for plugin in reversed(instance.reserve):
         try:
             plugin.unreserve(state, pod, node_name)
-        except Exception:
+        except Exception:  # logged; the reservations of the other plugins must be undone all the same
             log.exception(
                 "plugin %s raised at unreserve for pod %s; its reservation may leak",
                 plugin.name,
