@@ -143,7 +143,7 @@ def test_its_health_check_says_unhealthy(operator: Container) -> None:
 
 def test_it_was_refused_nothing(operator: Container) -> None:
     """Its log has no request that was forbidden."""
-    assert [line for line in operator.log().splitlines() if "403" in line or "forbidden" in line.lower()] == []
+    assert [line for line in operator.log().splitlines() if "HTTP 403" in line or "forbidden" in line.lower()] == []
 
 
 def test_it_ends_in_time(operator: Container, manifests: dict[str, dict[str, Any]]) -> None:
