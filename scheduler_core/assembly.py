@@ -14,7 +14,7 @@ from scheduler_core.cycle.binding_outcomes import BindingOutcomes, BoundPods
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.extended_scheduling import ExtendedChoice, ExtendedCycle
-from scheduler_core.cycle.failure import FailedAttempts
+from scheduler_core.cycle.failure_handler import FailedAttempts
 from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.cycle.lost_binds import LostBinds
 from scheduler_core.cycle.node_choice import NodeChoice
@@ -23,15 +23,14 @@ from scheduler_core.cycle.partial_search import PartialSearch
 from scheduler_core.cycle.scheduling import CycleEnd, CycleStart, SchedulingCycle
 from scheduler_core.explain.examination import Examiner
 from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
-from scheduler_core.gangs.failure import FailedGangs
-from scheduler_core.gangs.gang_victims import GangVictims
-from scheduler_core.gangs.group_scheduling import GangRejection, GangScheduler, GroupAttempts, QuorumCommit
-from scheduler_core.gangs.placement_plan import PlacementPlans
-from scheduler_core.gangs.preemption import GangPreemption
-from scheduler_core.gangs.quorum_search import QuorumSearch
-from scheduler_core.gangs.reservations import GangReservations
-from scheduler_core.gangs.reserved_scheduling import ReservedScheduling
-from scheduler_core.gangs.trial import MemberTrials
+from scheduler_core.gangs.failure_handler import FailedGangs
+from scheduler_core.gangs.group_cycle import GangRejection, GangScheduler, GroupAttempts, QuorumCommit
+from scheduler_core.gangs.placement_search import QuorumSearch
+from scheduler_core.gangs.placement_trial import MemberTrials
+from scheduler_core.gangs.preemption import GangPreemption, GangVictims
+from scheduler_core.gangs.reservation_cycle import ReservedScheduling
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
+from scheduler_core.gangs.reservation_planning import PlacementPlans
 
 
 class Cycles:

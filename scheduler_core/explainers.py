@@ -7,7 +7,7 @@ from scheduler_core.cycle.context import CycleContext
 from scheduler_core.explain.gang_examination import GangExaminer
 from scheduler_core.explain.member_dry_runs import DryTrials, NextMembers
 from scheduler_core.explain.unblocking import UnblockingEvents
-from scheduler_core.gangs.reservations import GangReservations
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
 
 
 class Explainers:

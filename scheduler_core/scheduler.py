@@ -36,10 +36,10 @@ from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
-from scheduler_core.gangs.domains import GangDomains
-from scheduler_core.gangs.gated_members import GatedMembers
+from scheduler_core.gangs.gated_member_reports import GatedMembers
 from scheduler_core.gangs.group_views import GangViews
-from scheduler_core.gangs.reservations import RESERVED_AFTER_SECONDS, GangReservations
+from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS, GangReservations
+from scheduler_core.gangs.topology_domains import GangDomains
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions

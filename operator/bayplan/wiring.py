@@ -17,10 +17,10 @@ from bayplan.extenders.circuit_breaker import CircuitOptions
 from bayplan.extenders.clients import ClusterObjects, ExtenderClients
 from bayplan.extenders.extender_bounds import ExtenderBounds
 from bayplan.extenders.http_extender import HttpExtender
-from bayplan.gangs.group_controller import GroupController
 from bayplan.gangs.group_sources import GroupSources, UsedApis
+from bayplan.gangs.group_status_controller import GroupController
+from bayplan.gangs.group_status_ownership import OtherProcesses
 from bayplan.gangs.group_status_writes import GroupStatusWrites
-from bayplan.gangs.status_ownership import OtherProcesses
 from bayplan.introspection.sigusr2 import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.failure import Failure, of_status
+from scheduler_core.cycle.failure_handler import Failure, of_status
 from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code

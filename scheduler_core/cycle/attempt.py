@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.quorum_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBinding
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.cycle_recorder import CycleRecorder

@@ -14,7 +14,7 @@ import logging
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.binding_outcomes import BindingOutcomes
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.failure import Failure, of_status, too_late
+from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
 from scheduler_core.cycle.lost_binds import node_of_rival
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError

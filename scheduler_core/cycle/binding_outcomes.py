@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler_core.cycle.assumed_pods import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.failure import FailedAttempts, Failure, reference_to
+from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, reference_to
 from scheduler_core.cycle.freed_room import FreedRoom
 from scheduler_core.cycle.lost_binds import LostBinds
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate

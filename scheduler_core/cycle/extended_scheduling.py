@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.assumed_pods import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.failure import Failure, no_fit
+from scheduler_core.cycle.failure_handler import Failure, no_fit
 from scheduler_core.cycle.node_selection import Feasible, NodeSelection, score_feasible
 from scheduler_core.cycle.scheduling import CycleEnd, CycleStart, failure_of
 from scheduler_core.cycle.suspension import Suspension

@@ -10,7 +10,7 @@ import logging
 from scheduler_core.cycle.assumed_pods import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.failure import FailedAttempts, Failure, no_fit, reference_to
+from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, no_fit, reference_to
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.node_choice import NodeChoice
 from scheduler_core.cycle.node_selection import NoNodesError

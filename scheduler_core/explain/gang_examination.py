@@ -18,14 +18,14 @@ import numpy as np
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.explain.member_dry_runs import DryTrials, NextMember, NextMembers
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.domains import candidate_domains
-from scheduler_core.gangs.failure import of_trials
-from scheduler_core.gangs.node_reservation import Reservation
-from scheduler_core.gangs.placement_plan import assignment, only
+from scheduler_core.gangs.failure_handler import of_trials
+from scheduler_core.gangs.placement_search import GroupCycle, ways
+from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.preemption import GangPreemption, GangPreview
-from scheduler_core.gangs.quorum_search import GroupCycle, ways
-from scheduler_core.gangs.reservations import GangReservations
-from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.gangs.reservation_capacity import Reservation
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
+from scheduler_core.gangs.reservation_planning import assignment, only
+from scheduler_core.gangs.topology_domains import candidate_domains
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance

@@ -15,10 +15,10 @@ from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.examination import Companions, Examiner
 from scheduler_core.explain.nearest_nodes import Lack, NearMiss, near_misses
 from scheduler_core.framework.extension_points import Shortage
-from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 _MAX_NODES = 3

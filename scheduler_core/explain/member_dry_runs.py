@@ -14,8 +14,8 @@ from scheduler_core.explain.gang_nearest_nodes import labels_of
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.unblocking import Unblocking, UnblockingEvents
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.quorum_search import GroupCycle
-from scheduler_core.gangs.trial import GangTrial, MemberTrials
+from scheduler_core.gangs.placement_search import GroupCycle
+from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 

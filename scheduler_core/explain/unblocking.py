@@ -30,7 +30,7 @@ from scheduler_core.explain.storage_candidates import storage_changes
 from scheduler_core.framework.cluster_events import ClusterEvent, Hint, Resource
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.queueing.gates_and_hints import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay

@@ -13,7 +13,7 @@ from scheduler_core.errors import Problem
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 

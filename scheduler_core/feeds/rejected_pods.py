@@ -13,7 +13,7 @@ import logging
 
 from msgspec import Struct
 
-from scheduler_core.cycle.failure import Failure, patch_status, reference_to
+from scheduler_core.cycle.failure_handler import Failure, patch_status, reference_to
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import ClusterWriter, Event
 from scheduler_core.runtime.profile_swap import ProfileTable

@@ -1,8 +1,8 @@
 """Preemption for gangs: pods are evicted only if the whole quorum is then feasible.
 
 This module decides whether a gang may preempt, in which domains, and with which plan. The members are nominated to
-their nodes, and the gang is requeued. :mod:`scheduler_core.gangs.victim_search` selects victims; the PostFilter plugin
-evicts them.
+their nodes, and the gang is requeued. :mod:`scheduler_core.gangs.preemption_dry_run` selects victims; the PostFilter
+plugin evicts them.
 
 Differences from kube-scheduler v1.37.1 (``pkg/scheduler/framework/preemption/podgrouppreemption.go``, behind a gate):
 kube-scheduler evicts the pods that cannot return beside the group; here the least harmful plan is used. A profile whose
@@ -16,24 +16,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.cycle.node_selection import NodeSelection
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.disruption_units import DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
 from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.domains import candidate_domains, member_orders, member_room
-from scheduler_core.gangs.failure import GangFailure, not_enough_free
-from scheduler_core.gangs.gang_victims import GangVictims
-from scheduler_core.gangs.victim_search import GangPlan, GangRequest
+from scheduler_core.framework.status import Code
+from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free
+from scheduler_core.gangs.preemption_dry_run import GangPlan, GangRequest, VictimSearch
+from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, member_room
 from scheduler_core.model.pod_group import PodGroup
-from scheduler_core.ports import ObjectReference
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.ports import Clock, ObjectReference
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 PREEMPTING = "Preempting"
 _NEVER = "Never"
@@ -119,6 +124,96 @@ def _policies(preempting: _Preempting) -> set[str]:
     """Return the preemption policy of the group, or those of its members if it has none."""
     own = preempting.group.preemption_policy
     return {own} if own else {queued.info.pod.spec.preemption_policy for queued in preempting.members}
+
+
+class GangVictims:
+    """Selects victims for gangs.
+
+    Args:
+        nodes: The columns; they are unchanged when a method returns.
+        nominator: Nominations.
+        selection: Searches and selects nodes.
+        assumed: Assumes members during a dry run.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        nominator: NominatedPods,
+        selection: NodeSelection,
+        assumed: AssumedPods,
+        clock: Clock,
+    ) -> None:
+        self._nodes = nodes
+        self._nominator = nominator
+        self._selection = selection
+        self._assumed = assumed
+        self._clock = clock
+
+    def plan_in(self, request: GangRequest, where: Where, members: Sequence[QueuedPod]) -> GangPlan | None:
+        """Select the victims in one domain.
+
+        Args:
+            request: The gang.
+            where: The domain.
+            members: The members in the order in which they are tried.
+
+        Returns:
+            The plan; None if the quorum is infeasible, or feasible without victims and terminating pods.
+
+        Raises:
+            SchedulerCoreError: A plugin failed, or there are no nodes.
+        """
+        nodes, pods = self._nodes, self._assumed
+        with ColumnsOverlay(nodes) as overlay:
+            search = VictimSearch(
+                nodes=nodes,
+                nominator=self._nominator,
+                selection=self._selection,
+                pods=pods,
+                clock=self._clock,
+                request=request,
+                where=where,
+                overlay=overlay,
+            )
+            try:
+                return search.plan(members)
+            finally:
+                for attempt in reversed(search.assumed.values()):
+                    pods.release(attempt)
+
+    def are_awaited(
+        self, members: Sequence[QueuedPod], priority: int, instance: FrameworkInstance, preemptor: GangPreemptor
+    ) -> bool:
+        """Return whether victims still terminate on a nominated node of a member that may become feasible.
+
+        Args:
+            members: The waiting members.
+            priority: Priority of the gang.
+            instance: The profile's revision that decides.
+            preemptor: Its plugin that preempts for gangs.
+        """
+        for queued in members:
+            name = self._nominator.node_of(queued.uid) or queued.info.pod.status.nominated_node_name
+            row = self._nodes.row_of(name) if name else NO_ROW
+            if row == NO_ROW:
+                continue
+            if preemptor.is_awaited(priority, row) and not self._is_hopeless(queued, instance, row):
+                return True
+        return False
+
+    def _is_hopeless(self, queued: QueuedPod, instance: FrameworkInstance, row: int) -> bool:
+        attempt = Attempt(queued, queued.info, instance, self._clock.now())
+        attempt.among = np.zeros(self._nodes.size, dtype=np.bool_)
+        attempt.among[row] = True
+        feasible = self._selection.find_feasible(attempt, everywhere=True)
+        if len(feasible.rows):
+            return False
+        diagnosis = feasible.diagnosis
+        if not diagnosis.pre_filter.is_success:
+            return diagnosis.pre_filter.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return diagnosis.status_of(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
 
 
 class GangPreemption:

@@ -23,10 +23,10 @@ from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.ports import Clock
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import Gang
-from scheduler_core.queueing.queueing_rules import Requeue
-from scheduler_core.queueing.requeueing import ATTEMPT_FAILED, Moves, RulesLookup
+from scheduler_core.queueing.gates_and_hints import Requeue
+from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, Moves, RulesLookup
 
 QUORUM_EXISTS = "GangQuorum"
 """Label of the event by which a gang enters the queue, for metrics."""

@@ -16,7 +16,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GROUP_FIELDS, GroupKey, GroupSource, PodGroup, group_key_of
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 
 _TIMESTAMP_SECONDS = 1.0
 """Resolution of a creation timestamp."""

@@ -25,13 +25,13 @@ from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_entries import GangEntries
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import Gang
-from scheduler_core.queueing.in_flight import InFlight
-from scheduler_core.queueing.pod_locations import QueueCounts
-from scheduler_core.queueing.queue_readings import QueueReadings
-from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
-from scheduler_core.queueing.requeueing import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, RulesLookup
+from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
+from scheduler_core.queueing.in_flight_events import InFlight
+from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, RulesLookup
+from scheduler_core.queueing.queue_inspection import QueueReadings
+from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["FLUSH_INTERVAL_SECONDS", "QueueCounts", "RulesLookup", "SchedulingQueue"]

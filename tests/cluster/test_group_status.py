@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bayplan.gangs.group_controller import GroupController, GroupPace
 from bayplan.gangs.group_status import SeenGroup, Urgency, group_status, status_difference
+from bayplan.gangs.group_status_controller import GroupController, GroupPace
 from bayplan.gangs.group_status_writes import GroupStatusWrite, GroupStatusWrites
-from bayplan.gangs.native_versions import NATIVE_VERSIONS
+from bayplan.gangs.native_group_translation import NATIVE_VERSIONS
 from bayplan.kube.cluster_access import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
@@ -26,8 +26,8 @@ from hack.controlplane.native_groups import native_groups
 from hack.controlplane.servers import Options
 from scheduler_core.errors import ClusterWriteError, Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang_members import GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import GangOutcome
 from tests.support.group_scenarios import member
 
 pytestmark = pytest.mark.cluster

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from bayplan.gangs.accepted_groups import AcceptedGroups, ObservedGroup
-from bayplan.gangs.group_apis import NATIVE_API
-from bayplan.gangs.group_models import NativeGroup
-from bayplan.gangs.native_versions import UnsupportedGroupError
+from bayplan.gangs.foreign_group_models import NativeGroup
+from bayplan.gangs.group_api_discovery import NATIVE_API
+from bayplan.gangs.native_group_translation import UnsupportedGroupError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

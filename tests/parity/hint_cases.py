@@ -38,7 +38,7 @@ from scheduler_core.model.storage import (
     VolumeAttachment,
 )
 from scheduler_core.model.workloads import Namespace, PodDisruptionBudget, Service
-from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
+from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler

@@ -190,7 +190,7 @@ class _World:
         return pod
 
     def _fail(self, step: Step) -> None:
-        """Fail an attempt, as :func:`scheduler_core.cycle.failure.handle_failure` does."""
+        """Fail an attempt, as :func:`scheduler_core.cycle.failure_handler.handle_failure` does."""
         pod = self._land(step)
         if pod is None:
             return

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from bayplan.gangs.bayplan_groups import BayplanGroups
+from bayplan.gangs.bayplan_group_source import BayplanGroups
 from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
 from bayplan.resources.pod_group import PodGroup
 

@@ -14,7 +14,7 @@ from scheduler_core.cycle.context import CycleContext
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from tests.simulation.api_server import NODES, ApiServer
 from tests.simulation.extender import suits

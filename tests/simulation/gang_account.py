@@ -4,7 +4,7 @@ The checks run when a placement is passed to binding, when a bind is sent, and w
 They compare with what the scheduler has received and with the ledger, not with the core's gangs. From the core they
 take only which members a placement names as its quorum, which they count themselves, and why a gang is rejected.
 
-A quorum, as the core writes its rule (``scheduler_core/cycle/quorum_barrier.py``)::
+A quorum, as the core writes its rule (``scheduler_core/cycle/gang_bind_barrier.py``)::
 
     placed ──▶ each passes Permit and PreBind ──all have──▶ begun: binds are sent, each may fail alone
                      │ one fails, or is deleted
@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.quorum_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBinding
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
-from scheduler_core.queueing.gang_state import Gang, GangOutcome
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from tests.simulation.ledger import ReservationLedger
 from tests.simulation.pod_groups import ReceivedGroups
 from tests.simulation.received import ReceivedFeed

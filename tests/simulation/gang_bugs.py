@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_core.cycle.quorum_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBinding
 from scheduler_core.feeds.late_confirmations import LateConfirmations
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.gangs import failure as gang_failure
-from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.gangs import failure_handler as gang_failure
+from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing import gang_registry as membership
 from scheduler_core.queueing.gang_entries import GangEntries
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import Gang
 from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped
 
 

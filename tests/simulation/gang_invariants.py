@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from tests.simulation.api_server import ApiServer
 from tests.simulation.operator_supervisor import OperatorSupervisor

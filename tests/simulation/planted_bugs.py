@@ -30,9 +30,9 @@ from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
 from scheduler_core.plugins.taint_toleration import TaintToleration
 from scheduler_core.plugins.volume_binding import VolumeBinding
-from scheduler_core.queueing.in_flight import InFlight
+from scheduler_core.queueing.in_flight_events import InFlight
+from scheduler_core.queueing.moves_and_backoff import Moves
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.queueing.requeueing import Moves
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodEntry, WaitingPodMap

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import PodFields, pod
 from tests.support.scheduling import DEFAULT_NAME, Rig
 

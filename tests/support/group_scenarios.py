@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
+from bayplan.gangs.group_phase import Verdict
 from bayplan.gangs.group_status import SeenGroup, group_status
-from bayplan.gangs.group_verdict import Verdict
 
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import Gang, GangOutcome
 from tests.support.builders import PodFields, pod
 from tests.support.virtual_clock import VirtualClock
 

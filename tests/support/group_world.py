@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.gangs.group_controller import GroupController, GroupPace
+from bayplan.gangs.group_status_controller import GroupController, GroupPace
+from bayplan.gangs.group_status_ownership import OtherProcesses
 from bayplan.gangs.group_status_writes import GroupStatusWrite
-from bayplan.gangs.status_ownership import OtherProcesses
 from bayplan.kube.writes.queued_write import WriteDroppedError
 
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import Gang, GangOutcome
 from tests.support.builders import pod
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -26,7 +26,7 @@ _GATHERED = PACE.gather_seconds + 0.01
 
 
 class HeldStatuses:
-    """In-memory :class:`bayplan.gangs.group_controller.GroupStatusWriter` that writes immediately or on release.
+    """In-memory :class:`bayplan.gangs.group_status_controller.GroupStatusWriter` that writes immediately or on release.
 
     Attributes:
         sent: Name and patch of every write whose patch was not empty.

@@ -21,17 +21,17 @@ from bayplan.explanation.gang_model import (
     PlaceFit,
 )
 from bayplan.extenders.states import extenders_skipped_notice
-from bayplan.gangs.group_verdict import Phase, Tally, judge
+from bayplan.gangs.group_phase import Phase, Tally, judge
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.explain.gang_examination import ExaminedPlace, GangExamination
 from scheduler_core.explainers import Explainers
-from scheduler_core.gangs.node_reservation import Reservation
+from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.gangs.preemption import GangPreview
-from scheduler_core.gangs.quorum_search import GroupCycle
+from scheduler_core.gangs.reservation_capacity import Reservation
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.scheduler import Scheduler
 
 _NAMED = 5

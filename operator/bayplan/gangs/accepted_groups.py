@@ -44,7 +44,7 @@ class GroupSink(Protocol):
 
 
 class GroupObserver(Protocol):
-    """Observer that writes statuses; see :class:`bayplan.gangs.group_controller.GroupController`."""
+    """Observer that writes statuses; see :class:`bayplan.gangs.group_status_controller.GroupController`."""
 
     def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any], *, version: str = "") -> None:
         """Handle an object with a valid spec."""

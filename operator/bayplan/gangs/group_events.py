@@ -17,8 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from bayplan.gangs.group_phase import Phase, Verdict
 from bayplan.gangs.group_status import NATIVE_CONDITIONS, without_quorum
-from bayplan.gangs.group_verdict import Phase, Verdict
 from bayplan.resources.conditions import read_conditions
 from scheduler_core.ports import Event, ObjectReference
 

@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from bayplan.gangs.accepted_groups import GroupObserver
-from bayplan.gangs.bayplan_groups import BayplanGroups
-from bayplan.gangs.group_apis import NATIVE_API, SCHEDULER_PLUGINS_API
-from bayplan.gangs.served_groups import ServedGroups
+from bayplan.gangs.bayplan_group_source import BayplanGroups
+from bayplan.gangs.discovered_group_source import ServedGroups
+from bayplan.gangs.group_api_discovery import NATIVE_API, SCHEDULER_PLUGINS_API
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.model.pod_group import GroupKey, GroupSource

@@ -17,8 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from bayplan.gangs.group_verdict import Phase, Tally, Verdict, judge
-from bayplan.gangs.native_versions import NATIVE_VERSIONS, NativeVersion
+from bayplan.gangs.group_phase import Phase, Tally, Verdict, judge
+from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, NativeVersion
 from bayplan.resources.conditions import (
     Condition,
     ConditionStatus,
@@ -32,7 +32,7 @@ from bayplan.resources.pod_group import PodGroupStatus, PodReference
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
-from scheduler_core.queueing.gang_state import QUORUM_BEGINNINGS, Gang
+from scheduler_core.queueing.gang_members import QUORUM_BEGINNINGS, Gang
 
 MAX_VICTIMS = 256
 _MAX_DOMAIN_LENGTH = 1024

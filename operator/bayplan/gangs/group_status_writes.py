@@ -47,7 +47,7 @@ class GroupStatusWrite:
 
 
 class GroupStatusWrites:
-    """Implementation of :class:`bayplan.gangs.group_controller.GroupStatusWriter`.
+    """Implementation of :class:`bayplan.gangs.group_status_controller.GroupStatusWriter`.
 
     Args:
         connection: Connection to the API server.

@@ -1,14 +1,15 @@
 """Translates PodGroups of Bayplan and of scheduler-plugins to the core's model of a group.
 
 A field that an API does not have gets the default of Bayplan's own API: members are disrupted one at a time, and
-smaller pods may be scheduled first. :mod:`bayplan.gangs.native_versions` translates those of Kubernetes itself.
+smaller pods may be scheduled first. :mod:`bayplan.gangs.native_group_translation` translates those of Kubernetes
+itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bayplan.gangs.group_models import SchedulerPluginsGroup
+from bayplan.gangs.foreign_group_models import SchedulerPluginsGroup
 from bayplan.resources import pod_group as resources
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.model.meta import ObjectMeta

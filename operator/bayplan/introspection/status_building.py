@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct, field
 
 import bayplan
+from bayplan.gangs.group_phase import Tally, judge
 from bayplan.gangs.group_status import INVALID_SPEC
-from bayplan.gangs.group_verdict import Tally, judge
 from bayplan.introspection.status_model import (
     CacheState,
     ExtenderState,
@@ -28,7 +28,7 @@ from bayplan.kube.server_support import ServerSupport
 from bayplan.kube.watches.informer import Informer
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import QueueCounts
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cluster_cache import Placement

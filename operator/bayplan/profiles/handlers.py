@@ -44,7 +44,7 @@ class Watcher(Protocol):
     """Receiver of watch events.
 
     Implemented by :class:`bayplan.profiles.controller.ProfileController` and, for PodGroups, by
-    :class:`bayplan.gangs.bayplan_groups.BayplanGroups`.
+    :class:`bayplan.gangs.bayplan_group_source.BayplanGroups`.
     """
 
     def seen(self, kind: type[CustomResource], body: Body) -> None:

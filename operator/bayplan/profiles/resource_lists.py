@@ -56,7 +56,7 @@ class ListReceiver(Protocol):
     """Receiver of lists.
 
     Implemented by :class:`bayplan.profiles.controller.ProfileController` and, for PodGroups, by
-    :class:`bayplan.gangs.bayplan_groups.BayplanGroups`.
+    :class:`bayplan.gangs.bayplan_group_source.BayplanGroups`.
     """
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:

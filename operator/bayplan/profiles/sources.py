@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
-from bayplan.gangs.bayplan_groups import BayplanGroups
+from bayplan.gangs.bayplan_group_source import BayplanGroups
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.controller_revisions import ControllerRevisions

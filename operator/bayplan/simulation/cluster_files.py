@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from bayplan.gangs.native_versions import NATIVE_VERSIONS
+from bayplan.gangs.native_group_translation import NATIVE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding import decoding_problem
 from bayplan.simulation.storage_admission import WrittenStorageClass

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.gangs.group_lists import list_groups
+from bayplan.gangs.group_listing import list_groups
 from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.system_clock import SystemClock

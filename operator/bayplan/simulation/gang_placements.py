@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bayplan.gangs.group_verdict import Phase, Tally, judge
-from scheduler_core.queueing.gang_state import Gang
+from bayplan.gangs.group_phase import Phase, Tally, judge
+from scheduler_core.queueing.gang_members import Gang
 
 _WAITS_FOR_GROUP = "the PodGroup is not in the files; its members wait for it"
 

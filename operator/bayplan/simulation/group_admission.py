@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
+from bayplan.gangs.foreign_group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins
-from bayplan.gangs.native_versions import UnsupportedGroupError, from_native
+from bayplan.gangs.native_group_translation import UnsupportedGroupError, from_native
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 from bayplan.simulation.cluster_files import Placed
 from bayplan.simulation.decoding import decoding_problem

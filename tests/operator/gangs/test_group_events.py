@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
-from scheduler_core.queueing.gang_state import GangOutcome
+from scheduler_core.queueing.gang_members import GangOutcome
 from tests.support.builders import pod
 from tests.support.group_world import LACKS, PACE, GroupWorld, running
 

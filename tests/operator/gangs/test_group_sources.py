@@ -219,7 +219,7 @@ async def test_a_server_that_does_not_say_what_it_serves(
                 world.clock.advance(seconds)
                 await world.until(partial(world.has_looked_since, looks))
             await world.until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
-    lines = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.served_groups"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.discovered_group_source"]
     assert lines == [f"Pods that name a PodGroup of scheduling.x-k8s.io are gated: {reason}"]
 
 

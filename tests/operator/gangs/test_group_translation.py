@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.gangs.group_models import SchedulerPluginsGroup
+from bayplan.gangs.foreign_group_models import SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 

@@ -10,7 +10,7 @@ from bayplan.gangs.group_status import status_difference
 
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.queueing.gang_state import GangOutcome
+from scheduler_core.queueing.gang_members import GangOutcome
 from tests.support.group_scenarios import FOUR, LACKS, PLACED, GroupScenario
 
 OLDER = "v1alpha2"

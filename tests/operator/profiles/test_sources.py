@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from bayplan.configuration.configuration_file import RunConfiguration
-from bayplan.gangs.bayplan_groups import BayplanGroups
+from bayplan.gangs.bayplan_group_source import BayplanGroups
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.profiles import sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scheduler_core.cycle.failure import Failure, of_status, too_late
+from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod, PodCondition

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.failure import Failure
+from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.snapshot.pod_info import PodInfo

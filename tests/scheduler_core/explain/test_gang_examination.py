@@ -11,7 +11,7 @@ from scheduler_core.explain.gang_examination import ExaminedPlace, GangExaminati
 from scheduler_core.explainers import Explainers
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.gangs.quorum_search import GroupCycle
+from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupTopology

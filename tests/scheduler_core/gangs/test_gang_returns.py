@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.failure import Failure
+from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.framework.queued_pod import Place, QueuedGang
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, members

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, PodGroup
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, key, members
 from tests.support.scheduling import Rig, rig

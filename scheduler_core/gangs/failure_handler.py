@@ -10,11 +10,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler_core.cycle.failure import Failure, patch_status, reference_to
+from scheduler_core.cycle.failure_handler import Failure, patch_status, reference_to
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
-from scheduler_core.gangs.domains import count_domains
-from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.gangs.topology_domains import count_domains
 from scheduler_core.metrics.decision_log import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR, ProfileRecords
 from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
@@ -22,7 +22,7 @@ from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import Clock, ClusterWriter, Event
-from scheduler_core.queueing.gang_state import Gang, GangOutcome
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance

@@ -14,7 +14,7 @@ from scheduler_core.cycle.assumed_pods import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.extended_scheduling import ExtendedChoice
-from scheduler_core.cycle.failure import Failure, no_fit
+from scheduler_core.cycle.failure_handler import Failure, no_fit
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.cycle.node_choice import NodeChoice
 from scheduler_core.cycle.scheduling import failure_of

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from bayplan.gangs.accepted_groups import GroupSink
-from bayplan.gangs.bayplan_groups import BayplanGroups
-from bayplan.gangs.group_apis import (
+from bayplan.gangs.bayplan_group_source import BayplanGroups
+from bayplan.gangs.group_api_discovery import (
     NATIVE_API,
     SCHEDULER_PLUGINS_API,
     GroupApi,

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from bayplan.gangs.group_events import RecordedEvent, current_event, group_event, recorded_event
+from bayplan.gangs.group_phase import Phase
 from bayplan.gangs.group_status import (
     GroupStatus,
     SeenGroup,
@@ -31,17 +32,16 @@ from bayplan.gangs.group_status import (
     group_status,
     status_difference,
 )
+from bayplan.gangs.group_status_ownership import OtherProcesses
 from bayplan.gangs.group_status_writes import GroupStatusWrite
-from bayplan.gangs.group_verdict import Phase
-from bayplan.gangs.status_ownership import OtherProcesses
 from bayplan.kube.backoff import delay_of_try
 from bayplan.kube.http.rate_limit import TokenBucket
 from bayplan.kube.writes.queued_write import WriteDroppedError
 from scheduler_core.errors import NotFoundError, Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import Gang
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
+from bayplan.gangs.foreign_group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_scheduler_plugins
-from bayplan.gangs.native_versions import NATIVE_VERSIONS, from_native
+from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, from_native
 from bayplan.kube.http.api_errors import UnauthorizedError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from scheduler_core.errors import ClusterWriteError, ForbiddenError, NotFoundError

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gang_state import Gang
-from scheduler_core.queueing.in_flight import InFlight
-from scheduler_core.queueing.pod_locations import Places, QueueCounts
+from scheduler_core.queueing.in_flight_events import InFlight
+from scheduler_core.queueing.sub_queues import Places, QueueCounts
 
 _GATED = Place.GATED.label
 _QUEUES = ("active", "backoff", "unschedulable", "gated")

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.gangs.status_ownership import OtherProcesses
+from bayplan.gangs.group_status_ownership import OtherProcesses
 
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import pod
 from tests.support.group_world import GroupWorld, running
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bayplan.gangs.group_models import NativeGroup, NativeSpec, NativeSpecV1Alpha2, NativeSpecV1Beta1
+from bayplan.gangs.foreign_group_models import NativeGroup, NativeSpec, NativeSpecV1Alpha2, NativeSpecV1Beta1
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 

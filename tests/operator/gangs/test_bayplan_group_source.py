@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.gangs.bayplan_groups import BayplanGroups
+from bayplan.gangs.bayplan_group_source import BayplanGroups
 from bayplan.resources.pod_group import PodGroup
 
 from scheduler_core.model.meta import ObjectMeta

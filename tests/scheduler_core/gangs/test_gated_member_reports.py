@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.gangs.gated_members import REPORT_AFTER_SECONDS
+from scheduler_core.gangs.gated_member_reports import REPORT_AFTER_SECONDS
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.pod_group import GroupSource
@@ -112,7 +112,7 @@ def test_the_log_has_one_line_for_each_cause(
             cluster.add(*(member(f"{name}-{number}", name) for name in "ab"))
             reported(cluster)
             cluster.serve(profile(percentage=50 + number))
-    logged = [record.getMessage() for record in caplog.records if record.name.endswith("gated_members")]
+    logged = [record.getMessage() for record in caplog.records if record.name.endswith("gated_member_reports")]
     assert len(logged) == len(lines)
     assert all(line in text for line, text in zip(lines, logged, strict=True))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import NODE_ADD
-from scheduler_core.queueing.in_flight import InFlight
+from scheduler_core.queueing.in_flight_events import InFlight
 
 
 def test_nothing_is_recorded_without_an_attempt() -> None:

@@ -19,9 +19,9 @@ from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
+from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.queueing.pod_locations import Places
-from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
+from scheduler_core.queueing.sub_queues import Places
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from scheduler_core.cycle.assumed_pods import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
-from scheduler_core.gangs.domains import candidate_domains, member_orders
-from scheduler_core.gangs.failure import GangFailure, not_enough_free, of_mixed, of_strangers
-from scheduler_core.gangs.placement_plan import PlanRequest
-from scheduler_core.gangs.reserved_scheduling import ReservedScheduling
-from scheduler_core.gangs.trial import GangTrial, MemberTrials
+from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, of_mixed, of_strangers
+from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
+from scheduler_core.gangs.reservation_cycle import ReservedScheduling
+from scheduler_core.gangs.reservation_planning import PlanRequest
+from scheduler_core.gangs.topology_domains import candidate_domains, member_orders
 from scheduler_core.model.pod import Pod
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache

@@ -26,11 +26,11 @@ from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
-from scheduler_core.gangs.domains import candidate_domains, member_room
-from scheduler_core.gangs.node_reservation import Plan, Reservation, Slot
-from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.gangs.reservation_capacity import Plan, Reservation, Slot
+from scheduler_core.gangs.topology_domains import candidate_domains, member_room
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.gangs.group_models import NativeGroup
-from bayplan.gangs.native_versions import NATIVE_VERSIONS, UnsupportedGroupError, from_native
+from bayplan.gangs.foreign_group_models import NativeGroup
+from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, UnsupportedGroupError, from_native
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource, GroupTopology, PodGroup

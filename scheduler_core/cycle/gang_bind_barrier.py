@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unschedulable
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 
 _Holds = Callable[[str], bool]
 _Refuse = Callable[[str, str], object]

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from scheduler_core.model.pod_group import GroupKey
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 
 
 class OtherProcesses(Struct, frozen=True):

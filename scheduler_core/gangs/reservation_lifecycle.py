@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.queued_pod import Place
-from scheduler_core.gangs.node_reservation import Plan, Reservation
+from scheduler_core.gangs.reservation_capacity import Plan, Reservation
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Clock, Timer
-from scheduler_core.queueing.gang_state import Gang, GangOutcome
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo

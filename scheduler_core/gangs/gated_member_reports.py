@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from itertools import islice
 
-from scheduler_core.cycle.failure import POD_SCHEDULED, SCHEDULING_GATED, Failure, patch_status, reference_to
+from scheduler_core.cycle.failure_handler import POD_SCHEDULED, SCHEDULING_GATED, Failure, patch_status, reference_to
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod import Pod

@@ -24,7 +24,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from scheduler_core.model.pod import Pod
-from scheduler_core.queueing.gang_state import Gang
+from scheduler_core.queueing.gang_members import Gang
 
 _NAMED = 5
 """Maximum number of members named in a message; the others are counted."""

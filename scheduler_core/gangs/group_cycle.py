@@ -19,22 +19,22 @@ from collections.abc import Sequence
 from scheduler_core.cycle.assumed_pods import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.quorum_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBinding
 from scheduler_core.cycle.scheduling import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
-from scheduler_core.gangs.failure import FailedGangs, GangFailure, of_trials
+from scheduler_core.gangs.failure_handler import FailedGangs, GangFailure, of_trials
+from scheduler_core.gangs.placement_search import GroupCycle, QuorumSearch
+from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.preemption import GangPreemption, evict
-from scheduler_core.gangs.quorum_search import GroupCycle, QuorumSearch
-from scheduler_core.gangs.reservations import GangReservations
-from scheduler_core.gangs.reserved_scheduling import ReservedScheduling
-from scheduler_core.gangs.trial import GangTrial
+from scheduler_core.gangs.reservation_cycle import ReservedScheduling
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.decision_log import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_state import GangOutcome
+from scheduler_core.queueing.gang_members import GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profile_swap import ProfileTable

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from bayplan.gangs.accepted_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
-from bayplan.gangs.group_apis import (
+from bayplan.gangs.group_api_discovery import (
     PLURAL,
     FoundVersions,
     GroupApi,
