@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Requirement(Struct, gc=False, frozen=True, rename="camel"):
+class Requirement(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """One expression; ``operator`` is In, NotIn, Exists or DoesNotExist, for nodes also Gt and Lt."""
 
     key: str
@@ -23,14 +23,14 @@ class LabelSelector(Struct, gc=False, frozen=True, rename="camel"):
     match_expressions: tuple[Requirement, ...] = ()
 
 
-class NodeSelectorTerm(Struct, gc=False, frozen=True, rename="camel"):
+class NodeSelectorTerm(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """Expressions on labels and fields (``metadata.name`` only) that must all match; empty matches nothing."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
-class NodeSelector(Struct, gc=False, frozen=True, rename="camel"):
+class NodeSelector(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """Terms of which one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
