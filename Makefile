@@ -105,8 +105,8 @@ nightly-upstream: install
 # Separate environment with the lowest versions that pyproject.toml allows.
 FLOORS := build/floors
 FLOOR_SMOKE := tests/cluster/test_operator.py
-FLOOR_TESTS := $(if $(QUICK),$(addprefix tests/operator/,settings/test_operator_settings.py profiles/test_handlers.py process/test_tracing.py \
-	kube/test_cluster_access.py cli/test_following_the_leader.py),tests/operator tests/scheduler_core examples/plugins/tests)
+FLOOR_TESTS := $(if $(QUICK),$(addprefix tests/operator/,settings/test_operator_settings.py profiles/test_kopf_handlers.py process/test_tracing.py \
+	kube/test_kubeconfig_access.py cli/test_following_the_leader.py),tests/operator tests/scheduler_core examples/plugins/tests)
 
 .PHONY: test-floors
 test-floors: controlplane ## Test with the lowest versions of dependencies that pyproject.toml allows (QUICK=1 for a part)

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bayplan.kube.cluster_access import open_connection
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions
+from bayplan.kube.kubeconfig_access import open_connection
 from bayplan.kube.system_clock import SystemClock
 
 from benchmarks.workload import NODES_PATH, PODS_PATH, Document, encoded, node

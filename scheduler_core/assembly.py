@@ -8,21 +8,21 @@
 
 from __future__ import annotations
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
-from scheduler_core.cycle.binding import BindingCycle, BindPreparation, BindRequests
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.cycle.binding_cycle import BindingCycle, BindPreparation, BindRequests
 from scheduler_core.cycle.binding_outcomes import BindingOutcomes, BoundPods
-from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.bound_elsewhere import LostBinds
+from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.extended_scheduling import ExtendedChoice, ExtendedCycle
 from scheduler_core.cycle.failure_handler import FailedAttempts
-from scheduler_core.cycle.freed_room import FreedRoom
-from scheduler_core.cycle.lost_binds import LostBinds
-from scheduler_core.cycle.node_choice import NodeChoice
-from scheduler_core.cycle.node_selection import NodeSelection
-from scheduler_core.cycle.partial_search import PartialSearch
-from scheduler_core.cycle.scheduling import CycleEnd, CycleStart, SchedulingCycle
-from scheduler_core.explain.examination import Examiner
+from scheduler_core.cycle.filter_and_score import NodeSelection
+from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.percentage_of_nodes import PartialSearch
+from scheduler_core.cycle.reuse_or_search import NodeChoice
+from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, SchedulingCycle
+from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle
 from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
+from scheduler_core.explain.pod_dry_run import Examiner
 from scheduler_core.gangs.failure_handler import FailedGangs
 from scheduler_core.gangs.group_cycle import GangRejection, GangScheduler, GroupAttempts, QuorumCommit
 from scheduler_core.gangs.placement_search import QuorumSearch

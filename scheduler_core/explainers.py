@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scheduler_core.assembly import Cycles
-from scheduler_core.cycle.context import CycleContext
-from scheduler_core.explain.gang_examination import GangExaminer
-from scheduler_core.explain.member_dry_runs import DryTrials, NextMembers
-from scheduler_core.explain.unblocking import UnblockingEvents
+from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.explain.gang_dry_run import GangExaminer
+from scheduler_core.explain.gang_member_dry_runs import DryTrials, NextMembers
+from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 
 

@@ -6,8 +6,8 @@ Nothing else imports plugins, so a new plugin is one line here. Order and weight
 
 from __future__ import annotations
 
-from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
-from scheduler_core.config.enabled_plugins import Plugins, PluginSet
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.registry import Registry
 from scheduler_core.plugins.coscheduling import Coscheduling

@@ -17,21 +17,21 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from scheduler_core.assembly import Cycles
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.context import CycleContext, CycleOptions
+from scheduler_core.cycle.cycle_context import CycleContext, CycleOptions
 from scheduler_core.cycle.cycle_report import CycleRecording
-from scheduler_core.cycle.live_rules import LiveRules
-from scheduler_core.cycle.partial_search import NodeOrder
+from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices
+from scheduler_core.cycle.profile_queueing_rules import LiveRules
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.feeds.cluster_feed import ClusterFeed, EventHandling
-from scheduler_core.feeds.declared_feed import DeclaredFeed
-from scheduler_core.feeds.group_feed import GroupFeed
-from scheduler_core.feeds.late_confirmations import LateConfirmations
-from scheduler_core.feeds.rejected_pods import InvalidPods
+from scheduler_core.feeds.invalid_pods import InvalidPods
+from scheduler_core.feeds.plugin_object_feed import DeclaredFeed
+from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
+from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.feeds.storage_feed import StorageFeed
+from scheduler_core.feeds.unconfirmed_pods import LateConfirmations
 from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
@@ -47,13 +47,13 @@ from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
-from scheduler_core.runtime.extender_clients import ExtenderClients, MakeClient
+from scheduler_core.runtime.extender_lifecycle import ExtenderClients, MakeClient
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
-from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.runtime.plugin_time_budget import watch_over
 from scheduler_core.runtime.profile_swap import ProfileTable
-from scheduler_core.runtime.time_budget import watch_over
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 log = logging.getLogger(__name__)
 

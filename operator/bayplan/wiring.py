@@ -13,32 +13,32 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bayplan.configuration.configuration_file import RunConfiguration
+from bayplan.extenders.allowed_files_and_hosts import ExtenderBounds
 from bayplan.extenders.circuit_breaker import CircuitOptions
-from bayplan.extenders.clients import ClusterObjects, ExtenderClients
-from bayplan.extenders.extender_bounds import ExtenderBounds
+from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
 from bayplan.extenders.http_extender import HttpExtender
 from bayplan.gangs.group_sources import GroupSources, UsedApis
 from bayplan.gangs.group_status_controller import GroupController
 from bayplan.gangs.group_status_ownership import OtherProcesses
 from bayplan.gangs.group_status_writes import GroupStatusWrites
-from bayplan.introspection.sigusr2 import CacheDebugger
-from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.kube.leader_election import ElectionOptions, LeaderElection
 from bayplan.kube.leader_endpoint import LeaderEndpoint
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_support import ServerWatch
+from bayplan.kube.server_version_support import ServerWatch
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.write_fence import WriteFence
+from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.storage_writes import StorageWrites
-from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 from bayplan.process.loop_liveness import LoopLiveness
 from bayplan.process.plugin_watchdog import PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of
-from bayplan.profiles.served_profiles import ServedProfiles
-from bayplan.profiles.sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
-from bayplan.serving.late_server import LateServer, ServedParts
+from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
+from bayplan.serving.deferred_server import LateServer, ServedParts
 from bayplan.settings.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT_CACHE, FeatureGates
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from scheduler_core.config.extender_config import Extender

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from scheduler_core.config.config_model import INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.enabled_plugins import PluginConfig, Plugins, repeated_plugin_config
 from scheduler_core.config.extender_config import Extender, extender_problems
+from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, repeated_plugin_config
 
 _REVISION_DIGITS = 8
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.freed_room import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedRoom
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.decision_log import log_unschedulable

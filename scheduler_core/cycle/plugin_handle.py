@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler_core.cycle.node_dry_run import NodeDryRun
+from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
-from scheduler_core.framework.preemptions import PreemptionsUnderWay
+from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
@@ -22,8 +22,8 @@ from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.pre_binding import PodsInPreBind
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo

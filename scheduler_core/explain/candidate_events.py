@@ -1,7 +1,7 @@
 """Hypothetical events that might requeue a rejected pod: nodes, pods and the pod itself added, changed or deleted.
 
 They contain real objects, because queueing hints receive the objects that a watch would deliver. Events are proposed
-generously: :mod:`scheduler_core.explain.unblocking` decides with hints and filters which ones help.
+generously: :mod:`scheduler_core.explain.unblocking_events` decides with hints and filters which ones help.
 """
 
 from __future__ import annotations

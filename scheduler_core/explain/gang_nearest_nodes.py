@@ -12,8 +12,8 @@ import numpy as np
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.explain.examination import Companions, Examiner
 from scheduler_core.explain.nearest_nodes import Lack, NearMiss, near_misses
+from scheduler_core.explain.pod_dry_run import Companions, Examiner
 from scheduler_core.framework.extension_points import Shortage
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.model.pod_group import GroupTopology

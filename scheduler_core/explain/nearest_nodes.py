@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
-from scheduler_core.explain.examination import Examination
+from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, Shortage
 from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate
-from scheduler_core.framework.preemptions import Preemptor
+from scheduler_core.framework.ongoing_preemptions import Preemptor
 from scheduler_core.snapshot.pod_info import PodInfo
 
 

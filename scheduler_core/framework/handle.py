@@ -13,7 +13,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
-from scheduler_core.framework.preemptions import PreemptionsUnderWay
+from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
 from scheduler_core.ports import Clock, ClusterWriter, PluginMetrics, StorageWriter
 from scheduler_core.snapshot.declared_objects import KindStore

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
-from scheduler_core.cycle.scheduling import CycleEnd
+from scheduler_core.cycle.scheduling_cycle import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
@@ -36,8 +36,8 @@ from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod

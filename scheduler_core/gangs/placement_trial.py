@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.extended_scheduling import ExtendedChoice
 from scheduler_core.cycle.failure_handler import Failure, no_fit
 from scheduler_core.cycle.gang_constraints import Where
-from scheduler_core.cycle.node_choice import NodeChoice
-from scheduler_core.cycle.scheduling import failure_of
+from scheduler_core.cycle.reuse_or_search import NodeChoice
+from scheduler_core.cycle.scheduling_cycle import failure_of
+from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.runtime.equivalence.reuse import filter_class

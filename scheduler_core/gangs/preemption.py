@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
-from scheduler_core.cycle.node_selection import NodeSelection
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.disruption_units import DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
 from scheduler_core.framework.group_view import GroupViews
-from scheduler_core.framework.preemptions import PreemptionsUnderWay, Preemptor, holder_of
+from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free

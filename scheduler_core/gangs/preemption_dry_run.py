@@ -25,11 +25,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import Where
-from scheduler_core.cycle.node_dry_run import NodeDryRun
-from scheduler_core.cycle.node_selection import Feasible, NodeSelection
+from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits, Importance, split_by_budgets
 from scheduler_core.framework.extension_points import PreemptionCandidate

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.gangs.failure_handler import GangFailure

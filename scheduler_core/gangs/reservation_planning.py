@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.assumed_pods import AssumedPods
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
-from scheduler_core.cycle.node_selection import NodeSelection
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from scheduler_core.framework.preemptions import Preemption, PreemptionsUnderWay
+from scheduler_core.framework.ongoing_preemptions import Preemption, PreemptionsUnderWay
 from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder

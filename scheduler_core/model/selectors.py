@@ -1,7 +1,7 @@
 """Compiled selectors: label selectors, and the node selectors of affinity and of persistent volumes.
 
 Compiled forms are hashable and canonical (equivalent requirements are equal), because they are cache keys.
-:mod:`scheduler_core.snapshot.node_matching` evaluates the same requirements on columns.
+:mod:`scheduler_core.snapshot.node_selector_matching` evaluates the same requirements on columns.
 
 An invalid expression raises an error where nothing reports it later (label selectors, preferred terms, affinity in the
 configuration). An invalid required term of a pod matches no node and does not affect the other terms.

@@ -1,8 +1,9 @@
 """NodeAffinity: filters and scores nodes by the pod's node selector and node affinity.
 
 Combines the pod's ``nodeSelector``, its node affinity, and the affinity that the profile adds to all its pods.
-:mod:`scheduler_core.model.selectors` matches selectors on values, :mod:`scheduler_core.snapshot.node_matching` on
-columns. Rejections by the added affinity have a reason of their own, because the author of the pod cannot change it.
+:mod:`scheduler_core.model.selectors` matches selectors on values,
+:mod:`scheduler_core.snapshot.node_selector_matching` on columns. Rejections by the added affinity
+have a reason of their own, because the author of the pod cannot change it.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go``.
 """
@@ -58,7 +59,7 @@ from scheduler_core.model.selectors import (
     required_node_affinity,
 )
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _ENFORCED = 1

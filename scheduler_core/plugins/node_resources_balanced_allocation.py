@@ -1,8 +1,8 @@
 """NodeResourcesBalancedAllocation: prefers nodes where the pod evens out the use of different resources.
 
-The formula is :func:`scheduler_core.kernels.allocation.balanced_allocation`. Unlike in NodeResourcesFit, containers
-without requests count 0. A pod that requests none of the resources is not scored, because its score would draw all
-such pods to the same node.
+The formula is :func:`scheduler_core.kernels.resource_scores.balanced_allocation`. Unlike in NodeResourcesFit,
+containers without requests count 0. A pod that requests none of the resources is not scored, because
+its score would draw all such pods to the same node.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go``.
 """
@@ -28,11 +28,17 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
-from scheduler_core.kernels.allocation import balanced_allocation
-from scheduler_core.kernels.allocation_row import balanced_allocation_row
-from scheduler_core.kernels.cached_allocation import CachedBalance
-from scheduler_core.plugins.cached_scores import ScoreCache
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_columns, scored_resource
+from scheduler_core.kernels.cached_resource_scores import CachedBalance
+from scheduler_core.kernels.resource_scores import balanced_allocation
+from scheduler_core.kernels.resource_scores_of_row import balanced_allocation_row
+from scheduler_core.plugins.resource_score_cache import ScoreCache
+from scheduler_core.plugins.resource_score_inputs import (
+    Demand,
+    resource_uses,
+    row_uses,
+    scored_columns,
+    scored_resource,
+)
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -37,10 +37,10 @@ from scheduler_core.framework.status import SUCCESS, Status, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration, tolerated
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
 from scheduler_core.snapshot.interning import LoggedInterner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
 
 _Number = TypeVar("_Number", bound=np.generic)
 

@@ -40,7 +40,7 @@ from scheduler_core.model.storage import (
 )
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _TOPOLOGY_KEYS = (BETA_ZONE, BETA_REGION, ZONE, REGION)

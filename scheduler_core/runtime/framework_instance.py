@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from pydantic import BaseModel
 
-from scheduler_core.config.built_in_behaviour import BUILT_IN_BEHAVIOUR
-from scheduler_core.config.enabled_plugins import Plugins
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, PluginError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
@@ -37,7 +37,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange
-from scheduler_core.framework.plugin_sets import ResolvedPlugins, resolve, unknown_config_problem
+from scheduler_core.framework.plugin_set_merge import ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.framework.registry import Registry
 from scheduler_core.metrics.profile_metrics import Evaluations
 from scheduler_core.runtime.extenders import EXTENDER, OpenExtenders

@@ -14,7 +14,7 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, PreScorePlugin, Scores
 from scheduler_core.framework.status import Code, Status
-from scheduler_core.kernels.normalize import normalize_max, normalize_reverse_max
+from scheduler_core.kernels.score_normalization import normalize_max, normalize_reverse_max
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import ScoreRunner
 from scheduler_core.runtime.result_checks import checked

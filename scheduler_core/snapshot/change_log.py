@@ -6,7 +6,7 @@ whose position was cut off must rebuild, which is cheaper than a full log for a 
 
 from __future__ import annotations
 
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
 
 
 class ChangeLog:

@@ -10,8 +10,8 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
 from scheduler_core.snapshot.change_log import ChangeLog
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
 
 K = TypeVar("K", bound=Hashable)
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
 from scheduler_core.snapshot.interning import CountingInterner
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
 
 NO_VALUE = -1
 

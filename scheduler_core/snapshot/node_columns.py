@@ -23,7 +23,6 @@ from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.exact_sums import ExactSums
 from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
@@ -38,6 +37,7 @@ from scheduler_core.snapshot.interning import FIXED_RESOURCES, LoggedInterner, R
 from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.snapshot.scalar_resources import ScalarResources
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 Rows = slice | NDArray[np.intp]
 """Rows to process: all as ``slice(None)``, or selected rows in ascending order."""

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from bayplan.cli.operator_requests import TOKEN_FILE
 from bayplan.serving.authorization import COMMAND_AUDIENCE
-from bayplan.serving.protection import COMMAND_PATHS
+from bayplan.serving.server_protection import COMMAND_PATHS
 
 from hack.controlplane.installed_operator import expanded_arguments
 from hack.controlplane.launcher import ControlPlane

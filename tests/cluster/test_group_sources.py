@@ -11,12 +11,12 @@ from typing import Any, Self
 
 import pytest
 from bayplan.gangs.group_sources import GroupSources
-from bayplan.kube.cluster_access import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers
-from bayplan.profiles.served_profiles import ServedProfiles
-from bayplan.profiles.sources import CustomResourceProfiles, ResourcePorts
+from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.profiles.profile_sources import CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings
 
 from hack.controlplane.launcher import ControlPlane

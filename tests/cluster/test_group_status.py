@@ -15,11 +15,11 @@ from bayplan.gangs.group_status import SeenGroup, Urgency, group_status, status_
 from bayplan.gangs.group_status_controller import GroupController, GroupPace
 from bayplan.gangs.group_status_writes import GroupStatusWrite, GroupStatusWrites
 from bayplan.gangs.native_group_translation import NATIVE_VERSIONS
-from bayplan.kube.cluster_access import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
-from bayplan.kube.writes.writer import KubeWriter, WriterOptions
+from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups

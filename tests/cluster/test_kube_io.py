@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from bayplan.kube.cluster_access import from_kubeconfig, from_service_account, open_connection
 from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
 from bayplan.kube.http.connection import (
     METADATA_ONLY,
@@ -20,10 +19,11 @@ from bayplan.kube.http.connection import (
     ApiRequest,
     ConnectionOptions,
 )
+from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account, open_connection
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
+from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.pod_writes import PodWrites
-from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
 from scheduler_core.errors import (

@@ -189,7 +189,9 @@ def test_no_secret_is_logged(observed: Observed, secret: str) -> None:
         ),
         pytest.param({"result": "unschedulable"}, {"pod", "profile", "revision"}, id="a pod is rejected"),
         pytest.param({"podgroup": "test-observability/gang"}, {"profile", "result"}, id="a gang is placed"),
-        pytest.param({"logger": "bayplan.profiles.live_profiles"}, {"profile", "revision"}, id="a revision goes live"),
+        pytest.param(
+            {"logger": "bayplan.profiles.profile_rollout"}, {"profile", "revision"}, id="a revision goes live"
+        ),
         pytest.param(
             {"pod": "test-observability/victim", "logger": "scheduler_core.decisions"}, {"node"}, id="a victim"
         ),

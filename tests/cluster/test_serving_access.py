@@ -13,16 +13,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
-from bayplan.kube.cluster_access import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.write_fence import NotLeadingError
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
+from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.late_server import Listener
-from bayplan.serving.protection import COMMAND_PATHS, Protection, protection_of
+from bayplan.serving.server_protection import COMMAND_PATHS, Protection, protection_of
 from bayplan.settings.serving_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 

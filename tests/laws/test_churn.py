@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.churn_life import ChurnLife
 from scheduler_core.scheduler import SchedulerOptions
-from scheduler_core.snapshot.bounds import SnapshotBounds
+from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.virtual_clock import VirtualClock
 
 _SHARED = (

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.cycle.node_dry_run import NodeDryRun
-from scheduler_core.cycle.nominated_pods import filter_with_nominated_pods
+from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
+from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.filtering import run_pre_filters

@@ -12,10 +12,10 @@ from scheduler_core.model.pod import AwsElasticBlockStore, Pod, Volume
 from scheduler_core.model.pod_volumes import pod_volumes
 from scheduler_core.model.selectors import compile_label_selector
 from scheduler_core.model.storage import StorageObject
-from scheduler_core.snapshot.bounds import SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, WILDCARD_IP, PodInfo
+from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.columns_picture import Questions, by_name, state

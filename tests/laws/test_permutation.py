@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod
 from tests.support.scheduling import plugin_set, rig

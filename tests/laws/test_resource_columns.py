@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler_core.config.enabled_plugins import PluginConfig
+from scheduler_core.config.plugin_set_types import PluginConfig
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
-from scheduler_core.snapshot.bounds import SnapshotBounds
+from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.scheduling import DEFAULT_NAME, rig
 

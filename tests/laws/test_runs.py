@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.errors import ConflictError, NotFoundError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.node_selection import score_feasible
+from scheduler_core.cycle.filter_and_score import score_feasible
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod, totals, verdict
 from tests.support.scheduling import plugin_set, rig

@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from bayplan import app
 from bayplan.app import Operator
-from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.credentials import Credentials
 from bayplan.kube.http.connection import ApiRequest, Lane
+from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.kube.write_fence import NotLeadingError
 from bayplan.resources.conditions import ConditionState
 from bayplan.settings.operator_settings import load_settings

@@ -14,7 +14,7 @@ import yaml
 _PROGRAM = """
 import asyncio, pathlib, sys
 import bayplan.cli.run
-from bayplan.kube.cluster_access import from_kubeconfig
+from bayplan.kube.kubeconfig_access import from_kubeconfig
 asyncio.run(from_kubeconfig(pathlib.Path(sys.argv[1])))
 print("\\n".join(sys.modules))
 """
@@ -46,7 +46,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "aiohttp.web",
         "prometheus_client",
         "bayplan.explanation",
-        "bayplan.serving.endpoints",
+        "bayplan.serving.operator_server",
         # The client library and what it imports; only kubeconfigs with other credentials need it.
         "kubernetes",
         "aiohttp_retry",
@@ -83,7 +83,7 @@ def test_number_of_modules(imported: set[str]) -> None:
 _LATE = {
     # Before the operator is built.
     "bayplan/__init__.py": {"importlib"},
-    "bayplan/kube/cluster_access.py": {"kubernetes"},
+    "bayplan/kube/kubeconfig_access.py": {"kubernetes"},
     # While the operator is built.
     "bayplan/process/tracing.py": {"opentelemetry"},
     "bayplan/serving/certificate.py": {"cryptography"},

@@ -16,10 +16,10 @@ from bayplan.conformance.cases import Case, profile_of
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 
-from scheduler_core.config.enabled_plugins import Plugins
-from scheduler_core.cycle.freed_room import FreedRoom
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.cycle.freed_capacity_event import FreedRoom
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.feeds.cluster_feed import ClusterFeed, EventHandling
+from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
 from scheduler_core.feeds.storage_feed import StorageFeed
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ConfigError, ServerUnavailableError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult, QueueSortPlugin
 from scheduler_core.framework.queued_pod import QueuedPod

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from bayplan.profiles.controller import ControllerPorts, ProfileController
+from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of

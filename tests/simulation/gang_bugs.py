@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
-from scheduler_core.feeds.late_confirmations import LateConfirmations
+from scheduler_core.feeds.unconfirmed_pods import LateConfirmations
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.gangs import failure_handler as gang_failure
 from scheduler_core.gangs.placement_trial import GangTrial

@@ -16,8 +16,8 @@ from typing import Any
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
+from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.storage_writes import StorageWrites
-from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt

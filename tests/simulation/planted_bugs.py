@@ -15,13 +15,13 @@ from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.binds import Binder
 from msgspec.structs import replace
 
-from scheduler_core.cycle import assumed_pods
+from scheduler_core.cycle import assume_and_reserve
 from scheduler_core.cycle.binding_outcomes import BindingOutcomes
-from scheduler_core.cycle.freed_room import FreedRoom
-from scheduler_core.cycle.lost_binds import LostBinds
+from scheduler_core.cycle.bound_elsewhere import LostBinds
+from scheduler_core.cycle.freed_capacity_event import FreedRoom
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
-from scheduler_core.feeds import cluster_feed
-from scheduler_core.feeds.cluster_feed import PodReads
+from scheduler_core.feeds import pod_and_node_feed
+from scheduler_core.feeds.pod_and_node_feed import PodReads
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
@@ -35,7 +35,7 @@ from scheduler_core.queueing.moves_and_backoff import Moves
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.permitting import WaitingPodEntry, WaitingPodMap
+from scheduler_core.runtime.reserve_and_permit import WaitingPodEntry, WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.host_ports import HostPortIndex
 from scheduler_core.snapshot.indexes.pod_index import PodIndex
@@ -268,7 +268,7 @@ def _resumed_late(original: Original) -> Original:
 
 
 def _same_name_same_pod(original: Original) -> Original:
-    def updated(self: cluster_feed.ClusterFeed, old: Any, pod: Any) -> None:
+    def updated(self: pod_and_node_feed.ClusterFeed, old: Any, pod: Any) -> None:
         if pod.is_terminal and pod.spec.node_name:
             return
         original(self, old, pod)
@@ -302,7 +302,7 @@ def _copied(original: Original) -> Original:
 
 
 BUGS: dict[str, Bug] = {
-    "Unreserve is skipped": _skipped(assumed_pods, "run_unreserve"),
+    "Unreserve is skipped": _skipped(assume_and_reserve, "run_unreserve"),
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
     "a confirmed pod is counted twice": lambda: _patched(ClusterCache, "add_pod", _counted_twice),
     "requests of a pod that was being deleted stay": lambda: _patched(NodeColumns, "_account", _not_subtracted),
@@ -335,7 +335,7 @@ BUGS: dict[str, Bug] = {
     "the gate of a preemption never opens": lambda: _patched(Evictions, "is_preempting", _once_preempting),
     "a try that was held back is not made up for": lambda: _patched(Evictions, "_end", _held_for_good),
     "the departure of a pod is not reported": lambda: _patched(
-        cluster_feed.ClusterFeed, "_pod_deleted", _room_unreported
+        pod_and_node_feed.ClusterFeed, "_pod_deleted", _room_unreported
     ),
     "a failed bind does not report that its node is free": lambda: _patched(
         BindingOutcomes, "failed", _room_unreported
@@ -350,7 +350,7 @@ BUGS: dict[str, Bug] = {
     "a list does not delete": lambda: _patched(Informer, "_finish_list", _deletes_missed),
     "a watch is resumed too late": lambda: _patched(Informer, "_note_error", _resumed_late),
     "a pod that has ended keeps its place": lambda: _patched(
-        cluster_feed.ClusterFeed, "pod_updated", _same_name_same_pod
+        pod_and_node_feed.ClusterFeed, "pod_updated", _same_name_same_pod
     ),
     "an older state undoes what was read": lambda: _patched(PodReads, "is_overtaken", _never_older),
     "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _copied),

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from bayplan.gangs.accepted_groups import AcceptedGroups
 
-from scheduler_core.feeds.group_feed import GroupFeed
+from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.simulation.virtual_loop import LoopClock, VirtualLoop

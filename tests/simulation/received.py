@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler_core.feeds.cluster_feed import ClusterFeed, EventHandling
+from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler

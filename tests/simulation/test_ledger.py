@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.cycle.freed_room import on_node
+from scheduler_core.cycle.freed_capacity_event import on_node
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.simulation.api_server import ApiServer
 from tests.simulation.fault_counts import FaultCounts

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PodReads, PreFilterPlugin, PreFilterResult, Reuse
 from scheduler_core.framework.plugin import always

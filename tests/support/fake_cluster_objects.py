@@ -15,7 +15,7 @@ from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundErro
 
 
 class FakeRevisions:
-    """Fulfils :class:`bayplan.profiles.revision_history.RevisionStore`.
+    """Fulfils :class:`bayplan.profiles.revision_store.RevisionStore`.
 
     Attributes:
         stored: By name.

@@ -11,7 +11,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.handle import DryRun, PodInPreBind, WaitingPod
 from scheduler_core.framework.object_reads import ObjectKind, T
-from scheduler_core.framework.preemptions import PreemptionsUnderWay
+from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.model.pod import Pod

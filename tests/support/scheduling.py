@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
-from scheduler_core.config.enabled_plugins import PluginConfig, Plugins, PluginSet
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import in_tree_registry

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from aiohttp import web
 from bayplan.kube.readiness import Readiness
+from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.late_server import Listener
-from bayplan.serving.protection import Protection
+from bayplan.serving.server_protection import Protection
 from prometheus_client import CollectorRegistry
 
 

@@ -118,8 +118,8 @@ def _explained(options: _Options, output: str) -> str:
     from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - see above
     from bayplan.cli.explained_names import explained_name  # noqa: PLC0415 - see above
     from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - see above
-    from bayplan.explanation import gang_rendering, rendering  # noqa: PLC0415 - see above
-    from bayplan.explanation.model import Explanation  # noqa: PLC0415 - see above
+    from bayplan.explanation import gang_rendering, pod_rendering  # noqa: PLC0415 - see above
+    from bayplan.explanation.pod_model import Explanation  # noqa: PLC0415 - see above
 
     target = explained_name(namespace, name)
     if options.files:
@@ -130,7 +130,7 @@ def _explained(options: _Options, output: str) -> str:
     else:
         explanation = sources.from_operator(options.server or DEFAULT_SERVER, target)
     if isinstance(explanation, Explanation):
-        return rendering.RENDERERS[output](explanation)
+        return pod_rendering.RENDERERS[output](explanation)
     return gang_rendering.RENDERERS[output](explanation)
 
 

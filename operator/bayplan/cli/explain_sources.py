@@ -11,16 +11,16 @@ import msgspec
 
 from bayplan.cli.explained_names import GroupName, PodName
 from bayplan.cli.operator_requests import OperatorRequest, send_to_operator
-from bayplan.explanation.building import explain_pod
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.gang_rendering import read_gang_explanation
-from bayplan.explanation.model import Explanation
-from bayplan.explanation.rendering import read_explanation
-from bayplan.kube.cluster_access import open_connection
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.pod_rendering import read_explanation
 from bayplan.kube.http.connection import ConnectionOptions
+from bayplan.kube.kubeconfig_access import open_connection
 from bayplan.kube.system_clock import SystemClock
-from bayplan.serving.explain import PATH
+from bayplan.serving.explain_endpoint import PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot

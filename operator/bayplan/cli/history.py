@@ -11,9 +11,9 @@ import click
 from rich.text import Text
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
-from bayplan.profiles.profile_history import ProfileHistory, read_history
+from bayplan.profiles.controller_revision_format import StoredRevision
+from bayplan.profiles.history_listing import ProfileHistory, read_history
 from bayplan.profiles.spec_changes import as_yaml, changes, changes_summary, unified_diff
-from bayplan.profiles.stored_revision import StoredRevision
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.printable import printable, printable_json, printable_record
 from bayplan.texts.tables import plain_table, text_of

@@ -16,8 +16,8 @@ import msgspec
 from yarl import URL
 
 from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState, endpoint_problem, is_loopback
-from bayplan.serving.debug import LEADER_PATH
-from bayplan.serving.local_callers import is_on_this_host
+from bayplan.serving.debug_endpoints import LEADER_PATH
+from bayplan.serving.same_host_access import is_on_this_host
 from scheduler_core.errors import ClusterWriteError, NotFoundError, ServerUnavailableError
 
 DEFAULT_SERVER = "127.0.0.1:10259"

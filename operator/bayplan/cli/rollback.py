@@ -8,7 +8,7 @@ import click
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.profiles.profile_history import condition, read_history
+from bayplan.profiles.history_listing import condition, read_history
 from bayplan.profiles.rollback import Rollback, plan_rollback, wait_until_live, write
 from bayplan.profiles.spec_changes import unified_diff
 from bayplan.texts.printable import printable, printable_record

@@ -7,7 +7,7 @@ import click
 from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
 from bayplan.introspection import cache_report
 from bayplan.introspection.status_rendering import RENDERERS, read_status
-from bayplan.serving.debug import CACHE_PATH, STATUS_PATH
+from bayplan.serving.debug_endpoints import CACHE_PATH, STATUS_PATH
 
 EXIT_DIFFERENT = 1
 

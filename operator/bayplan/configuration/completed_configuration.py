@@ -17,7 +17,6 @@ import yaml
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from scheduler_core.config.config_model import ConfigModel
-from scheduler_core.config.enabled_plugins import PluginSet
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_args import (
     API_VERSION,
@@ -26,11 +25,12 @@ from scheduler_core.config.plugin_args import (
     VolumeBindingArgs,
     read_args,
 )
+from scheduler_core.config.plugin_set_types import PluginSet
 from scheduler_core.config.scheduler_configuration import (
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,
 )
-from scheduler_core.framework.plugin_sets import merged_sets
+from scheduler_core.framework.plugin_set_merge import merged_sets
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.scheduler import Scheduler

@@ -19,7 +19,7 @@ from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import API_VERSION, MAX_NAME_LENGTH
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.operator_settings import Settings
-from scheduler_core.config import enabled_plugins as plugins_config
+from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_args import IN_TREE_ARGS
 from scheduler_core.config.profile_config import ProfileConfig

@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 from bayplan.conformance.cases import Case, CaseProfile, profile_of, profiles_of
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.explain.examination import Examination
+from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler

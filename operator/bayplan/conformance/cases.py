@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from scheduler_core.config.enabled_plugins import Plugins, PluginSet
+from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem

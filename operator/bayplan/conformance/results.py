@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_core.explain.examination import Examination
+from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.status import Status
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from bayplan.conformance.attempt import attempt_case
 from bayplan.conformance.cases import decode_case, read_lines
 from bayplan.conformance.results import result_line
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry

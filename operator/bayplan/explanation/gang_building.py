@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from bayplan.explanation.conversion import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.gang_model import (
     GangExplanation,
     GangPreemption,
@@ -20,11 +19,12 @@ from bayplan.explanation.gang_model import (
     NextMember,
     PlaceFit,
 )
-from bayplan.extenders.states import extenders_skipped_notice
+from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
+from bayplan.extenders.extender_states import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, judge
 from bayplan.resources.resource_model import format_time
-from scheduler_core.cycle.context import CycleContext
-from scheduler_core.explain.gang_examination import ExaminedPlace, GangExamination
+from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
 from scheduler_core.explainers import Explainers
 from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.gangs.preemption import GangPreview

@@ -9,7 +9,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from bayplan.explanation.parts import NodeLacks, Unblocking, Victim
+from bayplan.explanation.shared_model import NodeLacks, Unblocking, Victim
 
 
 class GangVerdict(Enum):

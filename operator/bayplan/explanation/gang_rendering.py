@@ -17,8 +17,8 @@ from bayplan.explanation.gang_model import (
     MemberNode,
     PlaceFit,
 )
-from bayplan.explanation.parts import Victim
-from bayplan.explanation.tables import events_table, nearest_table
+from bayplan.explanation.shared_model import Victim
+from bayplan.explanation.shared_rendering import events_table, nearest_table
 from bayplan.texts.document_formats import read_answer, renderers
 from bayplan.texts.tables import plain_table, text_of
 from scheduler_core.model.pod_group import GroupSource

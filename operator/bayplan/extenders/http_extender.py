@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bayplan.extenders import wire
+from bayplan.extenders import json_bodies
 from bayplan.extenders.circuit_breaker import Circuit, CircuitState
 from bayplan.extenders.transport import Transport
 from scheduler_core.config.extender_config import Extender
@@ -140,7 +140,7 @@ class HttpExtender:
         if not verb:
             return ExtenderVerdict(tuple(node_names))
         call = _Call("filter", verb, lambda: self._nodes_body(pod, node_names))
-        answer = await self._send(call, wire.read_filter)
+        answer = await self._send(call, json_bodies.read_filter)
         if answer.error:
             raise self._response_error("filter", answer.error)
         left: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class HttpExtender:
         if not verb:
             return dict.fromkeys(node_names, 0)
         call = _Call("prioritize", verb, lambda: self._nodes_body(pod, node_names))
-        return await self._send(call, wire.read_scores)
+        return await self._send(call, json_bodies.read_scores)
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
         """Filter the candidates of a preemption; see :class:`scheduler_core.ports.ExtenderClient`."""
@@ -168,7 +168,7 @@ class HttpExtender:
         if not verb:
             return victims
         call = _Call("preempt", verb, lambda: self._victims_body(pod, victims))
-        response = await self._send(call, wire.read_victims)
+        response = await self._send(call, json_bodies.read_victims)
         return {node: self._victims(node, chosen, victims.get(node)) for node, chosen in response.items()}
 
     async def bind(self, binding: Binding) -> None:
@@ -176,11 +176,11 @@ class HttpExtender:
 
         async def body() -> bytes:
             self._parts.write_fence()
-            return wire.binding_body(binding)
+            return json_bodies.binding_body(binding)
 
         # A repeated bind may find the pod bound by the first one and return an error.
         call = _Call("bind", self._extender.bind_verb, body, repeat=False)
-        error = await self._send(call, wire.read_binding_error)
+        error = await self._send(call, json_bodies.read_binding_error)
         if error:
             raise self._response_error("bind", error)
 
@@ -257,23 +257,23 @@ class HttpExtender:
     async def _nodes_body(self, pod: Pod, node_names: Sequence[str]) -> bytes:
         pod_json = await self._pod_json(pod)
         if self._extender.node_cache_capable:
-            return wire.names_body(pod_json, node_names)
+            return json_bodies.names_body(pod_json, node_names)
         nodes = await self._parts.objects.nodes(node_names)
-        return wire.nodes_body(pod_json, [nodes[name] for name in node_names if name in nodes])
+        return json_bodies.nodes_body(pod_json, [nodes[name] for name in node_names if name in nodes])
 
     async def _victims_body(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> bytes:
         pod_json = await self._pod_json(pod)
         if self._extender.node_cache_capable:
             uids = {
-                node: wire.SentVictims([victim.metadata.uid for victim in chosen.pods], chosen.pdb_violations)
+                node: json_bodies.SentVictims([victim.metadata.uid for victim in chosen.pods], chosen.pdb_violations)
                 for node, chosen in victims.items()
             }
-            return wire.uid_victims_body(pod_json, uids)
+            return json_bodies.uid_victims_body(pod_json, uids)
         pods = await self._parts.objects.pods([victim for chosen in victims.values() for victim in chosen.pods])
         whole = {
-            node: wire.SentVictims(
+            node: json_bodies.SentVictims(
                 [
-                    wire.on_node(pods[victim.metadata.uid], node)
+                    json_bodies.on_node(pods[victim.metadata.uid], node)
                     for victim in chosen.pods
                     if victim.metadata.uid in pods
                 ],
@@ -281,7 +281,7 @@ class HttpExtender:
             )
             for node, chosen in victims.items()
         }
-        return wire.victims_body(pod_json, whole)
+        return json_bodies.victims_body(pod_json, whole)
 
     async def _pod_json(self, pod: Pod) -> bytes:
         pod_json = await self._parts.objects.pod(pod)
@@ -292,7 +292,7 @@ class HttpExtender:
 
     # -- responses ----------------------------------------------------------------------------------------------
 
-    def _victims(self, node: str, chosen: wire.ChosenVictims, sent: NodeVictims | None) -> NodeVictims:
+    def _victims(self, node: str, chosen: json_bodies.ChosenVictims, sent: NodeVictims | None) -> NodeVictims:
         objects = self._parts.objects
         if sent is None and not objects.knows_node(node):
             raise self._response_error("preempt", f'claims to preempt on node "{node}", which does not exist')

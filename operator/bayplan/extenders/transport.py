@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from bayplan import __version__
-from bayplan.extenders.extender_bounds import ExtenderBounds, read_file
+from bayplan.extenders.allowed_files_and_hosts import ExtenderBounds, read_file
 from bayplan.process.file_in_memory import as_file
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem

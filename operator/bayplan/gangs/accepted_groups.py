@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupSink(Protocol):
-    """Receiver of groups in the scheduler; see :class:`scheduler_core.feeds.group_feed.GroupFeed`."""
+    """Receiver of groups in the scheduler; see :class:`scheduler_core.feeds.pod_group_feed.GroupFeed`."""
 
     def serve(self, source: GroupSource) -> None:
         """Handle that all PodGroups of an API have been reported."""

@@ -24,9 +24,9 @@ from bayplan.introspection.status_model import (
     WaitingPodState,
 )
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_support import ServerSupport
+from bayplan.kube.server_version_support import ServerSupport
 from bayplan.kube.watches.informer import Informer
-from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import QueueCounts

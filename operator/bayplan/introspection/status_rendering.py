@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.introspection.status_model import ProfileState, QueuedPodState, Status
-from bayplan.kube.server_support import SUPPORTED_RELEASES
+from bayplan.kube.server_version_support import SUPPORTED_RELEASES
 from bayplan.texts.document_formats import read_answer, renderers
 from bayplan.texts.tables import plain_table, text_of
 

@@ -1,7 +1,7 @@
 """Credentials of an API server, from the pod's service account or from a plain kubeconfig.
 
 A kubeconfig is plain if its user has a token, a token file or a client certificate in files. The client library reads
-all others (:mod:`bayplan.kube.cluster_access`), because the library's import takes a fifth of the start-up time.
+all others (:mod:`bayplan.kube.kubeconfig_access`), because the library's import takes a fifth of the start-up time.
 """
 
 from __future__ import annotations

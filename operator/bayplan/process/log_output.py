@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from bayplan.process.log_flood import FloodFilter
+from bayplan.process.log_flood_filter import FloodFilter
 from bayplan.settings.operator_settings import LogFormat, LogLevel
 from bayplan.texts.printable import printable_json, printable_record
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from bayplan.profiles.desired_state import DesiredProfile
+from bayplan.profiles.desired_profiles import DesiredProfile
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import Problem
-from scheduler_core.framework.plugin_sets import ResolvedPlugins
+from scheduler_core.framework.plugin_set_merge import ResolvedPlugins
 
 
 class ProfileFindings(Struct, frozen=True):

@@ -18,7 +18,8 @@ import msgspec
 
 from bayplan.kube.http.api_errors import InvalidRequestError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest
-from bayplan.profiles.profile_history import (
+from bayplan.profiles.controller_revision_format import StoredRevision
+from bayplan.profiles.history_listing import (
     PROFILES,
     Body,
     ProfileHistory,
@@ -27,7 +28,6 @@ from bayplan.profiles.profile_history import (
     read_object,
     read_profile,
 )
-from bayplan.profiles.stored_revision import StoredRevision
 from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE
 from scheduler_core.errors import ConflictError, ForbiddenError, NotFoundError, SchedulerCoreError
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bayplan.profiles.status import COUNT_INTERVAL_SECONDS, status_change
+from bayplan.profiles.profile_status import COUNT_INTERVAL_SECONDS, status_change
 from bayplan.resources.conditions import ConditionState
 from bayplan.resources.resource_model import ObjectMeta
 from scheduler_core.errors import ClusterWriteError, NotFoundError

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from bayplan.resources.admission import OVERLAYS
+from bayplan.resources.crd_rules import OVERLAYS
 from bayplan.resources.generated_files import have_drifted, write_files
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bayplan.resources.admission import ARGS_SCHEMA
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
+from bayplan.resources.crd_rules import ARGS_SCHEMA
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
@@ -17,7 +17,7 @@ from bayplan.resources.resource_model import (
     ResourceDefinition,
     StatusModel,
 )
-from scheduler_core.config import enabled_plugins as plugins_config
+from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from bayplan.resources.admission import DNS_NAME_PATTERN, is_label_key, matches
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
+from bayplan.resources.crd_rules import DNS_NAME_PATTERN, is_label_key, matches
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
-from bayplan.resources.admission import BINDER_RULE, MANAGED_RESOURCE_RULE, MAX_EXTENDERS, MAX_PLUGINS
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
+from bayplan.resources.crd_rules import BINDER_RULE, MANAGED_RESOURCE_RULE, MAX_EXTENDERS, MAX_PLUGINS
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
@@ -21,10 +21,10 @@ from bayplan.resources.resource_model import (
     StatusModel,
     Timestamp,
 )
-from scheduler_core.config import enabled_plugins as plugins_config
+from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.enabled_plugins import Plugins, repeated_plugin_config
 from scheduler_core.config.extender_config import Extender, extender_problems
+from scheduler_core.config.plugin_set_types import Plugins, repeated_plugin_config
 from scheduler_core.config.profile_config import ProfileConfig, backoff_problems
 from scheduler_core.config.validation import repeated, validate
 

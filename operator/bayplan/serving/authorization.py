@@ -30,7 +30,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from bayplan.kube.access_reviews import Access, User
-from bayplan.serving.local_callers import AUTHORIZED_COMMAND, Handler, is_on_this_host
+from bayplan.serving.same_host_access import AUTHORIZED_COMMAND, Handler, is_on_this_host
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.ports import Clock
 

@@ -16,8 +16,8 @@ from prometheus_client.exposition import choose_encoder
 
 from bayplan.kube.leader_endpoint import LeaderEndpoint, endpoint_problem, endpoint_url
 from bayplan.kube.readiness import Check, Readiness
-from bayplan.serving.late_server import Listener
-from bayplan.serving.protection import Protection
+from bayplan.serving.deferred_server import Listener
+from bayplan.serving.server_protection import Protection
 
 IDLE_SECONDS = 90.0
 """Maximum time that a connection may be without a complete request: before the first, during, or after the last.

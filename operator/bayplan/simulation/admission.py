@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
-from bayplan.simulation.group_admission import admitted_groups
 from bayplan.simulation.label_keys import merge_label_keys
+from bayplan.simulation.pod_group_admission import admitted_groups
 from bayplan.simulation.storage_admission import (
     DEFAULT_NAMESPACE,
     admitted_storage,

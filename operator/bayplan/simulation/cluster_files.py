@@ -18,7 +18,7 @@ import yaml
 
 from bayplan.gangs.native_group_translation import NATIVE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
-from bayplan.simulation.decoding import decoding_problem
+from bayplan.simulation.decoding_problems import decoding_problem
 from bayplan.simulation.storage_admission import WrittenStorageClass
 from bayplan.texts import yaml_documents
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API

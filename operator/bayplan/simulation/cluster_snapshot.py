@@ -15,7 +15,7 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 from bayplan.kube.watches.object_lists import list_objects
-from bayplan.profiles.desired_state import desired_state
+from bayplan.profiles.desired_profiles import desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile

@@ -16,7 +16,7 @@ import msgspec
 from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.feeds.pod_and_node_feed import ClusterFeed
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod, PodCondition, PodStatus
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch

@@ -13,13 +13,13 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum
 
-from bayplan.extenders.states import extenders_skipped_notice
+from bayplan.extenders.extender_states import extenders_skipped_notice
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.node_usage import NodeUsage, node_usages
-from bayplan.simulation.profiles import activate_profiles
 from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.simulated_profiles import activate_profiles
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
-from bayplan.profiles.desired_state import desired_state, missing_plugin_config
+from bayplan.profiles.desired_profiles import desired_state, missing_plugin_config
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.resources.crd_generation import RESOURCES, definition_of
 from bayplan.resources.pod_group import PodGroup
@@ -22,7 +22,7 @@ from bayplan.validation.findings import Finding, Severity
 from bayplan.validation.manifest_files import Manifest
 from bayplan.validation.metadata_check import metadata_problems
 from bayplan.validation.schema_check import schema_problems
-from scheduler_core.config.built_in_behaviour import enabled_notes
+from scheduler_core.config.plugins_without_effect import enabled_notes
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.profile_swap import queue_sort_of

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bayplan.resources.admission import DNS_NAME_PATTERN
+from bayplan.resources.crd_rules import DNS_NAME_PATTERN
 from bayplan.resources.resource_model import MAX_NAME_LENGTH
 from scheduler_core.config.kubernetes_names import label_value_problems, qualified_name_problems
 from scheduler_core.config.validation import did_you_mean, field_path

@@ -1,8 +1,8 @@
 """Coscheduling: the members of a pod group are bound together or not at all, each of them scheduled on its own.
 
 A member that has a node waits at Permit until a quorum of its group has nodes; if one of them is rejected, all are. The
-steps are in modules: ``admission`` (PreEnqueue, PreFilter), ``cluster_room`` (``minResources``), ``quorum`` (which
-members count), ``records`` (state of groups between attempts) and ``hints``.
+steps are in modules: ``admission`` (PreEnqueue, PreFilter, and which members count), ``group_records`` (state of groups
+between attempts) and ``hints``.
 
 Use it instead of the group cycle in profiles with plugins that decide pod by pod. Unlike in the group cycle, waiting
 members hold their nodes until their timeout at Permit.
@@ -52,8 +52,8 @@ from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable,
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.plugins.coscheduling.admission import admission, members_with_node, needed
+from scheduler_core.plugins.coscheduling.group_records import Order, Records
 from scheduler_core.plugins.coscheduling.hints import GroupHints
-from scheduler_core.plugins.coscheduling.records import Order, Records
 from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay

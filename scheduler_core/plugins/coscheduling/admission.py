@@ -17,7 +17,7 @@ from scheduler_core.framework.handle import WaitingPods
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
-from scheduler_core.plugins.coscheduling.records import Records
+from scheduler_core.plugins.coscheduling.group_records import Records
 from scheduler_core.snapshot.pod_info import PodInfo
 
 

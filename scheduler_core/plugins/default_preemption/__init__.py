@@ -1,8 +1,8 @@
 """DefaultPreemption: an infeasible pod preempts pods of lower priority.
 
-The steps are in modules: ``eligibility`` (which pods may preempt), ``dry_run`` and ``victims`` (candidate nodes and
-their victims), ``candidate_choice`` (the chosen node) and ``eviction`` (deleting the victims). Whether the pod would
-fit is decided by the filters of the profile.
+The steps are in modules: ``eligibility`` (which pods may preempt), ``candidate_nodes`` and ``victims_on_node`` (the
+nodes where preemption helps, and their victims) and ``eviction`` (deleting the victims). The node is chosen here.
+Whether the pod would fit is decided by the filters of the profile.
 
 If a group is disrupted as a whole, its other members are evicted with a victim, wherever they run: they count in the
 choice of the node, extenders do not see them, and no member is a victim if one of them may not be. Members on other
@@ -39,12 +39,12 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, MemberCandidates, VictimTerms
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
-from scheduler_core.kernels.victims import VictimSets, least_harmful
+from scheduler_core.kernels.least_harmful_victims import VictimSets, least_harmful
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.default_preemption.dry_run import DryRunResult, Walk, dry_run
+from scheduler_core.plugins.default_preemption.candidate_nodes import DryRunResult, Walk, dry_run
 from scheduler_core.plugins.default_preemption.eligibility import awaits_victims, rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
-from scheduler_core.plugins.default_preemption.victim_selection import Trial, importance_at
+from scheduler_core.plugins.default_preemption.victims_on_node import Trial, importance_at
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -26,7 +26,7 @@ from scheduler_core.errors import NotFoundError
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.gang_preemptor import GangEviction
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.preemptions import Preemption, Preemptor, holder_of, pod_preemptor
+from scheduler_core.framework.ongoing_preemptions import Preemption, Preemptor, holder_of, pod_preemptor
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.plugins.default_preemption.eligibility import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler_core.ports import Event, ObjectReference, PodDeletion, PodStatusPatch

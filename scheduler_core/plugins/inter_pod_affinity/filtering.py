@@ -19,7 +19,7 @@ import numpy as np
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import Codes
 from scheduler_core.framework.status import unresolvable, unschedulable
-from scheduler_core.kernels.domains import DomainTable
+from scheduler_core.kernels.domain_counts import DomainTable
 from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, both
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
-from scheduler_core.kernels.domains import DomainTable
+from scheduler_core.kernels.domain_counts import DomainTable
 from scheduler_core.snapshot.indexes.pod_index import Counts, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

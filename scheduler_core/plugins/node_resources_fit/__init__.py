@@ -37,7 +37,7 @@ from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN
 from scheduler_core.plugins.node_resources_fit.free_columns import FreeColumns
 from scheduler_core.plugins.node_resources_fit.hints import EVENTS
 from scheduler_core.plugins.node_resources_fit.scoring import FitScorer
-from scheduler_core.plugins.resource_allocation import Demand
+from scheduler_core.plugins.resource_score_inputs import Demand
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.row_keeper import RowCache
+from scheduler_core.snapshot.row_cache import RowCache
 
 PLACES = -1
 """Stands for pod slots among the numbers of resource columns."""

@@ -17,19 +17,25 @@ import numpy as np
 
 from scheduler_core.config.plugin_args import ScoringStrategy
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
-from scheduler_core.kernels.allocation import (
+from scheduler_core.kernels.cached_resource_scores import CachedCapacityRatio, CachedLeastAllocated, CachedMostAllocated
+from scheduler_core.kernels.resource_scores import (
     ResourceUse,
     least_allocated,
     most_allocated,
     requested_to_capacity_ratio,
     scores_by_percentage,
 )
-from scheduler_core.kernels.allocation_row import RowUse, least_allocated_row, most_allocated_row
-from scheduler_core.kernels.cached_allocation import CachedCapacityRatio, CachedLeastAllocated, CachedMostAllocated
+from scheduler_core.kernels.resource_scores_of_row import RowUse, least_allocated_row, most_allocated_row
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
-from scheduler_core.plugins.cached_scores import Formula, ScoreCache
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_columns, scored_resource
+from scheduler_core.plugins.resource_score_cache import Formula, ScoreCache
+from scheduler_core.plugins.resource_score_inputs import (
+    Demand,
+    resource_uses,
+    row_uses,
+    scored_columns,
+    scored_resource,
+)
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 

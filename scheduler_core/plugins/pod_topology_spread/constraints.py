@@ -14,16 +14,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from scheduler_core.kernels.domains import DomainIds
+from scheduler_core.kernels.domain_counts import DomainIds
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.selectors import LabelMatcher, both, compile_label_selector, equality_matcher
 from scheduler_core.model.selectors import required_node_affinity as required_affinity_of
 from scheduler_core.plugins.taint_toleration import TolerationTables
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.label_columns import NO_VALUE
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
-from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"

@@ -18,7 +18,7 @@ from scheduler_core.model.selectors import LabelMatcher, NodeMatcher, compile_la
 from scheduler_core.model.storage import AVAILABLE, STORAGE, PersistentVolumeClaim
 from scheduler_core.snapshot.indexes.storage_index import KnownVolume
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
-from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
 
 NONE = -1
 

@@ -23,7 +23,7 @@ from scheduler_core.model.selectors import (
 from scheduler_core.model.storage import STORAGE, CsiStorageCapacity, TopologySelectorTerm
 from scheduler_core.plugins.volume_binding.claims import DelayedClaim
 from scheduler_core.snapshot.node_columns import ALL_ROWS
-from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
 
 CANNOT_BIND = 2
 NO_SPACE = 4

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
 from scheduler_core.model.pod import Pod
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
-from scheduler_core.snapshot.indexes.label_buckets import NamespaceBuckets, required_pair
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.indexes.selector_index import NamespaceBuckets, required_pair
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 _FEWEST_QUERIES = 64
 

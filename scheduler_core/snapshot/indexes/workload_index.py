@@ -21,8 +21,8 @@ from scheduler_core.model.selectors import (
     equality_matcher,
 )
 from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet, Workload
-from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
-from scheduler_core.snapshot.indexes.label_buckets import NamespaceBuckets
+from scheduler_core.snapshot.indexes.selector_index import NamespaceBuckets
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
 
 _REPLICATION_CONTROLLER = ("v1", "ReplicationController")
 

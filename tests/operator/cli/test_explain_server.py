@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import pytest
 from bayplan.cli import bayplan
 from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
-from bayplan.explanation.model import Explanation, Verdict
+from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.explain import ExplainEndpoint
-from bayplan.serving.protection import Protection
+from bayplan.serving.explain_endpoint import ExplainEndpoint
+from bayplan.serving.server_protection import Protection
 from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from bayplan.cli import bayplan, operator_requests
-from bayplan.explanation.model import Explanation, Verdict
+from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.debug import DebugEndpoints, DebugSources
-from bayplan.serving.explain import ExplainEndpoint
-from bayplan.serving.protection import COMMAND_PATHS, Protection
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
+from bayplan.serving.explain_endpoint import ExplainEndpoint
+from bayplan.serving.server_protection import COMMAND_PATHS, Protection
 from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 

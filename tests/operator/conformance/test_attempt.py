@@ -8,7 +8,7 @@ from bayplan.conformance.attempt import attempt_case
 from bayplan.conformance.cases import decode_case
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.explain.examination import Examination
+from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 
 

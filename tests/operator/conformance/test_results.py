@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bayplan.conformance.results import result_document, result_line
 
-from scheduler_core.explain.examination import Examination
+from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult, PreemptionCandidate
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.runtime.post_filtering import PostFilterOutcome

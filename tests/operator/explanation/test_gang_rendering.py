@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 import yaml
-from bayplan.explanation import rendering
+from bayplan.explanation import pod_rendering
 from bayplan.explanation.gang_model import (
     GangExplanation,
     GangPreemption,
@@ -21,8 +21,8 @@ from bayplan.explanation.gang_model import (
     PlaceFit,
 )
 from bayplan.explanation.gang_rendering import RENDERERS, as_text, read_gang_explanation
-from bayplan.explanation.model import Explanation, Verdict
-from bayplan.explanation.parts import Amount, Lack, NodeLacks, Unblocking, Victim
+from bayplan.explanation.pod_model import Explanation, Verdict
+from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Unblocking, Victim
 from msgspec.structs import replace
 
 from scheduler_core.errors import ServerUnavailableError
@@ -145,7 +145,7 @@ def test_a_member_is_shown_with_its_gang() -> None:
         node="b",
         gang=FITS,
     )
-    text = rendering.as_text(explanation).splitlines()
+    text = pod_rendering.as_text(explanation).splitlines()
     assert text[:3] == ["Pod ml/train-0 would be scheduled to node b with its gang", "", "Members of gang ml/train"]
     assert text[-1] == "b     2        ml/train-0, ml/train-2"
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import yaml
-from bayplan.introspection.sigusr2 import dump
+from bayplan.introspection.cache_debugger import dump
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_support import ServerSupport
+from bayplan.kube.server_version_support import ServerSupport
 from msgspec.structs import replace
 
 from scheduler_core.errors import Problem, ServerUnavailableError

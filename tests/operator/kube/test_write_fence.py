@@ -12,8 +12,8 @@ from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
 from bayplan.kube.write_fence import NotLeadingError
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
+from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.storage_writes import StorageWrites
-from bayplan.kube.writes.writer import KubeWriter, WriterOptions
 
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import PodCondition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.profiles.controller import ControllerPorts, ProfileController
+from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 

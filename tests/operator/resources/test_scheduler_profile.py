@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
-from scheduler_core.config.enabled_plugins import PluginConfig
+from scheduler_core.config.plugin_set_types import PluginConfig
 from tests.support.manifests import most_allocated, profile_manifest
 from tests.support.problems import problems_in
 

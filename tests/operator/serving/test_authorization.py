@@ -11,12 +11,12 @@ import pytest
 from aiohttp import web
 from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.readiness import Readiness
-from bayplan.serving import local_callers
+from bayplan.serving import same_host_access
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
+from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.late_server import Listener
-from bayplan.serving.local_callers import for_this_host
-from bayplan.serving.protection import Protection
+from bayplan.serving.same_host_access import for_this_host
+from bayplan.serving.server_protection import Protection
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
@@ -144,13 +144,13 @@ async def test_who_is_accepted_from_another_host(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch, path: str, header: str, status: int
 ) -> None:
     """Only accepted commands may get paths that name pods, and only those of commands, whatever their permissions."""
-    monkeypatch.setattr(local_callers, "is_on_this_host", untrusted)
+    monkeypatch.setattr(same_host_access, "is_on_this_host", untrusted)
     assert (await ask(server, path, header))[0] == status
 
 
 async def test_other_hosts_are_rejected_without_authorization(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without authorization there are no accepted commands."""
-    monkeypatch.setattr(local_callers, "is_on_this_host", untrusted)
+    monkeypatch.setattr(same_host_access, "is_on_this_host", untrusted)
     server = await served(None)
     try:
         assert (await ask(server, "/debug/status", "Bearer of-replica"))[0] == 403

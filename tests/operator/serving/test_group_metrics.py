@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.serving.metrics import metrics_registry
+from bayplan.serving.bayplan_metrics import metrics_registry
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource

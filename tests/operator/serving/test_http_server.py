@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import http_server as health
+from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.late_server import Listener
 from prometheus_client import CollectorRegistry, Gauge
 
 from scheduler_core.errors import ConfigError

@@ -12,7 +12,7 @@ from bayplan.kube.leader_election import ElectionOptions, LeaderElection
 from bayplan.kube.watches.cluster_informers import PodArrivals
 from bayplan.kube.write_fence import WriteFence
 from bayplan.resources.conditions import ConditionState
-from bayplan.serving.metrics import OperatorCollector, OperatorSources, metrics_registry
+from bayplan.serving.bayplan_metrics import OperatorCollector, OperatorSources, metrics_registry
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.in_tree import default_plugins

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.serving.metrics import FeatureCollector
+from bayplan.serving.bayplan_metrics import FeatureCollector
 from bayplan.settings.feature_gates import GATES, FeatureGate, FeatureGates, Stage, gates_summary, parse_feature_gates
 from bayplan.settings.operator_settings import load_settings
 from click.testing import CliRunner

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SKIP, Code, Status, error, unresolvable, unschedulable
 from tests.support.binding_gate import Gate

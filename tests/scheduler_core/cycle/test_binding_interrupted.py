@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from tests.support.binding_gate import Gate

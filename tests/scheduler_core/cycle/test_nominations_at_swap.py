@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.framework.extension_points import PreEnqueuePlugin

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.model.storage import SELECTED_NODE, StorageObject
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, rig

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
-from scheduler_core.config.enabled_plugins import Plugins, PluginSet
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.in_tree import default_plugins, in_tree_registry

@@ -12,7 +12,7 @@ from msgspec import Struct
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ConflictError
-from scheduler_core.feeds.declared_feed import DeclaredFeed
+from scheduler_core.feeds.plugin_object_feed import DeclaredFeed
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.object_reads import ObjectKind
 from scheduler_core.framework.status import Code, Status

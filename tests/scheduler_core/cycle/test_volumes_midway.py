@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ClusterWriteError, ConflictError
 from scheduler_core.model.storage import SELECTED_NODE, PersistentVolume, StorageObject

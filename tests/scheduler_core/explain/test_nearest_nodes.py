@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status, unschedulable

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.feeds.cluster_feed import PodReads
+from scheduler_core.feeds.pod_and_node_feed import PodReads
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.gangs.group_views import GangViews
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod

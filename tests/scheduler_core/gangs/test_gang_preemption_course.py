@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugin as PluginEntry
-from scheduler_core.config.enabled_plugins import Plugins, PluginSet
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupTopology

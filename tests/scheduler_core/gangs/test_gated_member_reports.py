@@ -7,7 +7,7 @@ import logging
 import msgspec
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.gangs.gated_member_reports import REPORT_AFTER_SECONDS
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, PodCondition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_core.config.enabled_plugins import PluginConfig
+from scheduler_core.config.plugin_set_types import PluginConfig
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explainers import Explainers
 from scheduler_core.framework.cluster_events import NODE_ADD

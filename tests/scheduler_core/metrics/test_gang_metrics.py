@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin
 from scheduler_core.framework.recorder import CycleStage

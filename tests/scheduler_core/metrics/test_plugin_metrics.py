@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.serving.metrics import metrics_registry
+from bayplan.serving.bayplan_metrics import metrics_registry
 from prometheus_client import generate_latest
 
 from scheduler_core.errors import PluginError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, ReservePlugin

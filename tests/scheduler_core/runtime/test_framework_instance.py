@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.config.enabled_plugins import PluginConfig, Plugins
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs
+from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError
 from scheduler_core.framework.extension_points import PostBindPlugin

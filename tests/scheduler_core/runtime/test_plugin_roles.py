@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import scheduler_core
-from scheduler_core.config.enabled_plugins import Plugins
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin, PermitPlugin, PermitResult
 from scheduler_core.framework.node_view import NodeView

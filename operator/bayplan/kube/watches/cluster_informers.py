@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
+from bayplan.kube.watches.watch_failures import WatchOutages
 from bayplan.kube.watches.watch_stream import KubeObject
-from bayplan.kube.watches.watch_trouble import WatchOutages
-from scheduler_core.feeds.cluster_feed import ClusterFeed
+from scheduler_core.feeds.pod_and_node_feed import ClusterFeed
 from scheduler_core.metrics.histogram import Histogram, exponential_bounds
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

@@ -25,6 +25,7 @@ from bayplan.kube.http.api_errors import InvalidRequestError, ResourceExpiredErr
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
 from bayplan.kube.watches.object_lists import ListPage
+from bayplan.kube.watches.watch_failures import WatchOutages, watch_failure
 from bayplan.kube.watches.watch_stream import (
     DELETED,
     Bookmark,
@@ -36,7 +37,6 @@ from bayplan.kube.watches.watch_stream import (
     Undecodable,
     WatchEvent,
 )
-from bayplan.kube.watches.watch_trouble import WatchOutages, watch_failure
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.ports import Clock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bayplan.kube.http.keep_alive import Deadlines
+from bayplan.kube.http.keep_alive_pool import Deadlines
 
 
 async def test_the_nearest_comes_first() -> None:

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from bayplan.kube.http.deep_json import MAX_DEPTH, DeepDecoder, shallow
 from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
-from bayplan.profiles.handlers import ShallowResponse
+from bayplan.profiles.kopf_handlers import ShallowResponse
 
 from scheduler_core.model.pod import Pod
 

@@ -15,10 +15,10 @@ from scheduler_core.model.affinity import (
 from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, compile_label_selector, equality_matcher
-from scheduler_core.snapshot.bounds import SnapshotBounds
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.pod_index import PodIndex, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 

@@ -1,0 +1,288 @@
+"""Builds the explanation of a pod: one examined attempt, the nearest nodes and the events that would help.
+
+Everything is computed by the scheduler that would schedule the pod, as a dry run that leaves its state unchanged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from bayplan.explanation.gang_building import explain_gang, gang_of_pod
+from bayplan.explanation.gang_model import GangExplanation, GangVerdict
+from bayplan.explanation.pod_model import (
+    Explanation,
+    NodeCounts,
+    NodeScore,
+    PluginRejections,
+    Preemption,
+    ReasonCount,
+    ScorePart,
+    Verdict,
+)
+from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
+from bayplan.explanation.shared_model import Unblocking
+from bayplan.extenders.extender_states import extenders_skipped_notice
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
+from scheduler_core.explain.pod_dry_run import Examination
+from scheduler_core.explainers import Explainers
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.pod import Pod
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_AS_IF_NEW = "the pod is already scheduled; nodes and scores are those of a dry run that schedules it again now"
+_ALONE = "nodes and scores are those of this pod alone, as if it had no gang"
+_ON_ITS_OWN = frozenset((GangVerdict.PLACED, GangVerdict.FINISHED, GangVerdict.ONE_BY_ONE))
+"""Verdicts of gangs whose remaining members are scheduled one by one."""
+_HELD = frozenset((GangVerdict.NO_GROUP, GangVerdict.INCOMPLETE))
+_WAITING = frozenset((Verdict.FITS, Verdict.UNSCHEDULABLE))
+
+
+def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | None = None) -> Explanation:
+    """Explain one pod.
+
+    Args:
+        scheduler: The scheduler, between two cycles; it holds the cluster and the live profiles.
+        pod: The pod as the API server returns it; the scheduler need not have it in its cache or queue.
+        options: Limits on the lists in the explanation.
+
+    Returns:
+        The explanation; it includes the error if a plugin fails.
+
+    Raises:
+        QuantityError: A quantity of the pod cannot be parsed.
+    """
+    context, limits = scheduler.context, options or ExplanationOptions()
+    built = _alone(scheduler, pod, limits)
+    gang = gang_of_pod(context, pod)
+    return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
+
+
+def _alone(scheduler: Scheduler, pod: Pod, options: ExplanationOptions) -> Explanation:
+    """Explain a pod without regard to its gang."""
+    context = scheduler.context
+    if pod.is_terminal or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
+        state = "has terminated" if pod.is_terminal else "is being deleted"
+        return _bare(pod, Verdict.ENDED, f"pod {pod.key} {state}; it is not scheduled")
+    instance = context.profiles.get(pod.spec.scheduler_name)
+    placed = context.cache.get(pod.metadata.uid)
+    node = pod.spec.node_name or ("" if placed is None else placed.info.node_name)
+    if instance is None:
+        return _without_profile(context, pod, node)
+    with ColumnsOverlay(context.cache.columns) as overlay:
+        overlay.remove(() if placed is None else (placed.info,))
+        waiting = replace(pod, spec=replace(pod.spec, node_name="")) if node else pod
+        built = _examined(scheduler, instance, waiting, options)
+    return _as_placed(context, built, pod, node) if node else built
+
+
+def _bare(pod: Pod, verdict: Verdict, headline: str, node: str = "") -> Explanation:
+    meta = pod.metadata
+    return Explanation(
+        namespace=meta.namespace,
+        name=meta.name,
+        scheduler_name=pod.spec.scheduler_name,
+        verdict=verdict,
+        headline=headline,
+        node=node or None,
+    )
+
+
+def _without_profile(context: CycleContext, pod: Pod, node: str) -> Explanation:
+    name = pod.spec.scheduler_name
+    if node:
+        headline = f'pod {pod.key} is scheduled to node {node}; no profile serves its schedulerName "{name}"'
+        return _bare(pod, Verdict.PLACED, headline, node)
+    names = ", ".join(sorted(instance.name for instance in context.profiles)) or "none"
+    headline = f'no profile serves schedulerName "{name}" of pod {pod.key}; available profiles: {names}'
+    return _bare(pod, Verdict.NO_PROFILE, headline)
+
+
+def _as_placed(context: CycleContext, built: Explanation, pod: Pod, node: str) -> Explanation:
+    headline = f"pod {pod.key} is already scheduled to node {node}"
+    waiting = context.waiting.get(pod.metadata.uid)
+    if waiting is not None:
+        plugins = ", ".join(waiting.pending_plugins())
+        headline = f"pod {pod.key} is assumed on node {node} and waits at Permit for {plugins}"
+    elif not pod.spec.node_name:
+        headline = f"pod {pod.key} is being bound to node {node}"
+    notices = (_AS_IF_NEW, *built.notices)
+    return replace(
+        built, verdict=Verdict.PLACED, headline=headline, node=node, preemption=None, unblocking=(), notices=notices
+    )
+
+
+def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, options: ExplanationOptions) -> Explanation:
+    columns = scheduler.context.cache.columns
+    info = columns.compile_pod(pod)
+    found = scheduler.cycles.examiner.examine(instance, info)
+    notices = [notice for notice in [extenders_skipped_notice(instance.config.extenders)] if notice]
+    misses: tuple[NearMiss, ...] = ()
+    node = ""
+    if found.feasible and not found.error:
+        node = _destination(scheduler, instance, info)
+    elif not found.error:
+        try:
+            misses = near_misses(columns, instance, found, options.nearest)
+        except SchedulerCoreError as error:
+            notices.append(f"the nearest misses cannot be computed: {error}")
+    if found.nominated_only:
+        notices.append(f"node {pod.status.nominated_node_name} is nominated for the pod; no other node was evaluated")
+    verdict = _verdict(found)
+    return Explanation(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        scheduler_name=instance.name,
+        verdict=verdict,
+        headline=_headline(verdict, found, columns.count, node),
+        node=node or None,
+        tied=found.best if node else (),
+        message=found.message or (found.gate.message if verdict is Verdict.GATED else None) or None,
+        nodes=NodeCounts(columns.count, len(found.feasible)),
+        rejections=_rejections(found),
+        nearest=convert_misses(misses),
+        scores=_scores(found, options.scored),
+        preemption=_preemption(found),
+        unblocking=_unblocking(scheduler, instance, found, misses),
+        notices=tuple(notices),
+    )
+
+
+def _destination(scheduler: Scheduler, instance: FrameworkInstance, info: PodInfo) -> str:
+    """Return the node that the pod's next attempt would select, with ties resolved as in that attempt."""
+    context, selection = scheduler.context, scheduler.cycles.selection
+    known = context.queue.find(info.uid)
+    queued = QueuedPod(info, context.clock.now(), 0)
+    queued.attempts = 1 if known is None else known.attempts + 1
+    attempt = Attempt(queued, info, instance, queued.timestamp)
+    return selection.select(attempt, selection.find_feasible(attempt, everywhere=True))
+
+
+def _verdict(found: Examination) -> Verdict:
+    if found.error or (not found.gate.is_success and not found.gate.is_rejected):
+        return Verdict.ERROR
+    if not found.gate.is_success:
+        return Verdict.GATED
+    return Verdict.FITS if found.feasible else Verdict.UNSCHEDULABLE
+
+
+def _headline(verdict: Verdict, found: Examination, count: int, node: str) -> str:
+    name = f"pod {found.pod.key}"
+    match verdict:
+        case Verdict.ERROR:
+            return f"{name} cannot be evaluated: {found.error or found.gate.message}"
+        case Verdict.GATED:
+            return f"{name} is gated by {found.gate.plugin}: {found.gate.message}"
+        case Verdict.FITS:
+            ties = len(found.best)
+            tied = f", one of {ties} nodes with the highest score" if ties > 1 else ""
+            return f"{name} would be scheduled to node {node}{tied}; feasible nodes: {len(found.feasible)} of {count}"
+        case _:
+            if not count:
+                return f"{name} is unschedulable: the cluster has no nodes"
+            plan, room = found.preemption, ""
+            if plan is not None and plan.result.status.is_success and plan.result.nominated_node:
+                room = f"; preemption would make room on node {plan.result.nominated_node}"
+            return f"{name} is unschedulable; feasible nodes: 0 of {count}{room}"
+
+
+def _rejections(found: Examination) -> tuple[PluginRejections, ...]:
+    for whole in (found.gate, found.pre_filter):
+        if not whole.is_success:
+            reasons = tuple(ReasonCount(reason, 0) for reason in whole.reasons)
+            return (PluginRejections(whole.plugin, 0, reasons),)
+    nodes: dict[str, int] = {}
+    reasons_of: dict[str, dict[str, int]] = {}
+    for status in found.rejected.values():
+        plugin = status.plugin or "preFilter"
+        nodes[plugin] = nodes.get(plugin, 0) + 1
+        counts = reasons_of.setdefault(plugin, {})
+        for reason in status.reasons:
+            counts[reason] = counts.get(reason, 0) + 1
+    return tuple(
+        PluginRejections(plugin, count, tuple(ReasonCount(*pair) for pair in _most_first(reasons_of[plugin])))
+        for plugin, count in _most_first(nodes)
+    )
+
+
+def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _scores(found: Examination, limit: int) -> tuple[NodeScore, ...]:
+    if not len(found.totals):
+        return ()
+    names = np.array(found.feasible)
+    order = np.lexsort((names, -found.totals))[:limit].tolist()
+    return tuple(
+        NodeScore(
+            found.feasible[position],
+            int(found.totals[position]),
+            {
+                plugin: ScorePart(int(part.raw[position]), int(part.normalized[position]), int(part.weighted[position]))
+                for plugin, part in found.scores.items()
+            },
+        )
+        for position in order
+    )
+
+
+def _preemption(found: Examination) -> Preemption | None:
+    outcome, plan = found.post_filter, found.preemption
+    if outcome is None:
+        return None
+    node = outcome.nominated_node if outcome.status.is_success else None
+    if plan is None or not node:
+        message = outcome.status.message or "no plugin of the profile preempts"
+        return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), message)
+    chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
+    victims = convert_victims(plan.evicted)
+    return Preemption(node, victims, 0 if chosen is None else chosen.pdb_violations, len(plan.candidates), None)
+
+
+def _unblocking(
+    scheduler: Scheduler, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
+) -> tuple[Unblocking, ...]:
+    if found.error:
+        return ()
+    explainers = Explainers(scheduler.context, scheduler.cycles, scheduler.reservations)
+    return convert_events(explainers.unblocking.find(instance, found, misses))
+
+
+def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanation:
+    """Add the gang's explanation to the explanation of a member.
+
+    The pod's own nodes and scores stay, because users ask why a pod waits although it fits alone.
+
+    Args:
+        built: The explanation of the pod alone.
+        pod: The pod.
+        gang: The explanation of its gang.
+
+    Returns:
+        The explanation; if the pod waits, its verdict takes the gang into account.
+    """
+    explanation = replace(built, gang=gang)
+    if built.verdict not in _WAITING or gang.verdict in _ON_ITS_OWN:
+        return explanation
+    notices = (_ALONE, *built.notices)
+    node = next((each.node for each in gang.placement if each.member == pod.key), None)
+    if gang.verdict is GangVerdict.FITS:
+        if node is None:
+            headline = f"pod {pod.key} has no node in the placement of its gang, which fits without it; {gang.headline}"
+            verdict = Verdict.UNSCHEDULABLE
+        else:
+            headline = f"pod {pod.key} would be scheduled to node {node} with its gang; {gang.headline}"
+            verdict = Verdict.FITS
+    else:
+        headline = f"pod {pod.key} waits for its gang; {gang.headline}"
+        verdict = Verdict.GATED if gang.verdict in _HELD else Verdict.UNSCHEDULABLE
+    return replace(
+        explanation, verdict=verdict, headline=headline, node=node, tied=(), preemption=None, notices=notices
+    )

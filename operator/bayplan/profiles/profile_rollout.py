@@ -1,0 +1,253 @@
+"""The running profiles: builds what is desired, swaps it in and retires what it replaces.
+
+No I/O: one call is one step between two cycles.
+
+    desired ──build──▶ candidate ──QueueSort matches──▶ live ──replaced, withdrawn──▶ retired by the scheduler
+               │            └──superseded──▶ retired here
+               └──problems──▶ the live one keeps running; at start, the newest stored revision that still builds
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from bayplan.profiles.applied_profile import AppliedProfile, ProfileFindings
+from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState
+from bayplan.profiles.queue_sort_rule import ProfileQueueSort, decide_queue_sort
+from scheduler_core.config.plugins_without_effect import enabled_notes
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_swap import queue_sort_of
+from scheduler_core.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+LastGood = Callable[[str], Sequence[ProfileConfig]]
+"""Maps a profile's UID to its stored revisions, newest first."""
+
+
+class _Build(Struct):
+    """Result of building one revision of one profile.
+
+    Attributes:
+        key: The revision, and whether its spec was valid.
+        instance: The instance, until it goes live.
+        problems: Why the build failed.
+    """
+
+    key: tuple[str, bool]
+    instance: FrameworkInstance | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+class LiveProfiles:
+    """The profiles that a scheduler runs.
+
+    Args:
+        scheduler: Builds and runs the profiles.
+        last_good: Returns the stored revisions to fall back on when a profile is not live and its spec is invalid.
+    """
+
+    def __init__(self, scheduler: Scheduler, last_good: LastGood) -> None:
+        self._scheduler = scheduler
+        self._last_good = last_good
+        self._builds: dict[str, _Build] = {}
+        self._fallbacks: dict[str, _Build] = {}
+        self._serving: dict[str, str] = {}
+
+    def live(self, scheduler_name: str, profile_uid: str) -> FrameworkInstance | None:
+        """Return the instance that a profile runs under a scheduler name; None if it runs none."""
+        if self._serving.get(scheduler_name) != profile_uid:
+            return None
+        return self._scheduler.context.profiles.get(scheduler_name)
+
+    def apply(self, desired: DesiredState) -> tuple[AppliedProfile, ...]:
+        """Make the running profiles match the desired state, as far as possible.
+
+        Args:
+            desired: All profiles, validated.
+
+        Returns:
+            One record for each profile, in the order of the desired state.
+        """
+        self._forget_others({profile.meta.uid for profile in desired.profiles})
+        self._withdraw_others({profile.scheduler_name: profile for profile in desired.profiles if profile.holds_name})
+        problems: dict[str, tuple[Problem, ...]] = {}
+        targets: dict[str, FrameworkInstance] = {}
+        for profile in desired.profiles:
+            uid = profile.meta.uid
+            problems[uid] = (*profile.problems, *self._build_problems(profile))
+            target = self._target(profile, valid=not problems[uid])
+            if target is not None:
+                targets[uid] = target
+        decision = decide_queue_sort([self._queue_sort(profile, targets) for profile in desired.profiles])
+        activated = self._activate(desired, targets, decision.ready)
+        return tuple(
+            AppliedProfile(
+                profile,
+                self._findings(profile, problems[profile.meta.uid], decision.waiting.get(profile.meta.name)),
+                activated.get(profile.meta.uid),
+            )
+            for profile in desired.profiles
+        )
+
+    # -- building -----------------------------------------------------------------------------------------------
+
+    def _build_problems(self, profile: DesiredProfile) -> tuple[Problem, ...]:
+        """Build the profile if its revision is new; return the problems that validation did not find."""
+        uid, config = profile.meta.uid, profile.config
+        if config is None:
+            self._drop_build(uid)
+            return ()
+        key = (config.revision(), not profile.problems)
+        live = self.live(profile.scheduler_name, uid)
+        build = self._builds.get(uid)
+        if build is None or build.key != key:
+            self._drop_build(uid)
+            build = self._builds[uid] = _Build(key)
+            if live is None or live.revision != key[0] or profile.problems:
+                self._build(profile, config, build)
+        return build.problems
+
+    def _build(self, profile: DesiredProfile, config: ProfileConfig, build: _Build) -> None:
+        try:
+            instance = self._scheduler.build(config, profile.args)
+        except ConfigError as error:
+            build.problems = profile.build_problems(error)
+            return
+        except Exception:  # a bug in one profile's plugin must not block the other profiles
+            log.exception("profile %s: the build failed unexpectedly; please report this bug", profile.meta.name)
+            build.problems = (Problem("spec", "cannot be built because of a bug in Bayplan; see the operator's log"),)
+            return
+        if profile.problems:
+            instance.retire()
+        else:
+            build.instance = instance
+
+    def _target(self, profile: DesiredProfile, *, valid: bool) -> FrameworkInstance | None:
+        """Return the instance that should run for a profile; None if there is no valid one."""
+        if not profile.holds_name:
+            return None
+        uid = profile.meta.uid
+        live = self.live(profile.scheduler_name, uid)
+        if valid:
+            build = self._builds[uid]
+            return live if live is not None and live.revision == build.key[0] else build.instance
+        return None if live is not None else self._fallback(profile)
+
+    def _fallback(self, profile: DesiredProfile) -> FrameworkInstance | None:
+        uid = profile.meta.uid
+        stored = self._last_good(uid)
+        key = "".join(config.revision() for config in stored)
+        fallback = self._fallbacks.get(uid)
+        if fallback is None or fallback.key[0] != key:
+            self._drop_fallback(uid)
+            fallback = self._fallbacks[uid] = _Build((key, True), self._build_last_good(profile, stored))
+        return fallback.instance
+
+    def _build_last_good(self, profile: DesiredProfile, stored: Sequence[ProfileConfig]) -> FrameworkInstance | None:
+        for config in stored:
+            if config.scheduler_name != profile.scheduler_name:
+                continue
+            try:
+                instance = self._scheduler.build(config)
+            except ConfigError as error:
+                log.warning(
+                    "profile %s: stored revision %s can no longer be built, trying an older one: %s",
+                    profile.meta.name,
+                    config.revision(),
+                    error,
+                    extra={"profile": profile.meta.name, "revision": config.revision()},
+                )
+                continue
+            return instance
+        return None
+
+    # -- swapping -----------------------------------------------------------------------------------------------
+
+    def _activate(
+        self, desired: DesiredState, targets: dict[str, FrameworkInstance], ready: frozenset[str]
+    ) -> dict[str, ProfileConfig]:
+        """Swap in the targets of profiles that may go live; return the revisions to store, by UID of the profile."""
+        entering: list[tuple[DesiredProfile, FrameworkInstance]] = []
+        for profile in desired.profiles:
+            target = targets.get(profile.meta.uid)
+            if target is None or profile.meta.name not in ready:
+                continue
+            if target is not self.live(profile.scheduler_name, profile.meta.uid):
+                entering.append((profile, target))
+        if not entering:
+            return {}
+        self._scheduler.activate([instance for _, instance in entering])
+        activated: dict[str, ProfileConfig] = {}
+        for profile, instance in entering:
+            uid = profile.meta.uid
+            self._serving[profile.scheduler_name] = uid
+            fields = {"profile": profile.meta.name, "revision": instance.revision}
+            log.info("profile %s: revision %s is live", profile.meta.name, instance.revision, extra=fields)
+            for note in enabled_notes(instance.config.plugins):
+                log.warning("profile %s: %s", profile.meta.name, profile.located(note), extra=fields)
+            build = self._builds.get(uid)
+            if build is not None and build.instance is instance:
+                build.instance = None
+                activated[uid] = instance.config
+            fallback = self._fallbacks.get(uid)
+            if fallback is not None and fallback.instance is instance:
+                fallback.instance = None
+            self._drop_fallback(uid)
+        return activated
+
+    def _queue_sort(self, profile: DesiredProfile, targets: dict[str, FrameworkInstance]) -> ProfileQueueSort:
+        live = self.live(profile.scheduler_name, profile.meta.uid)
+        target = targets.get(profile.meta.uid)
+        return ProfileQueueSort(
+            profile.meta.name,
+            None if live is None else queue_sort_of(live),
+            None if target is None else queue_sort_of(target),
+        )
+
+    def _withdraw_others(self, holders: dict[str, DesiredProfile]) -> None:
+        """Stop the instances of profiles that are gone or have lost their scheduler name."""
+        for name, uid in list(self._serving.items()):
+            holder = holders.get(name)
+            if holder is None or holder.meta.uid != uid:
+                del self._serving[name]
+                self._scheduler.withdraw(name)
+                self._drop_build(uid)
+                text = "scheduler name %s: no longer served by the profile with UID %s"
+                log.info(text, name, uid, extra={"profile": name})
+
+    def _forget_others(self, uids: set[str]) -> None:
+        for uid in [uid for uid in self._builds if uid not in uids]:
+            self._drop_build(uid)
+        for uid in [uid for uid in self._fallbacks if uid not in uids]:
+            self._drop_fallback(uid)
+
+    def _drop_fallback(self, uid: str) -> None:
+        fallback = self._fallbacks.pop(uid, None)
+        if fallback is not None and fallback.instance is not None:
+            fallback.instance.retire()
+
+    def _drop_build(self, uid: str) -> None:
+        build = self._builds.pop(uid, None)
+        if build is not None and build.instance is not None:
+            build.instance.retire()
+
+    def _findings(
+        self, profile: DesiredProfile, problems: tuple[Problem, ...], waiting_for: tuple[str, ...] | None
+    ) -> ProfileFindings:
+        live = self.live(profile.scheduler_name, profile.meta.uid)
+        return ProfileFindings(
+            generation=profile.meta.generation,
+            scheduler_name=profile.scheduler_name,
+            holds_name=profile.holds_name,
+            problems=problems,
+            live_revision="" if live is None else live.revision,
+            resolved={} if live is None else live.resolved,
+            waiting_for=waiting_for,
+            name_is_reserved=profile.name_is_reserved,
+        )

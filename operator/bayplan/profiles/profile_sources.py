@@ -1,0 +1,232 @@
+"""Sources of the profiles: custom resources, or one KubeSchedulerConfiguration.
+
+Bayplan's own PodGroups are read only together with custom resources. The operator calls in this order:
+
+    read() (again when a standby becomes the leader) ─▶ activate() ─▶ tasks() run ─▶ watches() run, too ─▶ finish()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field
+
+from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
+from bayplan.gangs.bayplan_group_source import BayplanGroups
+from bayplan.kube.backoff import Backoff
+from bayplan.kube.controller_revisions import ControllerRevisions
+from bayplan.kube.custom_resources import CustomResources
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.kubeconfig_access import ConfiguredAccess
+from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
+from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
+from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.resources.conditions import ConditionState
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.settings.operator_settings import Settings, revision_namespace
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bayplan.profiles.kopf_handlers import Watchers
+
+log = logging.getLogger(__name__)
+
+
+class ProfileSource(Protocol):
+    """The operator's interface to a source of profiles."""
+
+    async def read(self) -> None:
+        """Read what the first cycle needs, however long it takes; may be called again before that cycle."""
+
+    def activate(self) -> None:
+        """Make the profiles live."""
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return what runs beside the cycles until cancelled."""
+
+    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return the watches, which run until cancelled; ``taken`` is called when kopf took the signals."""
+
+    def reconciles(self) -> Mapping[tuple[str, str], int]:
+        """Return the number of reconciles by resource and result."""
+
+    def conditions(self) -> Iterable[ConditionState]:
+        """Yield the conditions of profiles and plugin configurations, as last written."""
+
+    async def finish(self) -> None:
+        """Write the last statuses."""
+
+
+class ResourcePorts(Struct, frozen=True):
+    """The ports that custom resources are read by, and the receiver of PodGroups.
+
+    Attributes:
+        connection: Connection to the API server.
+        access: Credentials for kopf's own connection.
+        groups: Receives PodGroups.
+        clock: Clock.
+        served: Receives the profiles that this process serves.
+        statuses_due: Set when statuses may differ from what was written.
+        on_served_elsewhere: Called when a scheduler name starts or stops being served by another process.
+    """
+
+    connection: ApiConnection
+    access: ConfiguredAccess
+    groups: BayplanGroups
+    clock: Clock
+    served: ServedProfiles
+    statuses_due: asyncio.Event = field(default_factory=asyncio.Event)
+    on_served_elsewhere: Callable[[], None] = lambda: None
+
+
+class CustomResourceProfiles:
+    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server.
+
+    Args:
+        scheduler: Builds and runs the profiles.
+        ports: Source of the objects and receiver of the groups.
+        settings: Settings of the operator.
+    """
+
+    def __init__(self, scheduler: Scheduler, ports: ResourcePorts, settings: Settings) -> None:
+        clock = ports.clock
+        resources = CustomResources(ports.connection)
+        revisions = ControllerRevisions(ports.connection, revision_namespace(settings))
+        self._ports = ports
+        self._clock = clock
+        self._controller = ProfileController(
+            scheduler,
+            ControllerPorts(revisions, resources, clock, ports.statuses_due, ports.on_served_elsewhere),
+            allow_default_scheduler=settings.allow_default_scheduler,
+            served=ports.served,
+        )
+        self._lists = ResourceLists(PROFILES, resources, self._controller, clock)
+        self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
+
+    async def read(self) -> None:
+        """List the objects and the stored revisions.
+
+        Returns without PodGroups if they cannot be listed: only pods that name one wait for them.
+        """
+        self._ports.groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
+        await self._read_profiles()
+        try:
+            await self._group_lists.list_once()
+        except ClusterWriteError as error:
+            self._group_lists.log_failure(error)
+            self._ports.groups.unlisted(f"the PodGroups of bayplan.dev cannot be listed: {error}")
+            self._group_lists.request()
+
+    async def _read_profiles(self) -> None:
+        backoff = Backoff(0.5, 10.0)
+        while True:
+            try:
+                await self._lists.list_once()
+                await self._controller.history.load()
+            except ClusterWriteError as error:
+                self._lists.log_failure(error)
+                await self._clock.sleep(backoff.next_delay())
+            else:
+                return
+
+    def activate(self) -> None:
+        """Reconcile for the first time."""
+        self._controller.reconcile()
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Reconcile, write statuses and list periodically."""
+        return {
+            "controller of profiles": self._controller.run(),
+            "lists of profiles": self._lists.run(),
+            "lists of groups": self._group_lists.run(),
+        }
+
+    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Watch with kopf; when its watch starts, everything is listed again."""
+
+        def spawned() -> None:
+            taken()
+            self._lists.request()
+            self._group_lists.request()
+
+        watchers: Watchers = {
+            SchedulerProfile: self._controller,
+            PluginConfig: self._controller,
+            PodGroup: self._ports.groups,
+        }
+        return {"watch of custom resources": _watch(self._ports, watchers, spawned)}
+
+    def reconciles(self) -> Mapping[tuple[str, str], int]:
+        """Return the controller's number of reconciles by resource and result."""
+        return self._controller.reconciles
+
+    def conditions(self) -> Iterable[ConditionState]:
+        """Yield the conditions of the controller's objects."""
+        return self._controller.conditions()
+
+    async def finish(self) -> None:
+        """Write the last statuses."""
+        try:
+            await self._controller.publish(counts_too=True)
+        except ClusterWriteError as error:
+            log.warning("The last statuses could not be written; the next process writes them: %s", error)
+
+
+async def _watch(ports: ResourcePorts, watchers: Watchers, spawned: Callable[[], None]) -> None:
+    """Watch the custom resources with kopf, which is imported in a thread: pods are scheduled meanwhile."""
+    handlers = await asyncio.to_thread(import_module, "bayplan.profiles.kopf_handlers")
+    await handlers.watch_custom_resources(ports.access, watchers, ports.clock, spawned)
+
+
+class ConfiguredProfiles:
+    """The profiles of one KubeSchedulerConfiguration, which never change.
+
+    Args:
+        scheduler: Builds and runs the profiles.
+        configuration: The parsed file.
+
+    Raises:
+        ConfigError: With every problem of every profile.
+    """
+
+    def __init__(self, scheduler: Scheduler, configuration: RunConfiguration) -> None:
+        self._scheduler = scheduler
+        self._instances = build_profiles(scheduler, configuration)
+        for note in configuration.configuration.notes():
+            log.warning("%s: %s", configuration.path, note)
+
+    async def read(self) -> None:
+        """Do nothing: the file is read already."""
+
+    def activate(self) -> None:
+        """Make the profiles live."""
+        self._scheduler.activate(self._instances)
+        log.info("Scheduling the pods of %s", ", ".join(instance.name for instance in self._instances))
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return no tasks: nothing changes."""
+        return {}
+
+    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return no watches: nothing changes."""
+        del taken
+        return {}
+
+    def reconciles(self) -> Mapping[tuple[str, str], int]:
+        """Return nothing: there are no reconciles."""
+        return {}
+
+    def conditions(self) -> Iterable[ConditionState]:
+        """Return nothing: there are no objects."""
+        return ()
+
+    async def finish(self) -> None:
+        """Do nothing: no object has a status."""

@@ -1,0 +1,298 @@
+"""Metrics that kube-scheduler does not have, and the registry; kube-scheduler's are in ``scheduler_metrics``.
+
+``leader_election_master_status`` and ``kubernetes_feature_enabled`` are component-base's (v0.37.1), so that alerts on
+any component of a cluster cover this one.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric
+
+from bayplan import REFERENCE_VERSION, __version__
+from bayplan.extenders.extender_clients import ExtenderClients
+from bayplan.kube.leader_election import LeaderElection
+from bayplan.kube.watches.cluster_informers import PodArrivals
+from bayplan.kube.watches.informer import Informer
+from bayplan.resources.conditions import ConditionState
+from bayplan.serving.kube_scheduler_metrics import SchedulerCollector
+from bayplan.serving.metric_families import ScrapeCollector, counters, gauge, gauges, histograms
+from bayplan.settings.feature_gates import FeatureGates
+from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.metrics.histogram import Histogram
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+
+_PLUGIN_HELP = "Metric of installed plugins."
+_INFORMER_COUNTERS = (
+    ("events", "Changes received from the API server, including those of lists."),
+    ("restarts", "Watches that ended and were restarted."),
+    ("relists", "Lists after the first one."),
+    ("decode_errors", "Objects that could not be decoded and were skipped."),
+    ("sink_errors", "Changes that the scheduler failed to process."),
+)
+_STATUSES = ("True", "False", "Unknown")
+_CONDITIONS = (
+    ("schedulerprofiles", "bayplan_profile_condition", "profile", "SchedulerProfile"),
+    ("pluginconfigs", "bayplan_plugin_config_condition", "plugin_config", "PluginConfig"),
+)
+
+
+class ProfileCollector(ScrapeCollector):
+    """Collector of the metrics of profiles.
+
+    Args:
+        context: The scheduler's context.
+    """
+
+    def __init__(self, context: CycleContext) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of profiles and their plugins."""
+        context = self._context
+        yield gauges(
+            "bayplan_profile_revision_info",
+            "Live revision of the profile.",
+            ["profile", "revision"],
+            (((instance.name, instance.revision), 1) for instance in context.profiles),
+        )
+        lost = {instance.name: 0 for instance in context.profiles}
+        lost |= {name: record.lost_binds for name, record in context.records.items()}
+        yield counters(
+            "bayplan_binds_lost",
+            "Pods that another scheduler bound while the profile was binding them.",
+            ["profile"],
+            (((name,), lost[name]) for name in sorted(lost)),
+        )
+        yield from _plugin_metrics(context)
+        yield gauge(
+            "bayplan_parked_pods",
+            "Pods whose schedulerName no live profile serves.",
+            context.queue.readings.parked_count,
+        )
+
+
+def _plugin_metrics(context: CycleContext) -> Iterator[Metric]:
+    """Yield the metrics of plugins; a name may be a counter in one profile and a histogram in another."""
+    counted: dict[str, list[tuple[tuple[str], float]]] = {}
+    observed: dict[str, list[tuple[tuple[str], Histogram]]] = {}
+    for profile, recorded in context.services.metrics.items():
+        for name, value in recorded.counters.items():
+            counted.setdefault(name, []).append(((profile,), value))
+        for name, histogram in recorded.histograms.items():
+            observed.setdefault(name, []).append(((profile,), histogram))
+    for name, samples in counted.items():
+        yield counters(f"bayplan_plugin_{name}", _PLUGIN_HELP, ["profile"], samples)
+    for name, observations in observed.items():
+        if name not in counted:
+            yield histograms(f"bayplan_plugin_{name}", _PLUGIN_HELP, ["profile"], observations)
+
+
+class InformerCollector(ScrapeCollector):
+    """Collector of the metrics of informers.
+
+    Args:
+        informers: Informers by plural of the resource.
+        clock: Clock of the informers.
+    """
+
+    def __init__(self, informers: Mapping[str, Informer[Any]], clock: Clock) -> None:
+        self._informers = informers
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of informers."""
+        informers, labels = self._informers.items(), ["resource"]
+        for name, help_text in _INFORMER_COUNTERS:
+            values = (((resource,), getattr(informer, name)) for resource, informer in informers)
+            yield counters(f"bayplan_informer_{name}", help_text, labels, values)
+        yield gauges(
+            "bayplan_informer_silence_seconds",
+            "Time since the last message from the API server, which sends at least one bookmark a minute.",
+            labels,
+            (
+                ((resource,), max(0.0, self._clock.now() - informer.last_event_time))
+                for resource, informer in informers
+                if informer.last_event_time
+            ),
+        )
+        sizes = (((resource,), len(informer.known)) for resource, informer in informers)
+        yield gauges("bayplan_informer_objects", "Objects in the cache.", labels, sizes)
+        synced = (((resource,), float(informer.synced)) for resource, informer in informers)
+        yield gauges("bayplan_informer_synced", "Whether the first list is complete.", labels, synced)
+
+
+class ExtenderCollector(ScrapeCollector):
+    """Collector of the metrics of extender clients; kube-scheduler v1.37.1 has none.
+
+    Args:
+        clients: All clients.
+    """
+
+    def __init__(self, clients: ExtenderClients) -> None:
+        self._clients = clients
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics; none if no profile ever had an extender."""
+        tallies, labels = self._clients.tallies.items(), ["extender", "verb"]
+        if not tallies:
+            return
+        yield histograms(
+            "bayplan_extender_request_duration_seconds",
+            "Duration of calls to extenders.",
+            labels,
+            (((url, verb), observed) for url, tally in tallies for verb, observed in tally.durations.items()),
+        )
+        yield counters(
+            "bayplan_extender_errors",
+            "Calls to extenders that failed.",
+            labels,
+            (((url, verb), count) for url, tally in tallies for verb, count in tally.errors.items()),
+        )
+        yield gauges(
+            "bayplan_extender_circuit_open",
+            "Whether the circuit breaker of an extender is open.",
+            ["extender"],
+            (((url,), float(is_open)) for url, is_open in self._clients.circuits_open.items()),
+        )
+        yield gauges(
+            "bayplan_extender_object_bytes",
+            "Size of the JSON of objects cached for extenders.",
+            ["resource"],
+            (((resource,), size) for resource, size in self._clients.stored_bytes.items()),
+        )
+
+
+class FeatureCollector(ScrapeCollector):
+    """Collector of the state of each feature gate.
+
+    Args:
+        gates: Feature gates of the process.
+    """
+
+    def __init__(self, gates: FeatureGates) -> None:
+        self._gates = gates
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric."""
+        yield gauges(
+            "kubernetes_feature_enabled",
+            "Whether a feature gate is enabled, with its stage.",
+            ["name", "stage"],
+            (((name, stage.value), float(is_on)) for name, stage, is_on in self._gates.states()),
+        )
+
+
+class OperatorSources(Struct, frozen=True):
+    """Sources of the metrics of the operator.
+
+    Attributes:
+        election: Leader election of this process; None if there is none and it always leads.
+        clock: Clock of the election.
+        reconciles: Returns the number of reconciles by resource and result.
+        conditions: Returns the conditions as last written.
+        arrivals: Delays of pods from creation to the scheduler.
+    """
+
+    election: LeaderElection | None
+    clock: Clock
+    reconciles: Callable[[], Mapping[tuple[str, str], int]]
+    conditions: Callable[[], Iterable[ConditionState]]
+    arrivals: PodArrivals
+
+
+class OperatorCollector(ScrapeCollector):
+    """Collector of the metrics of the operator: build, leadership, reconciles, conditions.
+
+    Args:
+        sources: Sources that are read at each scrape.
+    """
+
+    def __init__(self, sources: OperatorSources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the operator."""
+        yield gauges(
+            "bayplan_build_info",
+            "Always 1: versions of Bayplan, of the kube-scheduler that it follows, and of Python.",
+            ["version", "reference", "python"],
+            [((__version__, REFERENCE_VERSION, platform.python_version()), 1)],
+        )
+        yield from self._leadership()
+        yield counters(
+            "bayplan_reconciles",
+            "Number of reconciles of objects (schedulerprofiles) and of writes of statuses (statuses), by result.",
+            ["resource", "result"],
+            self._sources.reconciles().items(),
+        )
+        yield from self._conditions()
+        yield histograms(
+            "bayplan_pod_arrival_seconds",
+            "Time from the creation of a pod, in whole seconds, until the scheduler received it.",
+            [],
+            [((), self._sources.arrivals.seconds)],
+        )
+
+    def _leadership(self) -> Iterator[Metric]:
+        election = self._sources.election
+        is_leading = float(election is None or self._sources.clock.now() < election.is_leading_until)
+        yield gauges(
+            "bayplan_leader",
+            "Whether this process may schedule; always 1 without leader election.",
+            ["lease"],
+            [(("" if election is None else election.lease,), is_leading)],
+        )
+        if election is None:
+            return
+        yield gauges(
+            "leader_election_master_status",
+            "Whether this process holds the Lease with this name.",
+            ["name"],
+            [((election.lease.rpartition("/")[2],), is_leading)],
+        )
+        yield counters(
+            "bayplan_leader_transitions",
+            "Number of leader transitions according to the Lease.",
+            ["lease"],
+            [((election.lease,), election.transitions)],
+        )
+
+    def _conditions(self) -> Iterator[Metric]:
+        found = list(self._sources.conditions())
+        for plural, metric, label, kind in _CONDITIONS:
+            yield gauges(
+                metric,
+                f"Status of a condition of a {kind}, as last written: 1 for one of True, False and Unknown.",
+                [label, "type", "status"],
+                [
+                    ((condition.name, condition.type, status), float(condition.status == status))
+                    for condition in found
+                    if condition.plural == plural
+                    for status in _STATUSES
+                ],
+            )
+
+
+def metrics_registry(scheduler: Scheduler, informers: Mapping[str, Informer[Any]]) -> CollectorRegistry:
+    """Return a registry of all metrics of the scheduler and its informers.
+
+    Args:
+        scheduler: The scheduler.
+        informers: Informers by plural of the resource.
+
+    Returns:
+        A new registry, separate from the library's global one.
+    """
+    registry = CollectorRegistry()
+    registry.register(SchedulerCollector(scheduler.context, lambda: scheduler.binding_count))
+    registry.register(ProfileCollector(scheduler.context))
+    registry.register(InformerCollector(informers, scheduler.context.clock))
+    ProcessCollector(registry=registry)
+    return registry

@@ -1,0 +1,134 @@
+"""``/debug``: status, cache check, leader, tasks and, if enabled, a profile of the running operator.
+
+Only callers on the same host are accepted, with the exceptions in ``authorization``; see ``local_callers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from bayplan.introspection.cache_report import cache_report
+from bayplan.introspection.profiler_and_tasks import (
+    MAX_SECONDS,
+    Profiler,
+    ProfilerBusyError,
+    profile_bytes,
+    profile_text,
+    tasks_text,
+)
+from bayplan.introspection.status_building import DEFAULT_LIMIT
+from bayplan.introspection.status_model import Status
+from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.serving.same_host_access import for_this_host, refusal
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.snapshot.cache_comparison import CacheDifference
+
+INDEX_PATH = "/debug"
+STATUS_PATH = "/debug/status"
+CACHE_PATH = "/debug/cache"
+LEADER_PATH = "/debug/leader"
+TASKS_PATH = "/debug/tasks"
+PROFILE_PATH = "/debug/profile"
+
+_DEFAULT_PROFILE_SECONDS = 10.0
+
+
+class DebugSources(Struct, frozen=True):
+    """Sources of the endpoints' responses.
+
+    Attributes:
+        status: Returns the status, with at most the given number of pods for each place in the queue.
+        check_cache: Compares the cache with the API server.
+        leader: Returns the leader.
+        is_profiling_enabled: Whether ``/debug/profile`` is enabled.
+    """
+
+    status: Callable[[int], Status]
+    check_cache: Callable[[], Awaitable[list[CacheDifference]]]
+    leader: Callable[[], LeaderState]
+    is_profiling_enabled: bool = False
+
+
+class DebugEndpoints:
+    """Debug endpoints of the process.
+
+    Args:
+        sources: Sources of the responses.
+    """
+
+    def __init__(self, sources: DebugSources) -> None:
+        self._sources = sources
+        self._profiler = Profiler()
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        """Routes to add to a server."""
+        answers = {
+            INDEX_PATH: self._index,
+            STATUS_PATH: self._status,
+            CACHE_PATH: self._cache,
+            LEADER_PATH: self._leader,
+            TASKS_PATH: self._tasks,
+            PROFILE_PATH: self._profile,
+        }
+        return [web.get(path, for_this_host(answer)) for path, answer in answers.items()]
+
+    async def _index(self, _: web.Request) -> web.Response:
+        profile = "" if self._sources.is_profiling_enabled else "  (off; start with --enable-profiling)"
+        return web.Response(
+            text=f"{STATUS_PATH}?limit=N           queue, waiting pods, nominations, cache, profiles: bayplan status\n"
+            f"{CACHE_PATH}                    differences between the cache and the API server\n"
+            f"{LEADER_PATH}                   the leader and its address\n"
+            f"{TASKS_PATH}                    stacks of all tasks\n"
+            f"{PROFILE_PATH}?seconds=N       profile of the event loop; &format=pstats for a file{profile}\n"
+            "/debug/explain?namespace=NS&pod=NAME  why a pod is or is not scheduled: bayplan explain\n"
+            "/debug/explain?namespace=NS&podgroup=NAME  why a gang waits: bayplan explain podgroup/NAME\n"
+        )
+
+    async def _status(self, request: web.Request) -> web.Response:
+        text = request.query.get("limit", str(DEFAULT_LIMIT))
+        if not text.isdigit():
+            return refusal(400, f"limit must be a number of pods, 0 for all, not {text!r}")
+        return web.Response(body=msgspec.json.encode(self._sources.status(int(text))), content_type="application/json")
+
+    async def _cache(self, _: web.Request) -> web.Response:
+        try:
+            found = await self._sources.check_cache()
+        except ClusterWriteError as error:
+            return refusal(503, f"nodes or pods cannot be listed: {error}; retry")
+        return web.Response(body=msgspec.json.encode(cache_report(found)), content_type="application/json")
+
+    async def _leader(self, _: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(self._sources.leader()), content_type="application/json")
+
+    async def _tasks(self, _: web.Request) -> web.Response:
+        return web.Response(text=tasks_text())
+
+    async def _profile(self, request: web.Request) -> web.Response:
+        if not self._sources.is_profiling_enabled:
+            return refusal(403, "profiling is off; start the operator with --enable-profiling")
+        seconds = _seconds(request.query.get("seconds", str(_DEFAULT_PROFILE_SECONDS)))
+        if seconds is None:
+            return refusal(400, f"seconds must be above 0 and at most {MAX_SECONDS:g}")
+        kind = request.query.get("format", "text")
+        if kind not in ("text", "pstats"):
+            return refusal(400, f"format must be text or pstats, not {kind!r}")
+        try:
+            profile = await self._profiler.run(seconds)
+        except ProfilerBusyError:
+            return refusal(409, "another profile is in progress; retry when it has finished")
+        if kind == "pstats":
+            return web.Response(body=profile_bytes(profile), content_type="application/octet-stream")
+        return web.Response(text=profile_text(profile, seconds))
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds <= MAX_SECONDS else None

@@ -1,0 +1,164 @@
+"""The HTTP server of the operator, which listens from the start and responds when scheduling leaves time.
+
+The server's modules cost a tenth of the CPU time until the first bind, so they are imported in a thread afterwards. The
+kernel accepts connections from the start; a probe that connects earlier waits for its response.
+
+    listening ──start()──▶ modules imported, certificate generated ──▶ responses
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from bayplan.extenders.extender_clients import ExtenderClients
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.leader_election import LeaderElection
+from bayplan.kube.leader_endpoint import LeaderEndpoint
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.watches.cluster_informers import ClusterInformers
+from bayplan.kube.writes.cluster_writer import KubeWriter
+from bayplan.profiles.profile_sources import ProfileSource
+from bayplan.serving.certificate import ServedCertificate
+from bayplan.settings.feature_gates import FeatureGates
+from bayplan.settings.serving_settings import ServingSettings
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bayplan.serving.http_server import HealthServer
+
+_WAITING_CONNECTIONS = 128
+
+
+class Listener:
+    """Sockets that listen on an address: one for each address that the host has.
+
+    Args:
+        address: Host and port; port 0 selects a free one.
+
+    Attributes:
+        sockets: The sockets.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        host, port = address
+        try:
+            self.sockets = _listening(host, port)
+        except OSError as error:
+            message = f"cannot listen on {host}:{port} ({error}); set another address with --serve-address"
+            raise ConfigError([Problem("serveAddress", message)]) from error
+
+    @property
+    def port(self) -> int:
+        """Port of the first socket."""
+        port: int = self.sockets[0].getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        """Stop listening."""
+        for each in self.sockets:
+            each.close()
+
+
+def _listening(host: str, port: int) -> tuple[socket.socket, ...]:
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    with ExitStack() as opened:
+        for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in found):
+            try:
+                each = socket.create_server(address, family=family, backlog=_WAITING_CONNECTIONS)
+            except OSError as error:
+                if error.errno == errno.EAFNOSUPPORT:
+                    continue  # the kernel has no IPv6
+                raise
+            sockets.append(opened.enter_context(each))
+        if not sockets:
+            raise OSError(errno.EADDRNOTAVAIL, "the host has no such address")
+        opened.pop_all()
+    return tuple(sockets)
+
+
+class ServedParts(Struct, frozen=True):
+    """The parts of the process that the endpoints and the metrics show.
+
+    Attributes:
+        election: None without leader election.
+        started: The clock's time when the process started.
+        is_profiling_enabled: Whether ``/debug/profile`` is served.
+        selector: Label selector of the profiles that this process serves; "" for all.
+        serves: Returns whether this process serves a scheduler name; None if no process does.
+        support: Returns the version of the API server, and what it lacks.
+    """
+
+    scheduler: Scheduler
+    informers: ClusterInformers
+    readiness: Readiness
+    connection: ApiConnection
+    clock: Clock
+    writer: KubeWriter
+    extenders: ExtenderClients
+    gates: FeatureGates
+    profiles: ProfileSource
+    election: LeaderElection | None
+    started: float
+    is_profiling_enabled: bool
+    selector: str
+    serves: Callable[[str], bool | None]
+    support: Callable[[], ServerSupport]
+
+
+class LateServer:
+    """HTTP server that is built when it starts.
+
+    Args:
+        address: Host and port; port 0 selects a free one.
+        settings: Settings of TLS and authorization.
+        parts: What the server shows.
+
+    Raises:
+        ConfigError: The certificate files cannot be used, or the address cannot be listened on.
+    """
+
+    def __init__(self, address: tuple[str, int], settings: ServingSettings, parts: ServedParts) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._certificate = ServedCertificate(settings) if settings.tls_cert_file is not None else None
+        self._listener = Listener(address)
+        self._server: HealthServer | None = None
+
+    @property
+    def port(self) -> int:
+        """Port of the listening socket."""
+        return self._listener.port
+
+    async def start(self) -> None:
+        """Import the modules in a thread, generate the certificate if there is none, and respond."""
+        endpoints = await asyncio.to_thread(import_module, "bayplan.serving.operator_server")
+        if self._settings.serves_tls and self._certificate is None:
+            self._certificate = await asyncio.to_thread(ServedCertificate, self._settings)
+        self._server = endpoints.operator_server(self._listener, self._settings, self._parts, self._certificate)
+        await self._server.start()
+
+    def endpoint(self, address: str) -> LeaderEndpoint | None:
+        """Return where other replicas reach the server; None before it responds, or if they must not connect to it."""
+        return None if self._server is None else self._server.endpoint(address)
+
+    async def stop(self) -> None:
+        """Stop listening; requests in progress may take another half second."""
+        if self._server is None:
+            self._listener.close()
+        else:
+            await self._server.stop()

@@ -1,0 +1,119 @@
+"""The operator's endpoints beside health and metrics (explain, status and debugging), and its complete server."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from aiohttp import web
+from msgspec.structs import replace
+
+from bayplan.explanation.gang_building import explain_gang, named_gang
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_model import Explanation
+from bayplan.extenders.extender_states import extender_states
+from bayplan.introspection.cache_check import check_cache
+from bayplan.introspection.status_building import StatusSources, operator_status
+from bayplan.introspection.status_model import ExtenderState, Status
+from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.serving.bayplan_metrics import (
+    ExtenderCollector,
+    FeatureCollector,
+    OperatorCollector,
+    OperatorSources,
+    metrics_registry,
+)
+from bayplan.serving.certificate import ServedCertificate
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
+from bayplan.serving.deferred_server import Listener, ServedParts
+from bayplan.serving.explain_endpoint import ExplainEndpoint
+from bayplan.serving.http_server import HealthServer
+from bayplan.serving.kube_scheduler_metrics import ApiCallCollector
+from bayplan.serving.server_protection import protection_of
+from bayplan.settings.serving_settings import ServingSettings
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.snapshot.cache_comparison import CacheDifference
+
+E = TypeVar("E", Explanation, GangExplanation)
+
+
+class Endpoints:
+    """Endpoints of the operator beside health and metrics.
+
+    Args:
+        parts: The parts of the process that they show.
+    """
+
+    def __init__(self, parts: ServedParts) -> None:
+        self._parts = parts
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes to add to the server."""
+        parts, context = self._parts, self._parts.scheduler.context
+        explain = ExplainEndpoint(self._explain, parts.readiness, lambda: context.suspension.is_on, self._explain_gang)
+        debug = DebugEndpoints(DebugSources(self._status, self._check_cache, self._leader, parts.is_profiling_enabled))
+        return [*explain.routes, *debug.routes]
+
+    def _explain(self, namespace: str, name: str) -> Explanation | None:
+        pod = self._parts.informers.pods.known.get(f"{namespace}/{name}")
+        return None if pod is None else self._located(explain_pod(self._parts.scheduler, pod))
+
+    def _explain_gang(self, namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+        gang = named_gang(self._parts.scheduler.context, namespace, name, source)
+        return None if gang is None else self._located(explain_gang(self._parts.scheduler, gang))
+
+    def _located(self, explanation: E) -> E:
+        """Name the process to query if another one serves the pod's profile."""
+        name = explanation.scheduler_name
+        if not name or self._parts.serves(name) is not False:
+            return explanation
+        mine = f"this process serves the profiles that match {self._parts.selector}"
+        return replace(
+            explanation, headline=f"{explanation.headline}; another process serves {name}, query that one ({mine})"
+        )
+
+    def _status(self, limit: int) -> Status:
+        sources = StatusSources(
+            self._parts.scheduler,
+            self._parts.readiness,
+            self._parts.informers.by_resource,
+            self._extenders,
+            self._parts.selector,
+            self._parts.support(),
+        )
+        return operator_status(sources, self._parts.started, limit)
+
+    def _extenders(self, name: str) -> tuple[ExtenderState, ...]:
+        live = self._parts.scheduler.context.profiles.get(name)
+        states = () if live is None else extender_states(live)
+        return tuple(ExtenderState(state.url_prefix, state.state.value, state.last_error) for state in states)
+
+    async def _check_cache(self) -> list[CacheDifference]:
+        return await check_cache(self._parts.connection, self._parts.scheduler)
+
+    def _leader(self) -> LeaderState:
+        election = self._parts.election
+        return LeaderState(is_standby=False) if election is None else election.state
+
+
+def operator_server(
+    listener: Listener, settings: ServingSettings, parts: ServedParts, certificate: ServedCertificate | None
+) -> HealthServer:
+    """Build the server with all endpoints and metrics.
+
+    Args:
+        listener: Sockets of the server.
+        settings: Settings of authorization.
+        parts: What the server shows.
+        certificate: Certificate for HTTPS; None for plain HTTP.
+    """
+    metrics = metrics_registry(parts.scheduler, parts.informers.by_resource)
+    metrics.register(ApiCallCollector(parts.writer))
+    metrics.register(ExtenderCollector(parts.extenders))
+    profiles, arrivals = parts.profiles, parts.informers.arrivals
+    sources = OperatorSources(parts.election, parts.clock, profiles.reconciles, profiles.conditions, arrivals)
+    metrics.register(OperatorCollector(sources))
+    metrics.register(FeatureCollector(parts.gates))
+    protection = protection_of(settings, certificate, parts.connection, parts.clock)
+    return HealthServer(listener, parts.readiness, metrics, Endpoints(parts).routes, protection)

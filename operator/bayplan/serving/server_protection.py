@@ -1,0 +1,51 @@
+"""TLS and authorization of the HTTP server, as the settings define them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from bayplan.kube.access_reviews import AccessReviews
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.certificate import ServedCertificate
+from bayplan.serving.debug_endpoints import CACHE_PATH, STATUS_PATH
+from bayplan.serving.explain_endpoint import PATH as EXPLAIN_PATH
+from bayplan.settings.serving_settings import ServingSettings
+from scheduler_core.ports import Clock
+
+COMMAND_PATHS = frozenset({STATUS_PATH, CACHE_PATH, EXPLAIN_PATH})
+"""Paths that commands in the pod of a standby request from the leader."""
+
+
+class Protection(Struct, frozen=True):
+    """Protection of a server; none by default.
+
+    Attributes:
+        certificate: Certificate for HTTPS; None for plain HTTP.
+        authorization: Authorization of requests; None accepts all.
+        clock: Clock for reloads of the certificate; required with a certificate.
+    """
+
+    certificate: ServedCertificate | None = None
+    authorization: RequestAuthorization | None = None
+    clock: Clock | None = None
+
+
+def protection_of(
+    settings: ServingSettings, certificate: ServedCertificate | None, connection: ApiConnection, clock: Clock
+) -> Protection:
+    """Return the protection that the settings define.
+
+    Args:
+        settings: Settings of the server.
+        certificate: Certificate for HTTPS; None for plain HTTP.
+        connection: Connection to the API server that reviews tokens and permissions.
+        clock: Source of time.
+    """
+    return Protection(
+        certificate,
+        RequestAuthorization(AccessReviews(connection), clock, command_paths=COMMAND_PATHS)
+        if settings.authorize_requests
+        else None,
+        clock,
+    )

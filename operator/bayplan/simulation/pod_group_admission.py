@@ -1,0 +1,129 @@
+"""Admission of hand-written PodGroups, and their translation to the core's model.
+
+A PriorityClass that does not exist is an error for Kubernetes' own PodGroups, as in the API server's admission. A
+Bayplan PodGroup that names one gets the highest priority of its members, as in a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from bayplan.gangs.foreign_group_models import NativeGroup, SchedulerPluginsGroup
+from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins
+from bayplan.gangs.native_group_translation import UnsupportedGroupError, from_native
+from bayplan.resources.pod_group import PodGroup as BayplanGroup
+from bayplan.simulation.cluster_files import Placed
+from bayplan.simulation.decoding_problems import decoding_problem
+from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, uid_of
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+
+PriorityOf = Callable[[str], int | None]
+"""Returns the value of a PriorityClass, of the default one for an empty name; None if there is no such class."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedGroups:
+    """PodGroups of all APIs, as the API server would store them.
+
+    Attributes:
+        groups: Valid groups, by namespace and name.
+        refused: Groups that Bayplan cannot obey, with the problems; their members are gated.
+    """
+
+    groups: tuple[PodGroup, ...] = ()
+    refused: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
+
+
+def admitted_groups(
+    placed: Sequence[Placed[dict[str, Any]]], priority_of: PriorityOf, problems: list[Problem], notices: list[str]
+) -> AdmittedGroups:
+    """Complete and translate PodGroups of all three APIs.
+
+    Args:
+        placed: The objects as written.
+        priority_of: Returns the value of a PriorityClass.
+        problems: List to which problems are added.
+        notices: List to which notices are added.
+
+    Returns:
+        The groups.
+    """
+    groups: dict[GroupKey, PodGroup] = {}
+    refused: dict[GroupKey, tuple[Problem, ...]] = {}
+    first: dict[GroupKey, Placed[dict[str, Any]]] = {}
+    for each in placed:
+        body = _completed(each.object)
+        meta = body["metadata"]
+        key = GroupKey(GroupSource(str(body["apiVersion"]).partition("/")[0]), meta["namespace"], meta["name"])
+        where = f"{each.place} (PodGroup {key})"
+        other = first.setdefault(key, each)
+        if other is not each:
+            message = f"is already defined in {other.place}; remove one or give it another name"
+            problems.append(Problem(where, message))
+            continue
+        try:
+            groups[key] = _TRANSLATED[key.source](body, priority_of)
+            if key.source is GroupSource.BAYPLAN and groups[key].priority is None:
+                notices += _missing_class(key, body)
+        except UnsupportedGroupError as error:
+            refused[key] = error.problems
+            notices.append(f"PodGroup {key} cannot be scheduled: {error}")
+        except ConfigError as error:
+            problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in error.problems]
+        except msgspec.ValidationError as error:
+            problem = decoding_problem(error, body)
+            problems.append(Problem(f"{where}: {problem.path}", problem.message))
+    ordered = sorted(groups.items(), key=lambda pair: (pair[0].namespace, pair[0].name))
+    return AdmittedGroups(tuple(group for _, group in ordered), tuple(sorted(refused.items())))
+
+
+def _completed(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = dict(body["metadata"])
+    namespace = metadata.setdefault("namespace", DEFAULT_NAMESPACE)
+    metadata.setdefault("uid", uid_of(f"PodGroup.{body['apiVersion']}", namespace, metadata["name"]))
+    return {**body, "metadata": metadata}
+
+
+def _missing_class(key: GroupKey, body: Mapping[str, Any]) -> list[str]:
+    name = body["spec"].get("priorityClassName")
+    notice = (
+        f'PodGroup {key} names PriorityClass "{name}", which is not in the files; it gets the highest priority of its '
+        "members"
+    )
+    return [notice] if name else []
+
+
+def _bayplan(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    resource = BayplanGroup.from_object({"metadata": body["metadata"], "spec": body.get("spec")})
+    name = resource.spec.priority_class_name
+    return from_bayplan(resource, priority_of(name) if name else None)
+
+
+def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    del priority_of
+    return from_scheduler_plugins(msgspec.convert(body, SchedulerPluginsGroup))
+
+
+def _native(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    """Set the priority from the class as admission does, unless an API server has already done so."""
+    spec = body.get("spec")
+    if isinstance(spec, Mapping) and spec.get("priority") is None:
+        name = str(spec.get("priorityClassName") or "")
+        value = priority_of(name)
+        if value is None and name:
+            message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
+            raise ConfigError([Problem("spec.priorityClassName", message)])
+        body = {**body, "spec": {**spec, "priority": value}}
+    return from_native(msgspec.convert(body, NativeGroup), str(body["apiVersion"]).rpartition("/")[2])
+
+
+_TRANSLATED: Mapping[GroupSource, Callable[[Mapping[str, Any], PriorityOf], PodGroup]] = {
+    GroupSource.BAYPLAN: _bayplan,
+    GroupSource.SCHEDULER_PLUGINS: _scheduler_plugins,
+    GroupSource.NATIVE: _native,
+}

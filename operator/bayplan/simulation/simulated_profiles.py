@@ -1,0 +1,96 @@
+"""The profiles of a simulation: SchedulerProfile objects, kube-scheduler configurations, or the default profile.
+
+SchedulerProfiles and PluginConfigs are validated by the operator's own ``desired_state``, so that a file is accepted
+here exactly if a cluster would accept it.
+"""
+
+from __future__ import annotations
+
+from bayplan.profiles.desired_profiles import DesiredState, desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.simulation.admission import AdmittedCluster
+from bayplan.simulation.cluster_files import Place
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.scheduler_configuration import parse_configuration
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.scheduler import Scheduler
+
+
+def activate_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> None:
+    """Activate the cluster's profiles; without any, the default profile serves ``default-scheduler``.
+
+    Raises:
+        ConfigError: With every problem of every profile.
+    """
+    problems: list[Problem] = []
+    instances = _from_objects(scheduler, cluster, problems) + _from_configurations(scheduler, cluster, problems)
+    if not (cluster.profiles or cluster.configurations):
+        instances = [scheduler.build(ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME))]
+    if problems:
+        raise ConfigError(problems)
+    scheduler.activate(instances)
+
+
+def _from_objects(scheduler: Scheduler, cluster: AdmittedCluster, problems: list[Problem]) -> list[FrameworkInstance]:
+    state = desired_state(
+        [placed.object for placed in cluster.profiles],
+        [placed.object for placed in cluster.plugin_configs],
+        PluginConfigValidation(scheduler.registry),
+        allow_default_scheduler=True,
+    )
+    problems += _plugin_config_problems(cluster, state)
+    places = {placed.object["metadata"]["name"]: placed.place for placed in cluster.profiles}
+    instances = []
+    for profile in state.profiles:
+        where = f"{places[profile.meta.name]} (SchedulerProfile {profile.meta.name})"
+        found = list(profile.problems)
+        if profile.config is not None:
+            try:
+                instances.append(scheduler.build(profile.config, profile.args))
+            except ConfigError as error:
+                found += profile.build_problems(error)
+        problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in dict.fromkeys(found)]
+    return instances
+
+
+def _plugin_config_problems(cluster: AdmittedCluster, state: DesiredState) -> list[Problem]:
+    """Return the problems of PluginConfigs that no profile references; others are reported with the profiles."""
+    places = {placed.object["metadata"]["name"]: placed.place for placed in cluster.plugin_configs}
+    return [
+        Problem(f"{places[config.meta.name]} (PluginConfig {config.meta.name}): {problem.path}", problem.message)
+        for config in state.plugin_configs
+        if not config.referenced_by
+        for problem in config.problems
+    ]
+
+
+def _from_configurations(
+    scheduler: Scheduler, cluster: AdmittedCluster, problems: list[Problem]
+) -> list[FrameworkInstance]:
+    taken: dict[str, Place] = {}
+    for placed in cluster.profiles:
+        spec = placed.object.get("spec")
+        written = spec.get("schedulerName") if isinstance(spec, dict) else None
+        taken.setdefault(str(written or placed.object["metadata"]["name"]), placed.place)
+    instances = []
+    for placed in cluster.configurations:
+        where = f"{placed.place} (KubeSchedulerConfiguration)"
+        try:
+            configs = parse_configuration(placed.object).profile_configs()
+        except ConfigError as error:
+            problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in error.problems]
+            continue
+        for index, config in enumerate(configs):
+            path = f"{where}: profiles[{index}]"
+            other = taken.setdefault(config.scheduler_name, placed.place)
+            if other is not placed.place:
+                message = f'"{config.scheduler_name}" is already used in {other}; give each profile its own name'
+                problems.append(Problem(f"{path}.schedulerName", message))
+                continue
+            try:
+                instances.append(scheduler.build(config))
+            except ConfigError as error:
+                problems += [Problem(f"{path}.{problem.path}", problem.message) for problem in error.problems]
+    return instances

@@ -1,0 +1,151 @@
+"""The grammar of ``plugins`` and ``pluginConfig`` in KubeSchedulerConfiguration v1.
+
+The registry checks plugin names, and ``framework.plugin_set_merge`` merges sets with the defaults. Weight 0 stays 0
+here, because whether it means 1 depends on the merge.
+Source: kube-scheduler v0.37.1, config/v1/types.go; kube-scheduler v1.37.1, pkg/scheduler/framework/runtime.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.validation import repeated
+
+ALL_PLUGINS = "*"
+"""Stands for all default plugins of an extension point in ``disabled``."""
+
+
+class Plugin(ConfigModel):
+    """A plugin with its weight."""
+
+    name: str = Field(
+        min_length=1, description='Name of the plugin, such as NodeResourcesFit. In disabled, "*" means all.'
+    )
+    weight: int | None = Field(
+        default=None,
+        ge=0,
+        le=INT32_MAX,
+        description="Weight of the plugin's score; only used in enabled, at score and multiPoint. Unset or 0 "
+        "means 1, also for a default plugin that is listed again; score takes precedence over multiPoint.",
+    )
+
+
+class PluginSet(ConfigModel):
+    """Plugins to enable and disable at one extension point."""
+
+    enabled: tuple[Plugin, ...] = Field(
+        default=(),
+        strict=False,
+        description="Plugins to enable, in this order. A plugin that the default set or multiPoint enables already is "
+        "moved before the other plugins of the point and gets this weight; other plugins are called last. "
+        "Under multiPoint, a default plugin keeps its position.",
+    )
+    disabled: tuple[Plugin, ...] = Field(
+        default=(),
+        strict=False,
+        description="Plugins of the default set or multiPoint to disable; an entry named "
+        '"*" disables all of them. Plugins in enabled stay enabled.',
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that a plugin is enabled once, and that ``*`` is only disabled."""
+        for index in repeated([plugin.name for plugin in self.enabled]):
+            yield RuleProblem(
+                ("enabled", index, "name"),
+                f'"{self.enabled[index].name}" is already enabled by an earlier entry; remove one of them',
+            )
+        for index, plugin in enumerate(self.enabled):
+            if plugin.name == ALL_PLUGINS:
+                yield RuleProblem(("enabled", index, "name"), '"*" can only be disabled; name the plugins to enable')
+
+
+class Plugins(ConfigModel):
+    """Plugin sets of all extension points. A point that is not set keeps its default plugins."""
+
+    pre_enqueue: PluginSet = Field(
+        default=PluginSet(), description="Plugins that a pod must pass before it enters the active queue."
+    )
+    queue_sort: PluginSet = Field(
+        default=PluginSet(),
+        description="The plugin that orders the queue, PrioritySort by default; all profiles must have the same plugin "
+        "with the same args.",
+    )
+    pre_filter: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins that prepare Filter, reject the pod, or restrict the nodes.",
+    )
+    filter: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins that rule out nodes that cannot run the pod. A node must pass all of them.",
+    )
+    post_filter: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins that are called in order when no node is feasible, such as preemption.",
+    )
+    pre_score: PluginSet = Field(default=PluginSet(), description="Plugins that prepare scoring.")
+    score: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins that score the feasible nodes, each with 0 to 100 points times its weight; the node with "
+        "the highest sum is chosen.",
+    )
+    reserve: PluginSet = Field(
+        default=PluginSet(), description="Plugins that reserve resources for the pod on the chosen node."
+    )
+    permit: PluginSet = Field(default=PluginSet(), description="Plugins that approve, reject or delay the binding.")
+    pre_bind: PluginSet = Field(default=PluginSet(), description="Plugins that prepare the binding.")
+    bind: PluginSet = Field(
+        default=PluginSet(), description="Plugins that bind the pod; they are called in order until one does."
+    )
+    post_bind: PluginSet = Field(default=PluginSet(), description="Plugins that are called after a pod was bound.")
+    multi_point: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins to enable at every extension point that they implement; the usual way to enable a plugin. "
+        "The sets of single points take precedence over it, and it takes precedence over the default set.",
+    )
+
+    def points(self) -> dict[str, PluginSet]:
+        """Return the sets by extension point.
+
+        Returns:
+            The sets by the name of the point in documents (``preFilter``, ``multiPoint``), in the order of a scheduling
+            cycle.
+        """
+        return {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that at most one plugin orders the queue."""
+        for index in range(1, len(self.queue_sort.enabled)):
+            yield RuleProblem(
+                ("queueSort", "enabled", index), "only one plugin can order the queue; remove this or the first"
+            )
+
+
+class PluginConfig(ConfigModel):
+    """Args of one plugin."""
+
+    name: str = Field(min_length=1, description="Name of the plugin.")
+    args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The plugin's args, such as `scoringStrategy: {type: MostAllocated}` for NodeResourcesFit. For the "
+        "plugins of kube-scheduler they have the fields of its args kinds. Fields that are not set have the plugin's "
+        "defaults.",
+    )
+
+
+def repeated_plugin_config(entries: tuple[PluginConfig, ...], location: str) -> Iterator[RuleProblem]:
+    """Find plugins that are configured more than once.
+
+    Args:
+        entries: The list.
+        location: Name of the field of the list.
+
+    Yields:
+        A problem for each duplicate.
+    """
+    for index in repeated([entry.name for entry in entries]):
+        yield RuleProblem(
+            (location, index, "name"),
+            f'"{entries[index].name}" is already configured by an earlier entry; merge the two or remove one',
+        )

@@ -1,0 +1,94 @@
+"""The end of a scheduling cycle: assume a pod on its node, run Reserve and Permit, and release the pod if one fails."""
+
+from __future__ import annotations
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.failure_handler import Failure, of_status
+from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import Code
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit, run_reserve, run_unreserve
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+_RESERVE, _PERMIT, _UNRESERVE = CycleStage.RESERVE, CycleStage.PERMIT, CycleStage.UNRESERVE
+
+
+class AssumedPods:
+    """Assumes and releases the pods of attempts.
+
+    Args:
+        cache: Counts assumed pods on their nodes.
+        queue: Stores gangs and nominations.
+        waiting: Pods that wait at Permit.
+        room: Reports freed room.
+    """
+
+    def __init__(self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPodMap, room: FreedRoom) -> None:
+        self._cache = cache
+        self._gangs = queue.gangs
+        self._nominator = queue.nominator
+        self._waiting = waiting
+        self._room = room
+
+    def reserve_and_permit(self, attempt: Attempt, node_name: str) -> Failure | None:
+        """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails."""
+        failure = self.reserve(attempt, node_name)
+        self.end_nomination(attempt)
+        return failure or self.permit(attempt)
+
+    def reserve(self, attempt: Attempt, node_name: str) -> Failure | None:
+        """Assume the pod and run Reserve; :meth:`release` undoes this completely."""
+        if attempt.recorder is not None:
+            attempt.search_ended = attempt.recorder.times[-1]
+        self._cache.assume(attempt.info, node_name)
+        attempt.node_name = node_name
+        if attempt.queued.group is not None:
+            self._gangs.assumed(attempt.info.uid)
+        recorder = attempt.state.recorder
+        recorder.enter(_RESERVE)
+        status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
+        recorder.leave(_RESERVE, status.code)
+        return None if status.is_success else of_status(status)
+
+    def reserve_or_release(self, attempt: Attempt, node_name: str) -> Failure | None:
+        """Assume the pod and run Reserve; if that fails, the pod is released."""
+        try:
+            failure = self.reserve(attempt, node_name)
+        except BaseException:
+            self.release(attempt)
+            raise
+        if failure is not None:
+            self.release(attempt)
+        return failure
+
+    def end_nomination(self, attempt: Attempt) -> None:
+        """Withdraw the nomination of an assumed pod, and report the room if that was another node."""
+        nominated = self._nominator.node_of(attempt.info.uid)
+        self._nominator.withdraw(attempt.info.uid)
+        self._room.nomination_unused(attempt.info.pod, nominated, attempt.node_name)
+
+    def permit(self, attempt: Attempt) -> Failure | None:
+        """Run Permit for a pod that is assumed and reserved."""
+        recorder = attempt.state.recorder
+        recorder.enter(_PERMIT)
+        status, waits = run_permit(attempt.instance, attempt.state, attempt.info, attempt.node_name)
+        recorder.leave(_PERMIT, status.code)
+        if status.code is Code.WAIT:
+            self._waiting.add(attempt.info, attempt.node_name, waits)
+            return None
+        return None if status.is_success else of_status(status)
+
+    def release(self, attempt: Attempt) -> None:
+        """Run Unreserve and drop the pod from the cache; no effect if it is not assumed."""
+        if not attempt.node_name:
+            return
+        self._waiting.discard(attempt.info.uid)
+        recorder = attempt.state.recorder
+        recorder.enter(_UNRESERVE)
+        run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
+        recorder.leave(_UNRESERVE, Code.SUCCESS)
+        self._cache.forget(attempt.info)
+        if attempt.queued.group is not None:
+            self._gangs.released(attempt.info.uid)
+        attempt.node_name = ""

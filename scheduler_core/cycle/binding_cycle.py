@@ -1,0 +1,275 @@
+"""The binding cycle: wait on Permit, PreBind, Bind, PostBind, run as a task of its own.
+
+It ends with the pod bound, or with everything released in reverse order and the pod requeued, unless another scheduler
+has bound the pod (``lost_binds``). Follows kube-scheduler v1.37.1 (``bindingCycle``).
+
+A pod that is rejected before Permit has passed is unschedulable and is requeued by the events that occurred meanwhile;
+any later failure is retried after backoff. If the outcome of a bind is unknown, the pod is read until it is known.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.binding_outcomes import BindingOutcomes
+from scheduler_core.cycle.bound_elsewhere import node_of_rival
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import SUCCESS, Code, Status, error
+from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.binding import run_binds, run_pre_bind_pre_flights
+from scheduler_core.runtime.extenders import binder_of
+from scheduler_core.runtime.pre_binding import PodsInPreBind, run_pre_binds
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+
+log = logging.getLogger(__name__)
+_PRE_BIND_PRE_FLIGHT, _PRE_BIND = CycleStage.PRE_BIND_PRE_FLIGHT, CycleStage.PRE_BIND
+_BIND = CycleStage.BIND
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 16.0
+
+
+class BindingCycle:
+    """Binding cycles.
+
+    Args:
+        preparation: Permit and PreBind.
+        requests: Sends the binds.
+        outcomes: Handles how binding cycles end.
+        suspension: Whether a scheduling cycle awaits an extender.
+        cache: Shows which pods other schedulers have bound.
+    """
+
+    def __init__(
+        self,
+        preparation: BindPreparation,
+        requests: BindRequests,
+        outcomes: BindingOutcomes,
+        suspension: Suspension,
+        cache: ClusterCache,
+    ) -> None:
+        self._preparation = preparation
+        self._requests = requests
+        self._outcomes = outcomes
+        self._suspension = suspension
+        self._cache = cache
+
+    async def bind(self, attempt: Attempt) -> bool:
+        """Run one binding cycle.
+
+        Returns:
+            Whether the pod was bound. Raises only if its task is cancelled, after it has released the pod.
+        """
+        together = attempt.gang
+        try:
+            return await self._run(attempt)
+        finally:
+            if together is not None:
+                together.ended()
+
+    async def _run(self, attempt: Attempt) -> bool:
+        try:
+            failure = await self._try_to_bind(attempt)
+            # The steps below change state that a cycle suspended for an extender still reads.
+            await self._suspension.over()
+        except BaseException:
+            if attempt.gang is not None:
+                attempt.gang.failed(attempt.info.uid, attempt.info.key, "the scheduler stops")
+            self._outcomes.cancelled(attempt)
+            raise
+        rival_node_name = node_of_rival(self._cache, attempt)
+        if failure is None and rival_node_name:
+            # The answer was processed late, and a watch is more recent than a bind that never took effect.
+            failure = Failure(f"the pod is bound to node {rival_node_name}", is_error=True)
+        if failure is not None:
+            if attempt.gang is not None:
+                attempt.gang.failed(attempt.info.uid, attempt.info.key, failure.message)
+            self._outcomes.failed(attempt, failure, failure.bound_to or rival_node_name)
+            return False
+        self._outcomes.bound(attempt)
+        return True
+
+    async def _try_to_bind(self, attempt: Attempt) -> Failure | None:
+        try:
+            failure = await self._preparation.prepare(attempt)
+            return failure or await self._bind(attempt)
+        except Exception as fault:
+            attempt.state.recorder.interrupt()
+            log.exception("binding pod %s failed in the scheduler itself", attempt.info.key, extra=attempt.log_fields())
+            return Failure(f"internal error: {type(fault).__name__}: {fault}; please report it", is_error=True)
+
+    async def _bind(self, attempt: Attempt) -> Failure | None:
+        if node_of_rival(self._cache, attempt):
+            return Failure("another scheduler has bound the pod", is_error=True)
+        recorder = attempt.state.recorder
+        recorder.enter(_BIND)
+        try:
+            status = await self._requests.send(attempt)
+        except BoundElsewhereError as taken:
+            recorder.leave(_BIND, Code.ERROR)
+            return Failure(str(taken), is_error=True, bound_to=taken.node_name)
+        recorder.leave(_BIND, status.code)
+        if status.is_success or self._is_seen_bound(attempt):
+            return None
+        return too_late(status)
+
+    def _is_seen_bound(self, attempt: Attempt) -> bool:
+        """Return whether a watch has shown the pod on the node; the bind then took effect even without a response."""
+        placed = self._cache.get(attempt.info.uid)
+        if placed is None or placed.placement is not Placement.ADDED:
+            return False
+        return placed.info.node_name == attempt.node_name
+
+
+class BindPreparation:
+    """The steps before a bind: the wait on Permit, PreBind, and the wait for the other members of a gang.
+
+    Args:
+        waiting: Pods that wait at Permit.
+        in_pre_bind: Pods whose PreBind runs.
+        queue: Records events for attempts that may still be rejected.
+        suspension: Whether a scheduling cycle awaits an extender.
+        writer: Writer of nominations.
+        report: Report of cycles.
+    """
+
+    def __init__(
+        self,
+        *,
+        waiting: WaitingPodMap,
+        in_pre_bind: PodsInPreBind,
+        queue: SchedulingQueue,
+        suspension: Suspension,
+        writer: ClusterWriter,
+        report: CycleReport,
+    ) -> None:
+        self._waiting = waiting
+        self._in_pre_bind = in_pre_bind
+        self._queue = queue
+        self._suspension = suspension
+        self._writer = writer
+        self._report = report
+
+    async def prepare(self, attempt: Attempt) -> Failure | None:
+        """Run all steps; return why the pod must not be bound, None if it may be."""
+        instance, state, info, node_name = attempt.instance, attempt.state, attempt.info, attempt.node_name
+        waits = self._waiting.get(info.uid) is not None
+        has_to_prepare, recorder = False, state.recorder
+        if instance.pre_bind:
+            recorder.enter(_PRE_BIND_PRE_FLIGHT)
+            status = run_pre_bind_pre_flights(instance, state, info, node_name)
+            recorder.leave(_PRE_BIND_PRE_FLIGHT, status.code)
+            if status.code is Code.ERROR:
+                return of_status(status)
+            has_to_prepare = status.is_success
+        if has_to_prepare or waits:
+            self._write_expected_node(attempt)
+        if waits:
+            recorder.enter(CycleStage.WAIT_ON_PERMIT)
+            status = await self._waiting.wait(info.uid)
+            recorder.leave(CycleStage.WAIT_ON_PERMIT, status.code)
+            self._report.permit_waited(attempt, status)
+            if not status.is_success:
+                return of_status(status)
+        # A failure from here on always backs off, so its events need not be recorded.
+        self._queue.end_recording(info.uid)
+        if has_to_prepare:
+            await self._suspension.over()
+            recorder.enter(_PRE_BIND)
+            with self._in_pre_bind.hold(info, node_name) as held:
+                status = await run_pre_binds(instance, state, held)
+            recorder.leave(_PRE_BIND, status.code)
+            if not status.is_success:
+                return too_late(status)
+        if attempt.gang is not None:
+            status = await attempt.gang.ready(info.uid)
+            if not status.is_success:
+                return too_late(status)
+        return None
+
+    def _write_expected_node(self, attempt: Attempt) -> None:
+        """Write the chosen node as the pod's nomination, so that it is visible while Permit or PreBind take time.
+
+        It need not be cleared after the bind: the API server clears the nomination of a pod that it binds.
+        """
+        pod = attempt.info.pod
+        if pod.status.nominated_node_name == attempt.node_name:
+            return
+        meta = pod.metadata
+        attempt.has_written_nomination = True
+        self._writer.patch_pod_status(
+            PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name=attempt.node_name)
+        )
+
+
+class BindRequests:
+    """Sends binds, and finds out the outcome of those whose response was lost.
+
+    Args:
+        writer: Reads pods.
+        clock: Time.
+    """
+
+    def __init__(self, writer: ClusterWriter, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+
+    async def send(self, attempt: Attempt) -> Status:
+        """Bind the pod with the extender that binds such pods, or else with the Bind plugins.
+
+        If an extender with ``ignorable`` fails, the Bind plugins bind the pod, but only after a read has shown that the
+        extender did not: two binds of one pod could otherwise race.
+
+        Raises:
+            BoundElsewhereError: Another scheduler has bound the pod to another node.
+        """
+        instance, info, node_name = attempt.instance, attempt.info, attempt.node_name
+        binder = binder_of(instance.extenders, info.pod)
+        if binder is not None:
+            meta = info.pod.metadata
+            try:
+                await binder.client.bind(Binding(meta.namespace, meta.name, meta.uid, node_name))
+            except ExtenderError as fault:
+                status = await self._read_outcome(attempt, fault)
+                if status.is_success or not binder.config.ignorable:
+                    return status
+                text = "pod %s is bound without an extender that may be ignored: %s"
+                log.warning(text, info.key, fault, extra=attempt.log_fields())
+            else:
+                return SUCCESS
+        try:
+            return await run_binds(instance, attempt.state, info, node_name)
+        except WriteTimeoutError as lost:
+            return await self._read_outcome(attempt, lost)
+
+    async def _read_outcome(self, attempt: Attempt, lost: WriteTimeoutError | ExtenderError) -> Status:
+        """Return the outcome of a bind whose response was lost or unclear, by reading the pod until that succeeds.
+
+        The pod stays assumed meanwhile: releasing the node on a wrong guess would overcommit it.
+
+        Raises:
+            BoundElsewhereError: Another scheduler has bound the pod to another node.
+        """
+        meta, node_name, pause = attempt.info.pod.metadata, attempt.node_name, _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                pod = await self._writer.read_pod(meta.namespace, meta.name)
+                break
+            except ClusterWriteError as unread:
+                text = "whether pod %s is bound to node %s cannot be read: %s"
+                log.warning(text, attempt.info.key, node_name, unread, extra=attempt.log_fields())
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        if pod is not None and pod.metadata.uid == meta.uid and pod.spec.node_name:
+            if pod.spec.node_name == node_name:
+                return SUCCESS
+            raise BoundElsewhereError(f"the pod was read and is bound to node {pod.spec.node_name}", pod.spec.node_name)
+        how = "failed" if isinstance(lost, ExtenderError) else "was not answered"
+        return error(f"the pod was read and is not bound to node {node_name}, after its bind {how}: {lost}")

@@ -1,0 +1,72 @@
+"""The shared state of the scheduler's cycles, and their options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from scheduler_core.cycle.cycle_report import CycleRecording
+from scheduler_core.cycle.gang_constraints import MemberDomains, NodeReservations
+from scheduler_core.cycle.percentage_of_nodes import NodeOrder
+from scheduler_core.cycle.plugin_handle import PluginServices
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.metrics.profile_metrics import ProfileRecords
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
+from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+
+class CycleOptions(Struct, frozen=True):
+    """Options of cycles that apply to all profiles.
+
+    Attributes:
+        seed: Resolves ties among equal nodes; the same seed and cluster give the same placements.
+        percentage_of_nodes_to_score: Default for profiles that set none; None evaluates all nodes.
+        reuses_results: Whether plugin results are reused for pods of the same class.
+        reuse_bounds: Bounds of what is stored for that.
+        gangs_preempt: Whether a gang may evict pods of lower priority.
+    """
+
+    seed: int = 0
+    percentage_of_nodes_to_score: int | None = None
+    reuses_results: bool = True
+    reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
+    gangs_preempt: bool = True
+
+
+@dataclass(slots=True)
+class CycleContext:
+    """The shared state of cycles. Only the parts that build cycles take all of it; see :mod:`scheduler_core.assembly`.
+
+    Attributes:
+        node_order: Order of the nodes and start of the next search, for profiles that evaluate a percentage of them.
+        suspension: Whether a cycle waits for an extender; meanwhile nothing may change the state that cycles read.
+        reservations: Nodes reserved for gangs.
+        member_domains: Domains of gangs that require one.
+        options: Options that apply to all profiles.
+        services: Parts that plugins use.
+        recording: Recording of cycles.
+        metrics: Metrics of the scheduler.
+        records: Counts of the profiles, by scheduler name.
+    """
+
+    cache: ClusterCache
+    queue: SchedulingQueue
+    profiles: ProfileTable
+    waiting: WaitingPodMap
+    clock: Clock
+    writer: ClusterWriter
+    node_order: NodeOrder
+    suspension: Suspension
+    reservations: NodeReservations
+    member_domains: MemberDomains
+    options: CycleOptions
+    services: PluginServices
+    recording: CycleRecording
+    metrics: SchedulerMetrics
+    records: ProfileRecords = field(default_factory=ProfileRecords)

@@ -1,0 +1,387 @@
+"""Node selection for one pod: filter, score, and choose the best node.
+
+Only the position of the next partial search outlives a search. Follows kube-scheduler v1.37.1 (``schedulePod``,
+``findNodesThatFitPod``) with two differences: every feasible node is scored unless a percentage is set, and ties are
+resolved by a seeded hash of node names, so that decisions do not depend on the order in which nodes were added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.gang_constraints import NodeReservations
+from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
+from scheduler_core.cycle.percentage_of_nodes import PartialSearch
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
+from scheduler_core.framework.extension_points import Scores
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status, unresolvable
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.extenders import EXTENDER
+from scheduler_core.runtime.filtering import (
+    NARROWED,
+    decode_verdict,
+    narrowed_status,
+    run_filters,
+    run_pre_filters,
+)
+from scheduler_core.runtime.scoring import ScoreTable, Scoring, run_pre_scores, run_scores
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import NO_ROW
+
+_PRE_FILTER, _FILTER = CycleStage.PRE_FILTER, CycleStage.FILTER
+_PRE_SCORE, _SCORE = CycleStage.PRE_SCORE, CycleStage.SCORE
+_NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+_FIRST_OWN_VERDICT = NARROWED - 1
+"""Verdict of the first status that no plugin returned, such as an extender's; further ones are lower."""
+_MIXER = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(32)
+
+
+class NoNodesError(SchedulerCoreError):
+    """The cluster has no nodes."""
+
+    def __str__(self) -> str:
+        """Return kube-scheduler's message."""
+        return "no nodes available to schedule pods"
+
+
+class Feasible(Struct):
+    """Feasible nodes of a pod.
+
+    Attributes:
+        rows: intp[k], ascending; empty for none.
+        diagnosis: Why the other nodes are infeasible.
+        nominated_only: Whether only the pod's nominated node was evaluated.
+        node_names: The only nodes that PreFilter allows; None for all.
+    """
+
+    rows: NDArray[np.intp]
+    diagnosis: Diagnosis
+    nominated_only: bool = False
+    node_names: frozenset[str] | None = None
+
+
+class NodeSelection:
+    """Searches the feasible nodes of a pod, and selects the best of them.
+
+    Args:
+        cache: The nodes, and the pods that have a node.
+        nominator: Nominations.
+        reservations: Nodes reserved for gangs.
+        partial: Searches of profiles that evaluate a percentage of the nodes.
+        seed: Resolves ties among equal nodes.
+
+    Attributes:
+        nodes: The columns of the cache.
+        partial: As given.
+    """
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        reservations: NodeReservations,
+        partial: PartialSearch,
+        seed: int,
+    ) -> None:
+        self.nodes = cache.columns
+        self.partial = partial
+        self._cache = cache
+        self._nominator = nominator
+        self._reservations = reservations
+        self._seed = seed
+
+    def search(self, attempt: Attempt) -> Search:
+        """Run PreFilter, and return the search, which has evaluated no node yet.
+
+        Raises:
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        return Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+
+    def find_feasible(self, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
+        """Run PreFilter and Filter, without extenders.
+
+        Args:
+            attempt: The pod, its profile and its cycle state.
+            everywhere: Whether to evaluate all nodes whatever percentage is set, as explanations need it; the position
+                of the next partial search does not change then.
+
+        Raises:
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        search = Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        if search.is_rejected:
+            return search.ended(_NO_ROWS)
+        nominated = search.nominated()
+        if len(nominated):
+            return search.ended(nominated, nominated_only=True)
+        return search.ended(search.rows(everywhere=everywhere))
+
+    def select(self, attempt: Attempt, feasible: Feasible) -> str:
+        """Return the best of the feasible nodes; there must be at least one.
+
+        Raises:
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        rows = feasible.rows
+        row = int(rows[0])
+        if len(rows) > 1:
+            row = self.best_row(attempt, rows, score_feasible(self.nodes, attempt, rows).totals)
+        return self.nodes.node_name(row)
+
+    def best_row(self, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
+        """Return the row with the highest total, int64 per row; ties are resolved by the seed."""
+        return self.row_of_ties(attempt, rows[np.flatnonzero(totals == totals.max())])
+
+    def row_of_ties(self, attempt: Attempt, tied: NDArray[np.intp]) -> int:
+        """Return one of at least one tied rows, by the seed, the pod and the names of the nodes."""
+        if len(tied) == 1:
+            return int(tied[0])
+        number = attempt.queued.attempts if attempt.number is None else attempt.number
+        text = f"{self._seed}/{attempt.info.key}/{number}"
+        bits = np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
+        mixed = (self.nodes.name_hashes[tied] ^ bits) * _MIXER
+        mixed ^= mixed >> _SHIFT
+        mixed *= _MIXER
+        return int(tied[int(mixed.argmax())])
+
+
+class Search:
+    """Search for the feasible nodes of one pod in steps, so that extenders can be called between them.
+
+    Args:
+        attempt: The pod, its profile and its cycle state.
+        cache: As of :class:`NodeSelection`, and likewise the other arguments.
+        nominator: Nominations.
+        reservations: Nodes reserved for gangs.
+        partial: Searches of profiles that evaluate a percentage of the nodes.
+
+    Attributes:
+        diagnosis: Why nodes are infeasible; complete after :meth:`ended`.
+        is_rejected: Whether PreFilter rejected the pod, so that no node must be evaluated.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        reservations: NodeReservations,
+        partial: PartialSearch,
+    ) -> None:
+        """Run PreFilter.
+
+        Raises:
+            NoNodesError: There are no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        nodes, state, info = cache.columns, attempt.state, attempt.info
+        if nodes.count == 0:
+            raise NoNodesError
+        self._attempt, self._cache, self._nodes = attempt, cache, nodes
+        self._nominator, self._reservations, self._partial = nominator, reservations, partial
+        state.recorder.enter(_PRE_FILTER)
+        self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
+        state.recorder.leave(_PRE_FILTER, outcome.status.code)
+        self._narrowed = narrowed_status(outcome.narrowing)
+        self._statuses: list[Status] = []
+        self._own_row, self._own_verdict = NO_ROW, 0
+        self._nominated: dict[int, int] | None = None
+        self._reserved_for: set[GroupKey] = set()
+        self.diagnosis = Diagnosis(nodes.count, np.zeros(nodes.size, dtype=np.int32), nodes.alive, self._decode)
+        self.diagnosis.rejected_by.update(outcome.narrowing)
+        self.is_rejected = not outcome.status.is_success
+        if self.is_rejected:
+            self.diagnosis.pre_filter = outcome.status
+            _note_rejection(self.diagnosis, outcome.status)
+
+    def _decode(self, verdict: int) -> Status:
+        if verdict == NARROWED:
+            return self._narrowed
+        if verdict <= _FIRST_OWN_VERDICT:
+            return self._statuses[_FIRST_OWN_VERDICT - verdict]
+        return decode_verdict(self._attempt.instance, self._attempt.state, self._attempt.info, verdict)
+
+    def _filter(self, rows: Rows) -> Verdicts:
+        attempt, nodes = self._attempt, self._nodes
+        if self._nominated is None:
+            self._nominated = filter_with_nominated_pods(
+                attempt.instance,
+                attempt.state,
+                attempt.info,
+                nodes,
+                self._nominator,
+                find_cached=self._cache.get,
+            )
+        return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._nominated)
+
+    def _reject_reserved(self, rows: Rows) -> None:
+        """Reject nodes reserved for a gang, as unresolvable, if the pod would use the gang's room there.
+
+        A node that is unresolvable already keeps its own reason.
+        """
+        if not self._reservations:
+            return
+        verdicts = self.diagnosis.verdicts
+        requested = None if isinstance(rows, slice) else rows
+        attempt = self._attempt
+        for gang, refused in self._reservations.blocking(attempt.queued.group, attempt.info):
+            blocked = refused if requested is None else np.intersect1d(refused, requested)
+            reserved_verdict = self._verdict(unresolvable(f"node(s) were reserved for gang {gang}").of(GANG_SCHEDULING))
+            for verdict in np.unique(verdicts[blocked]).tolist():
+                if not verdict or self._decode(verdict).code is Code.UNSCHEDULABLE:
+                    verdicts[blocked[verdicts[blocked] == verdict]] = reserved_verdict
+                    self._reserved_for.add(gang)
+
+    def nominated(self) -> NDArray[np.intp]:
+        """Return the row of the pod's nominated node if it is feasible; else no row.
+
+        Raises:
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        name = self._attempt.info.pod.status.nominated_node_name
+        self._own_row = self._nodes.row_of(name) if name else NO_ROW
+        if self._own_row == NO_ROW:
+            return _NO_ROWS
+        among = self._attempt.among
+        if among is not None and not among[self._own_row]:
+            return _NO_ROWS
+        recorder, own = self._attempt.state.recorder, np.array([self._own_row], dtype=np.intp)
+        recorder.enter(_FILTER)
+        self.diagnosis.verdicts[own] = self._filter(own)
+        self._reject_reserved(own)
+        self._own_verdict = int(self.diagnosis.verdicts[self._own_row])
+        recorder.leave(_FILTER, Code.SUCCESS)
+        return _NO_ROWS if self._own_verdict else own
+
+    def rows(self, *, everywhere: bool = False) -> NDArray[np.intp]:
+        """Return the feasible rows, ascending; with ``everywhere``, whatever percentage is set.
+
+        Raises:
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        nodes, diagnosis, names = self._nodes, self.diagnosis, self._pre_filter.node_names
+        rows: Rows = ALL_ROWS
+        if names is not None:
+            named = sorted(row for name in names if (row := nodes.row_of(name)) != NO_ROW)
+            rows = np.array(named, dtype=np.intp)
+            diagnosis.verdicts[:] = NARROWED
+        among = self._attempt.among
+        if among is not None:
+            rows = np.flatnonzero(among & nodes.alive) if isinstance(rows, slice) else rows[among[rows]]
+            diagnosis.verdicts[~among] = self._verdict(unresolvable(self._attempt.among_reason).of(GANG_SCHEDULING))
+        recorder = self._attempt.state.recorder
+        recorder.enter(_FILTER)
+        diagnosis.verdicts[rows] = self._filter(rows)
+        self._reject_reserved(rows)
+        candidates = nodes.count if isinstance(rows, slice) else len(rows)
+        limit = None if everywhere else self._partial.limit(self._attempt.instance, candidates)
+        if limit is not None:
+            fitting = self._partial.first_feasible(diagnosis, rows, limit)
+        else:
+            fitting = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
+        recorder.leave(_FILTER, Code.SUCCESS)
+        return fitting
+
+    def ended(self, rows: NDArray[np.intp], *, nominated_only: bool = False) -> Feasible:
+        """Return the result; its diagnosis is complete if no row is feasible."""
+        diagnosis, narrowing = self.diagnosis, self._pre_filter.narrowing
+        self._attempt.feasible_count = len(rows)
+        if not len(rows) and not self.is_rejected:
+            if self._own_verdict and self._pre_filter.node_names is not None:
+                # The nominated node was evaluated first: it keeps its own reason, and the plugin that rejected it is
+                # listed with those that narrowed the search, as in kube-scheduler's diagnosis.
+                diagnosis.verdicts[self._own_row] = self._own_verdict
+                own = self._decode(self._own_verdict)
+                self._narrowed = narrowed_status(tuple({*narrowing, own.plugin}))
+            for status, _ in diagnosis.counted():
+                _note_rejection(diagnosis, status)
+            self._note_reserved()
+        return Feasible(rows, diagnosis, nominated_only, self._pre_filter.node_names)
+
+    def _note_reserved(self) -> None:
+        """Requeue the pod when a reservation that blocked it ends or leaves it more room."""
+        if self._reserved_for:
+            self._reservations.note_rejected(self._attempt.info.uid, self._reserved_for)
+            self.diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
+
+    def rejected_by_extenders(self, rejections: Mapping[str, Status]) -> Feasible:
+        """Return the result if extenders rejected all feasible nodes.
+
+        A node without a reason, not evaluated or dropped by an extender without one, counts as unresolvable.
+
+        Args:
+            rejections: Statuses from extenders by node name, also of nodes that were not sent to them.
+        """
+        found, nodes, diagnosis = self.ended(_NO_ROWS), self._nodes, self.diagnosis
+        silent = nodes.alive & ((diagnosis.verdicts == 0) | ~diagnosis.evaluated)
+        is_narrowed = self._pre_filter.node_names is not None
+        diagnosis.verdicts[silent] = NARROWED if is_narrowed else self._verdict(unresolvable())
+        diagnosis.evaluated = nodes.alive
+        for name, status in rejections.items():
+            row = nodes.row_of(name)
+            if row != NO_ROW:
+                diagnosis.verdicts[row] = self._verdict(status)
+        diagnosis.rejected_by.add(EXTENDER)
+        return found
+
+    def _verdict(self, status: Status) -> int:
+        """Return the verdict that stands for a status of no plugin."""
+        if status not in self._statuses:
+            self._statuses.append(status)
+        return _FIRST_OWN_VERDICT - self._statuses.index(status)
+
+
+def _note_rejection(diagnosis: Diagnosis, status: Status) -> None:
+    if status.plugin:
+        diagnosis.rejected_by.add(status.plugin)
+        if status.code_name == "Pending":
+            diagnosis.pending_on.add(status.plugin)
+
+
+def _merge(verdicts: Verdicts, rows: Rows, nominated: dict[int, int]) -> Verdicts:
+    """Use the verdict with nominated pods where it is a rejection."""
+    if not nominated:
+        return verdicts
+    if isinstance(rows, slice):
+        for row, verdict in nominated.items():
+            if verdict:
+                verdicts[row] = verdict
+        return verdicts
+    for position, row in enumerate(rows.tolist()):
+        if nominated.get(row):
+            verdicts[position] = nominated[row]
+    return verdicts
+
+
+def score_feasible(
+    nodes: NodeColumns, attempt: Attempt, rows: NDArray[np.intp], *, keep_parts: bool = False
+) -> ScoreTable:
+    """Run PreScore and Score on the feasible rows.
+
+    Raises:
+        PluginError: A plugin raised, or returned what its point does not allow.
+    """
+    recorder = attempt.state.recorder
+    requested: Rows = ALL_ROWS if len(rows) == nodes.size else rows
+    scoring = Scoring(attempt.state, attempt.info, nodes, requested)
+    recorder.enter(_PRE_SCORE)
+    run_pre_scores(attempt.instance, scoring)
+    recorder.leave(_PRE_SCORE, Code.SUCCESS)
+    recorder.enter(_SCORE)
+    table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
+    recorder.leave(_SCORE, Code.SUCCESS)
+    return table

@@ -1,0 +1,99 @@
+"""Filtering with nominated pods, as if they ran on their nodes already.
+
+A node is feasible only if the pod fits both with and without the pods of the same or higher priority that are
+nominated to it. Only nodes with nominations are filtered twice.
+
+Follows kube-scheduler v1.37.1 (``RunFilterPluginsWithNominatedPods``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+
+import numpy as np
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.filtering import run_filters
+from scheduler_core.runtime.filters_on_sums import sum_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.pre_filter_extensions import pod_added
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.snapshot.row_sums import RowSums
+
+_MANY = 3
+"""Number of rows from which a copy of the sums is faster than adding pods to the columns."""
+
+
+def filter_with_nominated_pods(
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    nodes: NodeColumns,
+    nominator: NominatedPods,
+    *,
+    among: Container[int] | None = None,
+    find_cached: Callable[[str], object | None] | None = None,
+) -> dict[int, int]:
+    """Filter the nodes to which pods of the same or higher priority are nominated, as if these ran there.
+
+    Args:
+        instance: The profile.
+        state: The attempt's state; it is cloned for each row.
+        pod: The pod to schedule.
+        nodes: The columns; unchanged when this returns.
+        nominator: The nominations.
+        among: The only rows to filter; None for all.
+        find_cached: Returns the assumed or bound pod of a UID, None for none. Nominations of such pods do not count:
+            members of a gang are assumed while they are nominated, sometimes as copies with another priority.
+
+    Returns:
+        Verdicts by row, for rows with nominations that count.
+
+    Raises:
+        PluginError: A plugin raised, or returned what its point does not allow.
+    """
+    if not len(nominator):
+        return {}
+    nominations = dict(nominated_by_row(pod, nodes, nominator, among=among, find_cached=find_cached))
+    filters = None
+    if len(nominations) >= _MANY:
+        filters = sum_filters(instance, state, pod, nodes, sorted(nominations))
+    if filters is None:
+        verdicts = {}
+        for row, others in nominations.items():
+            dry_run = state.clone()
+            with ColumnsOverlay(nodes) as overlay:
+                for other in others:
+                    overlay.add(other, row)
+                    pod_added(instance, dry_run, pod, other, nodes)
+                verdicts[row] = int(run_filters(instance, dry_run, pod, nodes, np.array([row], dtype=np.intp))[0])
+        return verdicts
+    sums, rows = RowSums(nodes, filters.rows), filters.rows.tolist()
+    sums.add((place, other) for place, row in enumerate(rows) for other in nominations[row])
+    return dict(zip(rows, filters.verdicts(sums).tolist(), strict=True))
+
+
+def nominated_by_row(
+    pod: PodInfo,
+    nodes: NodeColumns,
+    nominator: NominatedPods,
+    *,
+    among: Container[int] | None = None,
+    find_cached: Callable[[str], object | None] | None = None,
+) -> Iterator[tuple[int, list[PodInfo]]]:
+    """Yield the rows with nominations that count for ``pod``, with the nominated pods; arguments as above."""
+    for node_name in nominator.nodes():
+        row = nodes.row_of(node_name)
+        if row == NO_ROW or (among is not None and row not in among):
+            continue
+        nominated = [
+            other
+            for other in nominator.nominated_pods(node_name)
+            if other.priority >= pod.priority and other.uid != pod.uid and other.row == NO_ROW
+            if find_cached is None or find_cached(other.uid) is None
+        ]
+        if nominated:
+            yield row, nominated

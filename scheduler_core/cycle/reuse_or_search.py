@@ -1,0 +1,149 @@
+"""The choice of a node for one pod: from what earlier pods of its class computed, or by a full search.
+
+``reuse`` runs before ``search`` in every scheduling cycle, of single pods and gang members.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
+from scheduler_core.cycle.gang_constraints import NodeReservations
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import Code
+from scheduler_core.metrics.cycle_recorder import CycleRecorder
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.equivalence.reuse import Evaluation, PodClasses, ReuseBounds
+
+log = logging.getLogger(__name__)
+
+_SAMPLED = 10
+"""Sampling interval: of the timed attempts of known classes, one in this many runs the full scheduling cycle."""
+
+
+class NodeChoice:
+    """Chooses nodes.
+
+    Args:
+        selection: The full search.
+        nominator: Nominations.
+        reservations: Nodes reserved for gangs.
+        metrics: Metrics of the scheduler.
+        bounds: Bounds of what is stored for later pods of a class; None stores nothing.
+    """
+
+    def __init__(
+        self,
+        selection: NodeSelection,
+        nominator: NominatedPods,
+        reservations: NodeReservations,
+        metrics: SchedulerMetrics,
+        bounds: ReuseBounds | None,
+    ) -> None:
+        self._selection = selection
+        self._nodes = selection.nodes
+        self._partial = selection.partial
+        self._nominator = nominator
+        self._reservations = reservations
+        self._metrics = metrics
+        self._bounds = bounds
+
+    def reuse(self, attempt: Attempt) -> str:
+        """Return the node for a pod whose class is known; "" to fall back to the full search."""
+        classes = self._classes(attempt)
+        if classes is None:
+            return ""
+        recorder = attempt.recorder
+        assert recorder is not None, "an attempt without a recorder reuses no results"
+        # The stage Reuse stays, the stages after it run again.
+        stages = len(recorder.left)
+        try:
+            found = self._evaluate(attempt, classes, recorder)
+        except Exception as error:
+            recorder.interrupt()
+            recorder.rewind(stages)
+            self._failed(attempt, error)
+            return ""
+        if found is None:
+            recorder.rewind(stages)
+            return ""
+        self._metrics.profiles[attempt.instance.name].reused += 1
+        found.state.recorder = recorder
+        attempt.state = found.state
+        attempt.feasible_count = found.feasible_count
+        return self._nodes.node_name(self._selection.row_of_ties(attempt, found.best))
+
+    def search(self, attempt: Attempt) -> tuple[str, Diagnosis]:
+        """Choose a node by a full search, and store the results for later pods of the class.
+
+        Returns:
+            The node, "" if none is feasible; and the diagnosis, which is complete then.
+
+        Raises:
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        feasible = self._selection.find_feasible(attempt)
+        if not len(feasible.rows):
+            return "", feasible.diagnosis
+        node_name = self._selection.select(attempt, feasible)
+        self._learn(attempt, feasible)
+        return node_name, feasible.diagnosis
+
+    def _learn(self, attempt: Attempt, feasible: Feasible) -> None:
+        classes = self._classes(attempt)
+        if classes is None or len(feasible.rows) < 2 or feasible.node_names is not None or feasible.nominated_only:
+            return
+        try:
+            classes.learn(attempt.instance, attempt.info, attempt.state, self._nodes)
+        except Exception as error:
+            # A plugin's reuse check raised; the pod has its node all the same.
+            self._failed(attempt, error)
+
+    def _evaluate(self, attempt: Attempt, classes: PodClasses, recorder: CycleRecorder) -> Evaluation | None:
+        instance, nodes = attempt.instance, self._nodes
+        recorder.enter(CycleStage.REUSE)
+        found = classes.lookup(instance, attempt.info, nodes)
+        recorder.leave(CycleStage.REUSE, Code.SUCCESS)
+        if found is None:
+            return None
+        if attempt.is_sampled:
+            # Timing the plugins costs as much as many reused cycles. A plugin that may read anything is called anyway.
+            is_turn = classes.untimed % _SAMPLED == 0
+            classes.untimed += 1
+            if is_turn or found.every_time.reads_anything:
+                return None
+            attempt.is_sampled = False
+        return found.evaluate(instance, attempt.info, nodes, recorder, attempt.among)
+
+    def _classes(self, attempt: Attempt) -> PodClasses | None:
+        """Return the classes of the profile's revision; None if anything but rows and Node objects can matter.
+
+        That is so with nominated nodes, reservations, extenders and a percentage of nodes to score.
+        """
+        instance = attempt.instance
+        if self._bounds is None or self._reservations or len(self._nominator) or instance.extenders:
+            return None
+        if attempt.info.pod.status.nominated_node_name or self._partial.percentage_of(instance) < 100:
+            return None
+        if instance.pod_classes is None:
+            instance.pod_classes = PodClasses(self._bounds)
+        return instance.pod_classes
+
+    def _failed(self, attempt: Attempt, fault: Exception) -> None:
+        """Count an error in what one pod's cycle reuses for the next; the full scheduling cycle decides instead.
+
+        The error may be the plugin's own, which the full cycle then reports as well. The first one of each plugin of a
+        profile is logged.
+        """
+        plugin, name = fault.plugin if isinstance(fault, PluginError) else "", attempt.instance.name
+        counts = self._metrics.profiles[name].reuse_errors
+        counts[plugin] = counts.get(plugin, 0) + 1
+        if counts[plugin] == 1:
+            text = "reuse of results failed for pod %s (profile %s, plugin %s): the full scheduling cycle decides"
+            where = {"pod": attempt.info.key, "profile": name, "plugin": plugin}
+            log.warning(text, attempt.info.key, name, plugin or "none", exc_info=fault, extra=where)

@@ -1,0 +1,215 @@
+"""The scheduling cycle of one pod: from the pop to assumed, reserved and permitted, without awaiting.
+
+Follows kube-scheduler v1.37.1 (``schedulingCycle``).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, no_fit, reference_to
+from scheduler_core.cycle.filter_and_score import NoNodesError
+from scheduler_core.cycle.gang_constraints import MemberDomains
+from scheduler_core.cycle.reuse_or_search import NodeChoice
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.pods_to_activate import take_pods_to_activate
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import ClusterWriter, Event
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.post_filtering import run_post_filters
+from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
+
+log = logging.getLogger(__name__)
+_POST_FILTER = CycleStage.POST_FILTER
+
+
+class SchedulingCycle:
+    """Scheduling cycles of profiles without extenders.
+
+    Args:
+        start: Begins attempts.
+        choice: Chooses nodes.
+        nodes: The columns, for PostFilter.
+        assumed: Assumes the pods.
+        end: Ends the cycles.
+    """
+
+    def __init__(
+        self, start: CycleStart, choice: NodeChoice, nodes: NodeColumns, assumed: AssumedPods, end: CycleEnd
+    ) -> None:
+        self._start = start
+        self._choice = choice
+        self._nodes = nodes
+        self._assumed = assumed
+        self._end = end
+
+    def schedule(self, queued: QueuedPod) -> Attempt | None:
+        """Run one scheduling cycle.
+
+        Args:
+            queued: The popped pod; if its profile is not live, it is parked.
+
+        Returns:
+            The attempt, whose pod is assumed and must be bound; None if it failed or the pod was skipped.
+        """
+        attempt = self._start.begin(queued)
+        if attempt is None:
+            return None
+        try:
+            failure = self._decide(attempt)
+        except Exception as error:
+            failure = failure_of(attempt, error)
+        return self._end.conclude(attempt, failure)
+
+    def _decide(self, attempt: Attempt) -> Failure | None:
+        node_name = self._choice.reuse(attempt)
+        if not node_name:
+            node_name, diagnosis = self._choice.search(attempt)
+            if not node_name:
+                return no_fit(diagnosis, self._run_post_filters(attempt, diagnosis))
+        return self._assumed.reserve_and_permit(attempt, node_name)
+
+    def _run_post_filters(self, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
+        """Run the PostFilter plugins.
+
+        Returns:
+            The node to nominate; "" clears the nomination, None keeps it.
+        """
+        attempt.state.recorder.enter(_POST_FILTER)
+        outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, self._nodes, diagnosis)
+        attempt.state.recorder.leave(_POST_FILTER, outcome.status.code)
+        diagnosis.post_filter_message = outcome.status.message
+        return outcome.nominated_node
+
+
+def failure_of(attempt: Attempt, error: Exception) -> Failure:
+    """Return the failure for an exception."""
+    attempt.state.recorder.interrupt()
+    if isinstance(error, NoNodesError):
+        return Failure(str(error))
+    if isinstance(error, SchedulerCoreError):
+        return Failure(str(error), is_error=True)
+    text = "scheduling pod %s failed in the scheduler itself"
+    log.error(text, attempt.info.key, exc_info=error, extra=attempt.log_fields())
+    return Failure(f"internal error: {type(error).__name__}: {error}; please report it", is_error=True)
+
+
+class CycleStart:
+    """Begins attempts for popped pods; parks or skips pods that must not be scheduled.
+
+    Args:
+        profiles: The live profiles.
+        queue: The queue.
+        cache: Assumed and bound pods.
+        domains: Domains of gangs that require one.
+        writer: Writer of events.
+        report: Report of cycles.
+    """
+
+    def __init__(
+        self,
+        *,
+        profiles: ProfileTable,
+        queue: SchedulingQueue,
+        cache: ClusterCache,
+        domains: MemberDomains,
+        writer: ClusterWriter,
+        report: CycleReport,
+    ) -> None:
+        self._profiles = profiles
+        self._queue = queue
+        self._cache = cache
+        self._domains = domains
+        self._writer = writer
+        self._report = report
+
+    def begin(self, queued: QueuedPod) -> Attempt | None:
+        """Begin an attempt; None if the pod is parked or skipped instead."""
+        instance = self._profiles.get(queued.profile)
+        if instance is None:
+            self._queue.failed(queued)
+            return None
+        if self._skip(queued):
+            self._queue.done(queued.uid)
+            return None
+        instance.begin()
+        attempt = self._report.begin_attempt(queued, instance)
+        if queued.group is not None:
+            restrict_to_domain(self._domains, attempt)
+        return attempt
+
+    def _skip(self, queued: QueuedPod) -> bool:
+        """Return whether the pod must be skipped: it is being deleted, or is assumed or bound already."""
+        pod = queued.info.pod
+        if pod.metadata.deletion_timestamp is not None:
+            note = f"skip schedule deleting pod: {pod.key}"
+            kind, reason, action = "Warning", "FailedScheduling", "Scheduling"
+            controller = pod.spec.scheduler_name
+            event = Event(reference_to(pod), kind, reason, action, note, reporting_controller=controller)
+            self._writer.record(event)
+            self._strip_nomination(pod)
+            return True
+        return self._cache.get(queued.uid) is not None
+
+    def _strip_nomination(self, pod: Pod) -> None:
+        """Keep the nomination of a pod that has left the queue, but drop the pod's requests and priority.
+
+        A finalizer may delay its deletion for long, and the pod never needs the room. kube-scheduler v1.37.1 looks
+        nominated pods up in its queues (``PriorityQueue.nominatedPodToInfo``); one that is in none of them counts as a
+        pod of priority 0 without requests.
+        """
+        nominator = self._queue.nominator
+        nominated = nominator.node_of(pod.metadata.uid)
+        if nominated:
+            meta = pod.metadata
+            bare = Pod(ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid))
+            nominator.nominate(self._cache.columns.compile_pod(bare), nominated)
+
+
+def restrict_to_domain(domains: MemberDomains, attempt: Attempt) -> None:
+    """Restrict a member that is scheduled alone to the domain of its gang, if the gang requires one."""
+    domain = domains.of_member(attempt.info.uid)
+    if domain is not None:
+        attempt.among, attempt.among_reason = domain.among, domain.reason
+
+
+class CycleEnd:
+    """Ends scheduling cycles.
+
+    Args:
+        queue: The queue.
+        assumed: Releases the pods of failed attempts.
+        failed: Reports and requeues failed attempts.
+        report: Report of cycles.
+    """
+
+    def __init__(
+        self, queue: SchedulingQueue, assumed: AssumedPods, failed: FailedAttempts, report: CycleReport
+    ) -> None:
+        self._queue = queue
+        self._assumed = assumed
+        self._failed = failed
+        self._report = report
+
+    def conclude(self, attempt: Attempt, failure: Failure | None) -> Attempt | None:
+        """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""
+        if failure is None:
+            self._report.scheduling_ended(attempt)
+            named = take_pods_to_activate(attempt.state)
+            if named:
+                self._queue.activate(named)
+            return attempt
+        self._assumed.release(attempt)
+        self._report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
+        self._failed.handle(attempt, failure)
+        return None

@@ -1,0 +1,176 @@
+"""The scheduling cycle of a profile with extenders: the same steps, and extender calls between them.
+
+The cycle is suspended while it awaits an extender, so that all of its steps see the same state of the cluster.
+
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/schedule_one.go`` (``findNodesThatFitPod``, ``evaluateNominatedNode``,
+``prioritizeNodes``).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.failure_handler import Failure, no_fit
+from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, score_feasible
+from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, failure_of
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import ExtenderError
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.status import Code, Status
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.extenders import PreemptionConsultation, run_extender_filters, run_extender_scores
+from scheduler_core.runtime.post_filtering import run_post_filters_with
+
+log = logging.getLogger(__name__)
+_EXTENDERS = CycleStage.EXTENDERS
+_NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+
+
+class ExtendedChoice:
+    """The steps in which extenders take part: they filter and score nodes, and judge preemptions.
+
+    Args:
+        selection: The full search.
+    """
+
+    def __init__(self, selection: NodeSelection) -> None:
+        self._selection = selection
+        self._nodes = selection.nodes
+
+    async def choose(self, attempt: Attempt) -> tuple[str, Diagnosis]:
+        """Choose a node for a pod, without assuming the pod and without preemption.
+
+        Returns:
+            The name of the node, "" if none is feasible; and the diagnosis, which is complete then.
+
+        Raises:
+            SchedulerCoreError: A plugin or an extender failed.
+        """
+        feasible = await self._find_feasible(attempt)
+        if not len(feasible.rows):
+            return "", feasible.diagnosis
+        return await self._select(attempt, feasible.rows), feasible.diagnosis
+
+    async def _find_feasible(self, attempt: Attempt) -> Feasible:
+        search = self._selection.search(attempt)
+        if search.is_rejected:
+            return search.ended(_NO_ROWS)
+        rejections: dict[str, Status] = {}
+        try:
+            nominated = await self._filter(attempt, search.nominated(), rejections)
+        except ExtenderError as error:
+            attempt.state.recorder.interrupt()
+            # The search of all nodes calls the extender again, and fails if the error persists.
+            text = "nominated node of pod %s is not evaluated first, because an extender failed: %s"
+            log.warning(text, attempt.info.key, error, extra=attempt.log_fields())
+            nominated = _NO_ROWS
+        if len(nominated):
+            return search.ended(nominated, nominated_only=True)
+        rows = search.rows()
+        left = await self._filter(attempt, rows, rejections)
+        return search.rejected_by_extenders(rejections) if len(rows) and not len(left) else search.ended(left)
+
+    async def _filter(
+        self, attempt: Attempt, rows: NDArray[np.intp], rejections: dict[str, Status]
+    ) -> NDArray[np.intp]:
+        if not len(rows):
+            return rows
+        nodes = self._nodes
+        names = [nodes.node_name(row) for row in rows.tolist()]
+        attempt.state.recorder.enter(_EXTENDERS)
+        left = await run_extender_filters(attempt.instance.extenders, attempt.info, names, rejections)
+        attempt.state.recorder.leave(_EXTENDERS, Code.SUCCESS)
+        return rows if left is names else np.array(sorted({nodes.row_of(name) for name in left}), dtype=np.intp)
+
+    async def _select(self, attempt: Attempt, rows: NDArray[np.intp]) -> str:
+        nodes, row = self._nodes, int(rows[0])
+        if len(rows) > 1:
+            totals = score_feasible(nodes, attempt, rows).totals
+            names = [nodes.node_name(each) for each in rows.tolist()]
+            attempt.state.recorder.enter(_EXTENDERS)
+            totals = totals + await run_extender_scores(attempt.instance.extenders, attempt.info, names)
+            attempt.state.recorder.leave(_EXTENDERS, Code.SUCCESS)
+            row = self._selection.best_row(attempt, rows, totals)
+        return nodes.node_name(row)
+
+    async def preempt(self, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
+        """Run the PostFilter plugins with extenders.
+
+        Returns:
+            The node to nominate; "" clears the nomination, None keeps it.
+        """
+        consultation = PreemptionConsultation(attempt.instance.extenders, self._nodes)
+        attempt.state.recorder.enter(CycleStage.POST_FILTER)
+        outcome = await run_post_filters_with(attempt.instance, attempt.state, attempt.info, diagnosis, consultation)
+        attempt.state.recorder.leave(CycleStage.POST_FILTER, outcome.status.code)
+        diagnosis.post_filter_message = outcome.status.message
+        return outcome.nominated_node
+
+
+class ExtendedCycle:
+    """Scheduling cycles of profiles with extenders.
+
+    Args:
+        start: Begins attempts.
+        choice: Chooses nodes.
+        assumed: Assumes the pods.
+        end: Ends the cycles.
+        suspension: Defers changes while a cycle awaits an extender.
+        queue: The queue.
+    """
+
+    def __init__(
+        self,
+        *,
+        start: CycleStart,
+        choice: ExtendedChoice,
+        assumed: AssumedPods,
+        end: CycleEnd,
+        suspension: Suspension,
+        queue: SchedulingQueue,
+    ) -> None:
+        self._start = start
+        self._choice = choice
+        self._assumed = assumed
+        self._end = end
+        self._suspension = suspension
+        self._queue = queue
+
+    async def schedule(self, queued: QueuedPod) -> Attempt | None:
+        """Run one scheduling cycle, suspended while extenders answer.
+
+        Args:
+            queued: The popped pod, whose profile has extenders.
+
+        Returns:
+            The attempt, whose pod is assumed and must be bound; None if it failed or the pod was skipped. If the cycle
+            is cancelled, the pod is released and requeued. Changes that arrive meanwhile are applied before this
+            returns.
+        """
+        attempt = self._start.begin(queued)
+        if attempt is None:
+            return None
+        with self._suspension.of_cycle():
+            try:
+                failure = await self._decide(attempt)
+            except Exception as error:
+                failure = failure_of(attempt, error)
+            except BaseException:
+                self._assumed.release(attempt)
+                self._queue.failed(queued)
+                attempt.instance.end()
+                raise
+            return self._end.conclude(attempt, failure)
+
+    async def _decide(self, attempt: Attempt) -> Failure | None:
+        node_name, diagnosis = await self._choice.choose(attempt)
+        if not node_name:
+            return no_fit(diagnosis, await self._choice.preempt(attempt, diagnosis))
+        return self._assumed.reserve_and_permit(attempt, node_name)

@@ -1,0 +1,358 @@
+"""Dry run of one group cycle, with the result for each domain.
+
+Each try of a group cycle is repeated on the live columns in the cycle's order and undone. For the nearest domains, the
+reasons for the next member are computed while the others are assumed there. Each try is the function that a group cycle
+runs, without Permit and without writes.
+
+Extenders are not called, because a dry run must not await: members are tried as if the profile had none.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.explain.gang_member_dry_runs import DryTrials, NextMember, NextMembers
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.failure_handler import of_trials
+from scheduler_core.gangs.placement_search import GroupCycle, ways
+from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.gangs.preemption import GangPreemption, GangPreview
+from scheduler_core.gangs.reservation_capacity import Reservation
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
+from scheduler_core.gangs.reservation_planning import assignment, only
+from scheduler_core.gangs.topology_domains import candidate_domains
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedPlace:
+    """Result of the dry run in one domain.
+
+    Attributes:
+        name: The domain, such as ``zone=a``; "" for all nodes.
+        nodes: Node by ``namespace/name`` of each feasible member, in the order in which members are tried.
+        needed: How many members must be feasible.
+        next_member: The first infeasible member; None if no member was rejected.
+        is_error: Whether that member met an error rather than a rejection.
+        is_tried: Whether a group cycle tries this domain; if not, it has room for too few members.
+    """
+
+    name: str
+    nodes: dict[str, str]
+    needed: int
+    next_member: NextMember | None = None
+    is_error: bool = False
+    is_tried: bool = True
+
+    @property
+    def fits(self) -> bool:
+        """Whether the quorum is feasible here."""
+        return self.is_tried and len(self.nodes) >= self.needed
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedNodes:
+    """Nodes that are reserved for another gang."""
+
+    key: GroupKey
+    node_names: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class GangExamination:
+    """Result of a dry run of a group cycle.
+
+    Attributes:
+        profile: The scheduler name of the profile.
+        needed: How many members must be scheduled together.
+        waiting: How many members wait.
+        refusal: Why no domain is tried, such as ``minResources`` that are not free; "" if domains are tried.
+        chosen: The domain in which the quorum is feasible; None for none.
+        is_reserved: Whether that is the capacity that is reserved for the gang.
+        places: Infeasible domains, the nearest first; at most as many as requested.
+        tried: How many domains were tried.
+        preemption: Result of a dry run of preemption; None if the quorum is feasible or an error ended the dry run.
+        reserved_for_others: Nodes that are reserved for other gangs.
+    """
+
+    profile: str
+    needed: int
+    waiting: int
+    refusal: str = ""
+    chosen: ExaminedPlace | None = None
+    is_reserved: bool = False
+    places: tuple[ExaminedPlace, ...] = ()
+    tried: int = 0
+    preemption: GangPreview | None = None
+    reserved_for_others: tuple[ReservedNodes, ...] = ()
+
+    @property
+    def error(self) -> str:
+        """Error that ended the dry run; "" for none."""
+        broken = (place.next_member for place in self.places if place.is_error)
+        return next((f"{each.pod.key}: {each.message}" for each in broken if each is not None), "")
+
+
+@dataclass(slots=True)
+class _Try:
+    """One try: a domain, an order of members, and the result.
+
+    Attributes:
+        where: The domain.
+        order: The members in the order in which they are tried.
+        reached: How many are feasible.
+        is_error: Whether a member met an error.
+        is_tried: Whether a group cycle tries this domain.
+        place: The result without unblocking events; None if the domain is not among the nearest.
+    """
+
+    where: Where
+    order: Sequence[QueuedPod]
+    reached: int = 0
+    is_error: bool = False
+    is_tried: bool = True
+    place: ExaminedPlace | None = None
+
+
+@dataclass(slots=True)
+class _Tries:
+    """All tries; of several tries in one domain only the best is stored.
+
+    Attributes:
+        limit: For how many domains the reasons are computed.
+        best: Tries by domain.
+    """
+
+    limit: int
+    best: dict[str, _Try] = field(default_factory=dict)
+
+    def is_near(self, each: _Try) -> bool:
+        """Return whether a try may be among the nearest domains."""
+        return sum(other.reached > each.reached for other in self.best.values()) < self.limit
+
+    def add(self, each: _Try) -> None:
+        known = self.best.get(each.where.name)
+        if known is None or each.reached > known.reached:
+            self.best[each.where.name] = each
+
+    def nearest(self) -> list[_Try]:
+        """Return the tries: errors first, because they ended the dry run, then by descending feasible members."""
+        return sorted(self.best.values(), key=lambda each: (not each.is_error, -each.reached))
+
+
+class GangExaminer:
+    """Dry-runs group cycles.
+
+    Args:
+        cache: The nodes, and the members that have a node.
+        nominator: Nominations.
+        reservations: Capacity reserved for gangs.
+        trials: Tries members.
+        next_members: Finds out what members lack.
+        preemption: Dry-runs preemptions.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        nominator: NominatedPods,
+        reservations: GangReservations,
+        trials: DryTrials,
+        next_members: NextMembers,
+        preemption: GangPreemption,
+    ) -> None:
+        self._cache = cache
+        self._nominator = nominator
+        self._reservations = reservations
+        self._trials = trials
+        self._next_members = next_members
+        self._preemption = preemption
+
+    def examine(self, cycle: GroupCycle, limit: int) -> GangExamination:
+        """Dry-run a group cycle for a gang whose quorum waits, between two cycles; nothing is changed.
+
+        Args:
+            cycle: The gang, which has its quorum and its PodGroup, and the profile.
+            limit: For how many domains the reasons are computed, and for how many nodes in each.
+
+        Returns:
+            The result. An error of a plugin ends the dry run and is contained in it.
+        """
+        gang = cycle.gang
+        found = GangExamination(cycle.instance.name, cycle.needed, len(cycle.members))
+        found.reserved_for_others = self._reserved_for_others(cycle)
+        assert gang.group is not None
+        refusal = cycle.refusal(self._cache.columns)
+        if refusal is not None:
+            found.refusal = refusal.message
+        else:
+            alone = GroupCycle(cycle.entry, gang, _without_extenders(cycle.instance))
+            reservation = self._reservations.of(gang.key)
+            with self._nominator.without(gang.waiting):
+                _DryRun(
+                    cache=self._cache,
+                    trials=self._trials,
+                    next_members=self._next_members,
+                    cycle=alone,
+                    reservation=reservation,
+                    limit=limit,
+                ).run(found)
+        if found.chosen is None and not found.error:
+            found.preemption = self._preemption.preview(gang, cycle.instance)
+        return found
+
+    def _reserved_for_others(self, cycle: GroupCycle) -> tuple[ReservedNodes, ...]:
+        nodes = self._cache.columns
+        blocking = self._reservations.blocking(cycle.gang.key, cycle.members[0].info) if cycle.members else []
+        return tuple(ReservedNodes(key, tuple(sorted(map(nodes.node_name, rows.tolist())))) for key, rows in blocking)
+
+
+def _without_extenders(instance: FrameworkInstance) -> FrameworkInstance:
+    """Return a copy of the profile without extenders."""
+    if not instance.extenders:
+        return instance
+    alone = copy.copy(instance)
+    alone.extenders = ()
+    return alone
+
+
+class _DryRun:
+    """Tries of one group cycle.
+
+    Args:
+        cache: The nodes, and the members that have a node.
+        trials: Tries members.
+        next_members: Finds out what members lack.
+        cycle: The group cycle; its profile has no extenders.
+        reservation: Capacity reserved for the gang; None for none.
+        limit: For how many domains the reasons are computed, and for how many nodes in each.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        trials: DryTrials,
+        next_members: NextMembers,
+        cycle: GroupCycle,
+        reservation: Reservation | None,
+        limit: int,
+    ) -> None:
+        self._cache = cache
+        self._trials = trials
+        self._next_members = next_members
+        self._cycle = cycle
+        self._reservation = reservation
+        self._limit = limit
+        self._tries = _Tries(limit)
+
+    def run(self, found: GangExamination) -> None:
+        """Run the tries and set their result."""
+        tries = self._tries
+        for where, order in ways(self._cache, self._cycle):
+            each = _Try(where, order)
+            found.chosen = self._run_try(each)
+            if found.chosen is not None or each.is_error:
+                break
+        if found.chosen is None:
+            found.chosen = self._as_reserved()
+            found.is_reserved = found.chosen is not None
+        found.tried = len(tries.best)
+        if not found.tried:
+            found.refusal = of_trials(self._cycle.instance, self._cycle.needed, ()).message
+        if found.chosen is not None:
+            tries.best.pop(found.chosen.name, None)
+        elif not any(each.is_error for each in tries.best.values()):
+            self._try_small_domains()
+        nearest = tries.nearest()[: self._limit]
+        found.places = tuple(
+            each.place if number and each.place is not None else self._with_events(each)
+            for number, each in enumerate(nearest)
+        )
+
+    def _try_small_domains(self) -> None:
+        """Try also domains that a group cycle skips, because they have room for too few members."""
+        cycle, tries = self._cycle, self._tries
+        assert cycle.gang.group is not None
+        topology = cycle.gang.group.topology
+        if topology is None:
+            return
+        infos = [queued.info for queued in cycle.members]
+        nodes, placed = self._cache.columns, cycle.placed(self._cache)
+        for domain in candidate_domains(nodes, topology, infos, cycle.needed, placed):
+            if len(tries.best) >= tries.limit:
+                return
+            if str(domain) not in tries.best:
+                self._run_try(_Try(domain.where, cycle.members, is_tried=False))
+
+    def _run_try(self, each: _Try) -> ExaminedPlace | None:
+        """Run one try and undo it; return the domain if the quorum is feasible."""
+        trial, needed = GangTrial(each.where), self._cycle.needed
+        try:
+            self._trials.fill(self._cycle, each.order, needed, trial)
+            each.reached, each.is_error = len(trial.placed), trial.is_error
+            if each.reached >= needed:
+                place = _place(needed, trial, each)
+                self._tries.add(each)
+                return place if each.is_tried else None
+            if self._tries.is_near(each):
+                each.place = _place(needed, trial, each, self._next_member(trial, with_events=False))
+            self._tries.add(each)
+            return None
+        finally:
+            self._trials.undo(trial)
+
+    def _as_reserved(self) -> ExaminedPlace | None:
+        """Return the result on the capacity reserved for the gang, if the quorum is feasible there now."""
+        cycle, reservation = self._cycle, self._reservation
+        request = cycle.request(self._cache)
+        pairs = None if reservation is None else assignment(self._cache.columns, reservation, request)
+        if reservation is None or pairs is None or not reservation.fits_now():
+            return None
+        trial = GangTrial(ANYWHERE)
+        try:
+            for queued, name in pairs:
+                trial.where = Where(only(self._cache.columns, name), "node(s) were not planned for this member")
+                held = len(trial.placed)
+                self._trials.fill(cycle, [queued], held + 1, trial)
+                if len(trial.placed) == held:
+                    return None
+            trial.where = Where(name=reservation.plan.domain)
+            return _place(cycle.needed, trial, _Try(trial.where, cycle.members))
+        finally:
+            self._trials.undo(trial)
+
+    def _with_events(self, each: _Try) -> ExaminedPlace:
+        """Repeat a try, and compute the reasons and unblocking events of its next member before it is undone."""
+        trial, needed = GangTrial(_as_long_as(each.where, self._cache.columns.size)), self._cycle.needed
+        try:
+            self._trials.fill(self._cycle, each.order, needed, trial)
+            return _place(needed, trial, each, self._next_member(trial, with_events=True))
+        finally:
+            self._trials.undo(trial)
+
+    def _next_member(self, trial: GangTrial, *, with_events: bool) -> NextMember | None:
+        return self._next_members.next_of(self._cycle, trial, self._limit, with_events=with_events)
+
+
+def _place(needed: int, trial: GangTrial, each: _Try, lacking: NextMember | None = None) -> ExaminedPlace:
+    nodes = {attempt.info.key: attempt.node_name for attempt in trial.placed}
+    return ExaminedPlace(trial.where.name, nodes, needed, lacking, trial.is_error, each.is_tried)
+
+
+def _as_long_as(where: Where, size: int) -> Where:
+    """Return the domain for columns that have grown: a hypothetical node leaves a free row."""
+    if where.among is None or len(where.among) == size:
+        return where
+    among = np.zeros(size, dtype=np.bool_)
+    among[: len(where.among)] = where.among
+    return replace(where, among=among)

@@ -1,0 +1,126 @@
+"""Dry runs of a gang's members, for :mod:`.gang_dry_run`: the tries, and what the first infeasible member lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.percentage_of_nodes import NodeOrder
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.explain.gang_nearest_nodes import labels_of
+from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
+from scheduler_core.explain.pod_dry_run import Companions, Examiner
+from scheduler_core.explain.unblocking_events import Unblocking, UnblockingEvents
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.placement_search import GroupCycle
+from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class NextMember:
+    """The first infeasible member while the members before it are assumed.
+
+    Attributes:
+        pod: The member.
+        message: The reason, as in its condition.
+        nearest: The nodes of the domain that lack least for it.
+        unblocking: Events after which it is feasible; the members after it may need more.
+    """
+
+    pod: PodInfo
+    message: str
+    nearest: tuple[NearMiss, ...] = ()
+    unblocking: tuple[Unblocking, ...] = ()
+
+
+class DryTrials:
+    """Tries members as group cycles do, without a trace: no recorder and no position of a search is left behind.
+
+    Args:
+        trials: Tries members.
+        assumed: Releases members.
+        order: Stores the position of the next partial search.
+        report: Takes the recorders back.
+    """
+
+    def __init__(self, trials: MemberTrials, assumed: AssumedPods, order: NodeOrder, report: CycleReport) -> None:
+        self._trials = trials
+        self._assumed = assumed
+        self._order = order
+        self._report = report
+
+    def fill(self, cycle: GroupCycle, members: Sequence[QueuedPod], needed: int, trial: GangTrial) -> None:
+        """Assume members, and restore the position of the next partial search.
+
+        Args:
+            cycle: The group cycle; its profile has no extenders.
+            members: The members in the order in which they are tried.
+            needed: How many members must be feasible.
+            trial: The try; feasible members stay assumed until :meth:`undo`.
+        """
+        start, known = self._order.next_start, len(trial.placed)
+        awaiting = self._trials.try_members(cycle.instance, members, needed, trial)
+        try:
+            awaiting.send(None)
+        except StopIteration:
+            pass
+        else:
+            # Only extender calls await.
+            awaiting.close()
+            message = f"gang {cycle.gang.key} cannot be dry-run: profile {cycle.instance.name} awaits"
+            raise SchedulerCoreError(f"{message}; please report it")
+        finally:
+            self._order.next_start = start
+            for attempt in (*trial.placed[known:], *(attempt for attempt, _ in trial.failed)):
+                self._report.release_recorder(attempt)
+
+    def undo(self, trial: GangTrial) -> None:
+        """Release the members of a try."""
+        trial.undo(self._assumed)
+
+
+class NextMembers:
+    """Finds out what the first infeasible member of a try lacks, while the members before it are assumed.
+
+    Args:
+        nodes: The columns.
+        examiner: Dry-runs attempts.
+        unblocking: Finds unblocking events.
+    """
+
+    def __init__(self, nodes: NodeColumns, examiner: Examiner, unblocking: UnblockingEvents) -> None:
+        self._nodes = nodes
+        self._examiner = examiner
+        self._unblocking = unblocking
+
+    def next_of(self, cycle: GroupCycle, trial: GangTrial, limit: int, *, with_events: bool) -> NextMember | None:
+        """Return the first infeasible member of a try; None if no member was rejected.
+
+        Args:
+            cycle: The group cycle.
+            trial: The try, whose feasible members are still assumed.
+            limit: Number of nodes for which the reasons are computed.
+            with_events: Whether to compute unblocking events, too.
+        """
+        if not trial.failed:
+            return None
+        attempt, failure = trial.failed[0]
+        if failure.is_error:
+            return NextMember(attempt.info, failure.message)
+        assert cycle.gang.group is not None
+        labels = labels_of(self._nodes, cycle.gang.group.topology, trial.where)
+        companions = Companions(frozenset(cycle.gang.pods), labels)
+        again = self._examiner.examine_member(cycle.instance, attempt.queued, companions)
+        if again.feasible or again.error:
+            # A later point rejected it after its node was chosen, so no node lacks anything.
+            return NextMember(attempt.info, failure.message)
+        try:
+            misses = near_misses(self._nodes, cycle.instance, again, limit)
+            events = self._unblocking.find(cycle.instance, again, misses) if with_events else ()
+        except SchedulerCoreError:
+            return NextMember(attempt.info, failure.message)
+        return NextMember(attempt.info, failure.message, misses, events)

@@ -1,0 +1,236 @@
+"""Dry run of one attempt for one pod, which returns the result of every step.
+
+Explanations, dry runs and the parity tests use it. Each step is the function that a scheduling cycle runs, so an
+explanation always agrees with the scheduler.
+
+Differences from a cycle: all nodes are evaluated whatever percentage is set, nodes are scored even if only one is
+feasible, and PostFilter plugins return a preview instead of acting on the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, NoNodesError, score_feasible
+from scheduler_core.cycle.gang_constraints import MemberDomains
+from scheduler_core.cycle.scheduling_cycle import restrict_to_domain
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.extension_points import PostFilterPreview
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.gang_entries import group_gate
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gates_and_hints import QueueingRules
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_post_filters
+from scheduler_core.runtime.scoring import PluginScores
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_OUTSIDE = "node(s) were outside the gang's domain"
+
+
+class Companions(Struct, frozen=True):
+    """The gang with which a pod is scheduled.
+
+    Attributes:
+        uids: UIDs of its members; their deletion is not proposed.
+        labels: Labels of the nodes of its domain; empty for all nodes. Labels rather than rows, because a dry run may
+            add nodes.
+    """
+
+    uids: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def among(self, nodes: NodeColumns) -> NDArray[np.bool_]:
+        """Return the nodes with these labels, bool per row."""
+        among = nodes.alive.copy()
+        for key, value in self.labels.items():
+            column = nodes.label_column(key)
+            number = column.values.find(value)
+            among &= (column.ids == number) if number is not None else False
+        return among
+
+
+ALONE = Companions()
+
+
+class Examination(Struct):
+    """Result of every step of an attempt; the fields of a step that was not reached have their defaults.
+
+    Attributes:
+        pod: The pod.
+        profile: The scheduler name of the profile.
+        gate: Success, or the status of the PreEnqueue plugin that rejects the pod; no further step was run then.
+        pre_filter: Success, or the status with which PreFilter rejects the pod; no node was evaluated then.
+        pre_filter_nodes: The only nodes that PreFilter allows, which may not exist; None for all.
+        nominated_only: Whether the pod's nominated node is feasible, so that no other was evaluated.
+        rejected: Status of each infeasible node.
+        rejected_by: Plugins whose events may requeue the pod; empty if it is schedulable.
+        feasible: Feasible nodes, in the order of rows.
+        scores: Scores by plugin, int64 per node of ``feasible``; without plugins that were skipped.
+        totals: int64 per node of ``feasible``; empty if no Score plugin is enabled.
+        best: Nodes with the highest total, sorted; the pod goes to one of them.
+        message: Why no node is feasible, as in the FailedScheduling event; "" if one is.
+        post_filter: Result of PostFilter; None if it was not reached or the profile has no such plugin.
+        preemption: What PostFilter would do; None for nothing.
+        error: Error that ended the attempt; "" for none.
+        companions: The gang with which the pod is scheduled.
+    """
+
+    pod: PodInfo
+    profile: str
+    gate: Status = SUCCESS
+    pre_filter: Status = SUCCESS
+    pre_filter_nodes: frozenset[str] | None = None
+    nominated_only: bool = False
+    rejected: dict[str, Status] = field(default_factory=dict)
+    rejected_by: frozenset[str] = frozenset()
+    feasible: tuple[str, ...] = ()
+    scores: dict[str, PluginScores] = field(default_factory=dict)
+    totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    best: tuple[str, ...] = ()
+    message: str = ""
+    post_filter: PostFilterOutcome | None = None
+    preemption: PostFilterPreview | None = None
+    error: str = ""
+    companions: Companions = ALONE
+
+
+class Examiner:
+    """Dry-runs attempts.
+
+    Args:
+        nodes: The columns.
+        gangs: All gangs.
+        selection: Searches nodes.
+        domains: Domains of gangs that require one.
+        clock: Time.
+    """
+
+    def __init__(
+        self, nodes: NodeColumns, gangs: Gangs, selection: NodeSelection, domains: MemberDomains, clock: Clock
+    ) -> None:
+        self._nodes = nodes
+        self._gangs = gangs
+        self._selection = selection
+        self._domains = domains
+        self._clock = clock
+
+    def examine(self, instance: FrameworkInstance, pod: PodInfo) -> Examination:
+        """Dry-run an attempt for a pod, up to the best nodes; nothing is changed.
+
+        Args:
+            instance: The profile; it need not be live.
+            pod: A pod compiled with the columns; it need not be in the queue.
+
+        Returns:
+            The result of every step. An error of a plugin ends the attempt and is returned in ``error``.
+        """
+        found = Examination(pod, instance.name)
+        queued = self.queued(pod)
+        rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
+        of_group = group_gate(self._gangs, queued.group)
+        if of_group.is_success or pod.pod.spec.scheduling_gates:
+            found.gate = rules.gate(queued)
+        found.gate = of_group if found.gate.is_success else found.gate
+        if not found.gate.is_success:
+            found.rejected_by = frozenset((found.gate.plugin,))
+            return found
+        attempt = Attempt(queued, pod, instance, self._clock.now())
+        restrict_to_domain(self._domains, attempt)
+        try:
+            feasible = self._selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self._nodes, feasible, found)
+            if len(feasible.rows):
+                _note_scores(self._nodes, attempt, feasible, found)
+            elif instance.post_filter:
+                _note_post_filters(self._nodes, attempt, feasible, found)
+        except NoNodesError as error:
+            found.message = str(error)
+        except SchedulerCoreError as error:
+            found.error = found.message = str(error)
+        return found
+
+    def examine_member(self, instance: FrameworkInstance, queued: QueuedPod, companions: Companions) -> Examination:
+        """Run PreFilter and Filter for one member of a gang, whose other members may be assumed on nodes.
+
+        Args:
+            instance: The profile.
+            queued: The member in the queue.
+            companions: Its gang.
+
+        Returns:
+            The result, without nodes outside the gang's domain.
+        """
+        found = Examination(queued.info, instance.name, companions=companions)
+        try:
+            attempt = self.attempt(companions, instance, queued)
+            feasible = self._selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self._nodes, feasible, found)
+        except NoNodesError as error:
+            found.message = str(error)
+        except SchedulerCoreError as error:
+            found.error = found.message = str(error)
+        columns = self._nodes
+        if companions.labels and found.rejected:
+            among = companions.among(columns)
+            found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
+        return found
+
+    def attempt(self, companions: Companions, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
+        """Return an attempt for a pod, restricted to the nodes of its gang's domain."""
+        attempt = Attempt(queued, queued.info, instance, self._clock.now())
+        if companions.labels:
+            attempt.among, attempt.among_reason = companions.among(self._nodes), _OUTSIDE
+        return attempt
+
+    def queued(self, info: PodInfo) -> QueuedPod:
+        """Return a queue entry for a pod that need not be in the queue, with its gang."""
+        queued = QueuedPod(info, self._clock.now(), 0)
+        queued.group = self._gangs.key_of(info.pod)
+        return queued
+
+
+def _note_nodes(columns: NodeColumns, feasible: Feasible, found: Examination) -> None:
+    diagnosis = feasible.diagnosis
+    found.pre_filter = diagnosis.pre_filter
+    found.pre_filter_nodes = feasible.node_names
+    found.nominated_only = feasible.nominated_only
+    found.feasible = tuple(columns.node_name(row) for row in feasible.rows.tolist())
+    if not found.feasible:
+        found.message = diagnosis.message()
+        found.rejected_by = frozenset(diagnosis.rejected_by)
+    if not diagnosis.pre_filter.is_success or feasible.nominated_only:
+        return
+    statuses: dict[int, Status] = {}
+    for row in np.flatnonzero((diagnosis.verdicts != 0) & columns.alive).tolist():
+        verdict = int(diagnosis.verdicts[row])
+        status = statuses.get(verdict)
+        if status is None:
+            status = statuses[verdict] = diagnosis.decode(verdict)
+        found.rejected[columns.node_name(row)] = status
+
+
+def _note_post_filters(columns: NodeColumns, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
+    diagnosis = feasible.diagnosis
+    outcome, found.preemption = preview_post_filters(attempt.instance, attempt.state, attempt.info, columns, diagnosis)
+    found.post_filter = outcome
+    diagnosis.post_filter_message = outcome.status.message
+    found.message = diagnosis.message()
+
+
+def _note_scores(columns: NodeColumns, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
+    if not attempt.instance.scores:
+        found.best = tuple(sorted(found.feasible))
+        return
+    table = score_feasible(columns, attempt, feasible.rows, keep_parts=True)
+    found.scores, found.totals = table.parts, table.totals
+    top = np.flatnonzero(table.totals == table.totals.max()).tolist()
+    found.best = tuple(sorted(found.feasible[position] for position in top))

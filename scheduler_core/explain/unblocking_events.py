@@ -1,0 +1,220 @@
+"""Unblocking events: hypothetical events that would requeue a rejected pod, and whether the pod would fit then.
+
+An event is listed only if the queue would act on it: the queueing hint of a plugin that rejected the pod returns Queue
+for its objects. Events of nodes and pods are also dry-run: applied to the columns, the pod filtered, and reverted,
+between two cycles. If one event is sufficient by itself, events that only might help are not listed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from scheduler_core.cycle.filter_and_score import NodeSelection
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.explain.candidate_events import (
+    Candidate,
+    node_changes,
+    nodes_added,
+    pod_changes,
+    pods_added,
+    pods_deleted,
+)
+from scheduler_core.explain.nearest_nodes import NearMiss
+from scheduler_core.explain.pod_dry_run import Examination, Examiner
+from scheduler_core.explain.storage_candidates import storage_changes
+from scheduler_core.framework.cluster_events import ClusterEvent, Hint, Resource
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.gates_and_hints import QueueingRules
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+_MAX_TRIED = 50
+"""Maximum number of dry runs for one event type, so that a result takes milliseconds."""
+_MAX_PER_EVENT = 2
+_MAX_NAMED = 8
+
+
+class Unblocking(Struct, frozen=True):
+    """An event that requeues the pod.
+
+    Attributes:
+        event: The resource and action.
+        old: The object before the event; None if it is added.
+        new: The object after the event; None if it is deleted.
+        what: Description of the event.
+        plugins: Plugins that rejected the pod and whose hints return Queue; empty if no plugin rejected it.
+        fits_on: The node where the pod would then fit; "" if the event is not sufficient or cannot be dry-run.
+    """
+
+    event: ClusterEvent
+    old: object | None
+    new: object | None
+    what: str
+    plugins: tuple[str, ...]
+    fits_on: str = ""
+
+
+class UnblockingEvents:
+    """Finds unblocking events.
+
+    Args:
+        cache: The nodes and their pods.
+        selection: Searches nodes.
+        examiner: Makes attempts for dry runs.
+    """
+
+    def __init__(self, cache: ClusterCache, selection: NodeSelection, examiner: Examiner) -> None:
+        self._cache = cache
+        self._selection = selection
+        self._examiner = examiner
+
+    def find(
+        self, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
+    ) -> tuple[Unblocking, ...]:
+        """Return the events that would requeue a rejected pod; nothing is changed.
+
+        Args:
+            instance: The profile of the attempt.
+            found: The attempt that rejected the pod.
+            misses: The nearest nodes; changes of other nodes are not proposed.
+
+        Returns:
+            Events after which the pod would fit; if there are none, those for which a hint returns Queue. At most two
+            of each type. If no plugin rejected the pod because there are no nodes, every event requeues it.
+        """
+        if found.feasible or found.error:
+            return ()
+        search = _Search(self._cache, self._selection, self._examiner, instance, found)
+        columns, info = self._cache.columns, found.pod
+        companions = found.companions
+        running = [placed.info for placed in self._cache.placed_pods() if placed.info.uid not in companions.uids]
+        candidates = chain(
+            pod_changes(info, columns, misses),
+            node_changes(info, columns, misses),
+            pods_deleted(running, columns, misses, info),
+            pods_added(info, columns, misses),
+            (_in_domain(candidate, companions.labels) for candidate in nodes_added(info, columns, misses)),
+            storage_changes(info, columns, misses),
+        )
+        for candidate in list(candidates):
+            search.take(candidate)
+        named = [one for one in search.named if one.fits_on] or search.named
+        return tuple(named[:_MAX_NAMED])
+
+
+class _Search:
+    """Events found so far, by event type."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        selection: NodeSelection,
+        examiner: Examiner,
+        instance: FrameworkInstance,
+        found: Examination,
+    ) -> None:
+        self._cache = cache
+        self._selection = selection
+        self._examiner = examiner
+        self._instance = instance
+        self._found = found
+        self._rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
+        self._by_event: dict[ClusterEvent, list[Unblocking]] = {}
+        self._tried: dict[ClusterEvent, int] = {}
+
+    @property
+    def named(self) -> list[Unblocking]:
+        """The events to list: the best of each type."""
+        return [one for same_event in self._by_event.values() for one in _best(same_event)]
+
+    def take(self, candidate: Candidate) -> None:
+        """Call the hints for an event, dry-run it, and store it if it helps."""
+        event = candidate.event
+        same_event = self._by_event.setdefault(event, [])
+        tried = self._tried.get(event, 0)
+        if tried >= _MAX_TRIED or sum(bool(one.fits_on) for one in same_event) >= _MAX_PER_EVENT:
+            return
+        plugins = self._queueing(candidate)
+        if plugins or not self._found.rejected_by:
+            self._tried[event] = tried + 1
+            fits_on = self._fits_on(candidate)
+            same_event.append(Unblocking(event, candidate.old, candidate.new, candidate.what, plugins, fits_on))
+
+    def _queueing(self, candidate: Candidate) -> tuple[str, ...]:
+        plugins = set()
+        for plugin, registration in self._rules.interested(candidate.event):
+            if plugin not in self._found.rejected_by:
+                continue
+            try:
+                hint = registration.hint
+                answer = Hint.QUEUE if hint is None else hint(self._found.pod.pod, candidate.old, candidate.new)
+            except Exception:  # logged; a hint that raises names no event here, and the others are still asked
+                log.exception("queueing hint of plugin %s raised for pod %s", plugin, self._found.pod.key)
+                continue
+            if answer is Hint.QUEUE:
+                plugins.add(plugin)
+        return tuple(sorted(plugins))
+
+    def _fits_on(self, candidate: Candidate) -> str:
+        """A node where the pod fits after the event; "" if there is none."""
+        columns = self._cache.columns
+        info = self._found.pod
+        try:
+            if isinstance(candidate.new, Pod) and candidate.new.metadata.uid == info.uid:
+                return self._feasible_node(columns.compile_pod(candidate.new))
+            if candidate.event.resource not in (Resource.NODE, Resource.ASSIGNED_POD):
+                return ""
+            with ColumnsOverlay(columns) as overlay:
+                _apply(overlay, self._cache, candidate)
+                return self._feasible_node(info)
+        except SchedulerCoreError as error:
+            log.debug("%s cannot be tried for pod %s: %s", candidate.what, info.key, error)
+            return ""
+
+    def _feasible_node(self, info: PodInfo) -> str:
+        queued = self._examiner.queued(info)
+        if not self._rules.gate(queued).is_success:
+            return ""
+        attempt = self._examiner.attempt(self._found.companions, self._instance, queued)
+        feasible = self._selection.find_feasible(attempt, everywhere=True)
+        names = [self._cache.columns.node_name(row) for row in feasible.rows.tolist()]
+        return min(names, default="")
+
+
+def _in_domain(candidate: Candidate, labels: Mapping[str, str]) -> Candidate:
+    """Return an added node with the labels of a domain; other events unchanged."""
+    node = candidate.new
+    if not labels or not isinstance(node, Node):
+        return candidate
+    labelled = replace(node, metadata=replace(node.metadata, labels={**node.metadata.labels, **labels}))
+    words = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return Candidate(candidate.event, candidate.old, labelled, f"{candidate.what}, in {words}")
+
+
+def _best(same_event: list[Unblocking]) -> list[Unblocking]:
+    return sorted(same_event, key=lambda one: not one.fits_on)[:_MAX_PER_EVENT]
+
+
+def _apply(overlay: ColumnsOverlay, cache: ClusterCache, candidate: Candidate) -> None:
+    """Apply an event of a node or a running pod."""
+    old, new = candidate.old, candidate.new
+    if isinstance(new, Node):
+        if isinstance(old, Node):
+            overlay.update_node(new)
+        else:
+            overlay.add_node(new, cache.pods_of_unknown_node(new.metadata.name))
+    elif isinstance(new, Pod):
+        overlay.add(cache.columns.compile_pod(new), cache.columns.row_of(new.spec.node_name))
+    elif isinstance(old, Pod):
+        placed = cache.get(old.metadata.uid)
+        overlay.remove(() if placed is None else (placed.info,))

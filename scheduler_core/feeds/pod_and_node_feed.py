@@ -1,0 +1,386 @@
+"""Event handlers for pods and nodes: they update the cache and the queue.
+
+Informers, the simulator and tests call them on the event loop. While a cycle is suspended, changes are buffered and
+then applied in order. Follows kube-scheduler v1.37.1 (``eventhandlers.go``). Changes of a node that the core does not
+read, such as heartbeats, are dropped here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ParamSpec
+
+from scheduler_core.cycle.freed_capacity_event import FreedRoom, on_node
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.feeds.invalid_pods import InvalidPods
+from scheduler_core.feeds.update_events import is_unchanged, labelled_by_bind, node_events, pod_events
+from scheduler_core.framework.cluster_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    TARGET_POD_UPDATE,
+    UNSCHEDULED_POD_ADD,
+)
+from scheduler_core.framework.object_reads import annotations_of
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+
+
+class PodReads:
+    """Reads that the watch has not caught up with, by UID.
+
+    A read can overtake the watch: the watch then delivers older states of the same pod, and none of them may undo what
+    the read established. Only facts that the API server never takes back are compared (the pod has a node, is being
+    deleted, has ended, is gone), not resource versions: they are enough to reject an older state, and they hold in
+    every version.
+
+    The watch still has to deliver each of these pods in the state that was read, or its deletion. The structure is
+    bounded by that: it never holds more entries than the watch's own cache of pods.
+    """
+
+    __slots__ = ("_reads",)
+
+    def __init__(self) -> None:
+        self._reads: dict[str, Pod | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    def record(self, uid: str, pod: Pod | None) -> None:
+        """Record what a read of a pod that the watch has delivered returned; None if the pod is gone."""
+        if pod is None or any(_facts(pod)):
+            self._reads[uid] = pod
+
+    def is_overtaken(self, pod: Pod) -> bool:
+        """Return whether a state of a pod is older than its last read; the read is dropped when it is not."""
+        uid = pod.metadata.uid
+        if uid not in self._reads:
+            return False
+        read = self._reads[uid]
+        if read is None or _is_older(pod, read):
+            return True
+        del self._reads[uid]
+        return False
+
+    def deleted(self, uid: str) -> None:
+        """Drop the read of a pod whose deletion was delivered."""
+        self._reads.pop(uid, None)
+
+
+def _facts(pod: Pod) -> tuple[bool, bool, bool]:
+    """What is never taken back."""
+    return bool(pod.spec.node_name), pod.is_terminal, pod.metadata.deletion_timestamp is not None
+
+
+def _is_older(pod: Pod, read: Pod) -> bool:
+    return any(was and not is_now for was, is_now in zip(_facts(read), _facts(pod), strict=True))
+
+
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
+
+_EVENTS = (
+    "AssignedPodAdd",
+    "AssignedPodUpdate",
+    "AssignedPodDelete",
+    "UnscheduledPodAdd",
+    "UnscheduledPodUpdate",
+    "UnscheduledPodDelete",
+    "NodeAdd",
+    "NodeUpdate",
+    "NodeDelete",
+)
+"""Events in the metrics, named as in kube-scheduler; an update counts once, there once for each changed property."""
+
+
+class EventHandling:
+    """Handles changes at once or after the suspended cycle, and records the durations for the metrics.
+
+    Args:
+        suspension: Whether a scheduling cycle awaits an extender.
+        clock: Time.
+        metrics: Metrics of the scheduler.
+    """
+
+    def __init__(self, suspension: Suspension, clock: Clock, metrics: SchedulerMetrics) -> None:
+        self._report = suspension.report
+        self._now = clock.now
+        self._observe = {event: metrics.events_backlog.of(event).observe for event in _EVENTS}
+
+    def take(self, event: str, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Handle a change.
+
+        Args:
+            event: The event in the metrics.
+            handle: Applies the change.
+            args: Arguments of ``handle``.
+            kwargs: Arguments of ``handle``.
+        """
+        started = self._now()
+        self._report(handle, *args, **kwargs)
+        self._observe[event](self._now() - started)
+
+
+class ClusterFeed:
+    """Event handlers for pods and nodes.
+
+    Args:
+        cache: Stores nodes, and pods that have a node.
+        queue: Stores pods that wait.
+        waiting: Pods that wait at Permit.
+        profiles: The live profiles.
+        invalid_pods: Reports waiting pods that cannot be scheduled.
+        room: Reports freed room.
+        handling: Handles changes.
+        node_changed: Called with the name of each node that was changed or deleted.
+
+    Attributes:
+        invalid_pods: As given.
+        reads: Reads of pods that the watch has not caught up with.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
+        waiting: WaitingPodMap,
+        profiles: ProfileTable,
+        invalid_pods: InvalidPods,
+        room: FreedRoom,
+        handling: EventHandling,
+        node_changed: Callable[[str], None],
+    ) -> None:
+        self.invalid_pods = invalid_pods
+        self.reads = PodReads()
+        self._cache = cache
+        self._queue = queue
+        self._waiting = waiting
+        self._profiles = profiles
+        self._room = room
+        self._take = handling.take
+        self._node_changed = node_changed
+
+    # -- pods ---------------------------------------------------------------------------------------------------
+
+    def pod_added(self, pod: Pod) -> None:
+        """Handle a pod that was created or is seen for the first time."""
+        event = "AssignedPodAdd" if pod.spec.node_name else "UnscheduledPodAdd"
+        self._take(event, self._guarded, self._pod_added, pod)
+
+    def pod_updated(self, old: Pod, pod: Pod) -> None:
+        """Handle an updated pod."""
+        event = "UnscheduledPodUpdate"
+        if pod.spec.node_name:
+            event = "AssignedPodUpdate" if old.spec.node_name else "AssignedPodAdd"
+        self._take(event, self._guarded, lambda new: self._pod_updated(old, new), pod)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """Handle a pod that was deleted or has ended."""
+        event = "AssignedPodDelete" if pod.spec.node_name else "UnscheduledPodDelete"
+        self._take(event, self._pod_gone, pod)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        """Handle a deleted pod; a pod that has ended but still exists counts for its gang."""
+        self.reads.deleted(pod.metadata.uid)
+        gang = self._queue.gangs.lost(pod.metadata.uid)
+        self.invalid_pods.remove(pod.metadata.uid)
+        self._pod_deleted(pod)
+        if gang is not None:
+            if gang.member_left is not None:
+                gang.member_left()
+            self._queue.gang_changed(gang)
+
+    def _pod_deleted(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        placed = self._cache.remove_pod(uid)
+        self._queue.remove(uid)
+        self._waiting.reject(uid)
+        if placed is not None or pod.spec.node_name:
+            self._room.report(pod, "" if placed is None else placed.node_name)
+        else:
+            self._report_ended_nomination(pod)
+
+    def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
+        if self.reads.is_overtaken(pod):
+            return
+        queue = self._queue
+        before = queue.gangs.of_uid(pod.metadata.uid)
+        gang = queue.gangs.saw(pod)
+        try:
+            take(pod)
+        except SchedulerCoreError as error:
+            self._reject_invalid(pod, error)
+        else:
+            self.invalid_pods.remove(pod.metadata.uid)
+        if gang is not None:
+            if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
+                gang.member_left()
+            queue.gang_changed(gang)
+            if before is not gang and not pod.spec.node_name:
+                # A Permit plugin may be waiting for a further member of the group.
+                queue.on_event(UNSCHEDULED_POD_ADD, None, pod, exclude=pod.metadata.uid)
+        if before is not None and before is not gang:
+            queue.gang_changed(before)
+
+    def _reject_invalid(self, pod: Pod, error: SchedulerCoreError) -> None:
+        """Handle a pod that cannot be read: report it if it waits, and stop scheduling its previous version."""
+        uid = pod.metadata.uid
+        if pod.spec.node_name or self._cache.get(uid) is not None:
+            self.invalid_pods.remove(uid)
+            log.error("pod %s is ignored: %s; correct the pod", pod.key, error, extra={"pod": pod.key})
+            return
+        self._queue.remove(uid)
+        self.invalid_pods.add(pod, str(error))
+
+    def _pod_added(self, pod: Pod) -> None:
+        if pod.is_terminal:
+            return
+        if pod.spec.node_name:
+            counted = self._counted(pod)
+            self._cache.add_pod(pod)
+            nominated = self._queue.nominator.node_of(pod.metadata.uid)
+            self._queue.remove(pod.metadata.uid)
+            waits = self._waiting.get(pod.metadata.uid)
+            if waits is not None and waits.node_name != pod.spec.node_name:
+                # Another scheduler has bound it: waiting at Permit would only block the room that it reserved.
+                waits.reject("", "bound by someone else")
+            self._queue.on_event(ASSIGNED_POD_ADD, None, pod)
+            self._room.nomination_unused(pod, nominated, pod.spec.node_name)
+            if counted is not None:
+                self._report_difference(counted, pod)
+            return
+        self._queue.add(self._cache.columns.compile_pod(pod))
+
+    def _counted(self, pod: Pod) -> Pod | None:
+        """Return the version of an assumed pod that its node counts; None if the pod confirms no bind.
+
+        A pod that is assumed on another node, and whose bind has not ended, is released there when its bind fails.
+        """
+        held = self._cache.get(pod.metadata.uid)
+        if held is None or held.placement is Placement.ADDED:
+            return None
+        if held.placement is Placement.ASSUMED and held.info.node_name != pod.spec.node_name:
+            return None
+        return on_node(held.info.node_name, held.info.pod)
+
+    def _report_difference(self, counted: Pod, pod: Pod) -> None:
+        """Report what changed about a pod between its attempt and its bind: other nodes or fewer requests free room.
+
+        An assumed pod counts as it was when its attempt began; later changes count once it is bound.
+        """
+        if counted.spec.node_name != pod.spec.node_name:
+            self._room.report(counted, counted.spec.node_name)
+            return
+        for event in pod_events(labelled_by_bind(counted, pod), pod):
+            self._queue.on_event(event, counted, pod)
+
+    def _pod_updated(self, old: Pod, pod: Pod) -> None:
+        if pod.metadata.uid != old.metadata.uid:
+            self._pod_gone(old)
+            self._pod_added(pod)
+        elif pod.is_terminal:
+            if not old.is_terminal:
+                self._pod_deleted(pod)
+        elif pod.spec.node_name and not old.spec.node_name:
+            self._pod_added(pod)
+        elif pod.spec.node_name:
+            self._cache.add_pod(pod)
+            for event in pod_events(old, pod):
+                self._queue.on_event(event, old, pod)
+        else:
+            self._waiting_pod_updated(old, pod)
+
+    def _waiting_pod_updated(self, old: Pod, pod: Pod) -> None:
+        is_assumed = self._cache.get(pod.metadata.uid) is not None
+        if is_assumed and not self._queue.is_in_flight(pod.metadata.uid):
+            return
+        if is_assumed and pod.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
+            self._assumed_pod_ends(pod)
+        info = self._cache.columns.compile_pod(pod)
+        # Its own changes cannot help an assumed pod, even if its attempt fails later.
+        events = [] if is_assumed else pod_events(old, pod)
+        if not (events or is_assumed) and (old.spec != pod.spec or annotations_of(old) != annotations_of(pod)):
+            events = [TARGET_POD_UPDATE]
+        self._queue.update(info, events, old)
+        if not is_assumed and old.status.nominated_node_name != pod.status.nominated_node_name:
+            self._report_ended_nomination(old)
+
+    def _assumed_pod_ends(self, pod: Pod) -> None:
+        """Release a pod that is being deleted before it is bound: the API server will reject its bind."""
+        uid = pod.metadata.uid
+        placed = self._cache.get(uid)
+        if placed is None:
+            return
+        node_name = placed.info.node_name
+        if not self._waiting.reject(uid):
+            self._cache.forget(placed.info)
+        self._room.report(pod, node_name)
+
+    def _report_ended_nomination(self, pod: Pod) -> None:
+        """Report the nominated node of a waiting pod, if any, as if the pod had been deleted from it.
+
+        Only pods of the same or a lower priority were rejected by the nomination, so only they are requeued.
+        Nominations of other schedulers are not counted here.
+        """
+        if pod.status.nominated_node_name and pod.spec.scheduler_name in self._profiles:
+            highest = pod.spec.priority or 0
+            self._queue.on_event(ASSIGNED_POD_DELETE, pod, None, max_priority=highest)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def node_added(self, node: Node) -> None:
+        """Handle a node that was created or is seen for the first time."""
+        self._take("NodeAdd", self._node_added, node)
+
+    def _node_added(self, node: Node) -> None:
+        try:
+            self._cache.add_node(node)
+        except SchedulerCoreError as error:
+            name = node.metadata.name
+            log.error("node %s is ignored: %s; correct its status", name, error, extra={"node": name})  # noqa: TRY400 - the text says it all
+            return
+        self._queue.on_event(NODE_ADD, None, node)
+
+    def node_updated(self, old: Node, node: Node) -> None:
+        """Handle an updated node."""
+        self._take("NodeUpdate", self._node_updated, old, node)
+
+    def _node_updated(self, old: Node, node: Node) -> None:
+        if is_unchanged(old, node):
+            return
+        is_new = self._cache.columns.row_of(node.metadata.name) < 0
+        try:
+            self._cache.update_node(node)
+        except SchedulerCoreError as error:
+            name = node.metadata.name
+            log.error(  # noqa: TRY400 - as above
+                "update of node %s is ignored: %s; correct its status", name, error, extra={"node": name}
+            )
+            return
+        if is_new:
+            # An earlier version of the node was unreadable.
+            self._queue.on_event(NODE_ADD, None, node)
+            return
+        for event in node_events(old, node):
+            self._queue.on_event(event, old, node)
+        self._queue.domains_changed(dict(old.metadata.labels.items() ^ node.metadata.labels.items()).keys())
+        self._node_changed(node.metadata.name)
+
+    def node_deleted(self, node: Node) -> None:
+        """Handle a deleted node."""
+        self._take("NodeDelete", self._node_deleted, node)
+
+    def _node_deleted(self, node: Node) -> None:
+        self._cache.remove_node(node.metadata.name)
+        self._queue.on_event(NODE_DELETE, node, None)
+        self._node_changed(node.metadata.name)

@@ -1,0 +1,117 @@
+"""Event handlers for PodGroups of all APIs: they update the gangs and the queue.
+
+Callers convert the objects of each API. While a cycle is suspended, changes are buffered and then applied in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import Problem
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.framework.queued_pod import Place
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+
+
+class GroupFeed:
+    """Event handlers for PodGroups.
+
+    Args:
+        queue: The queue, with the gangs.
+        suspension: Buffers changes while a cycle is suspended.
+        room: Reports freed room.
+    """
+
+    def __init__(self, queue: SchedulingQueue, suspension: Suspension, room: FreedRoom) -> None:
+        self._room = room
+        self._queue = queue
+        self._report = suspension.report
+
+    def serve(self, source: GroupSource) -> None:
+        """Mark the PodGroups of a source as completely reported: a group that was not reported does not exist."""
+        self._report(self._serve, source)
+
+    def _serve(self, source: GroupSource) -> None:
+        queue = self._queue
+        if queue.gangs.unread(source) is not None:
+            queue.gangs.serve(source)
+            queue.source_changed(source)
+
+    def withhold(self, source: GroupSource, reason: str) -> None:
+        """Mark the PodGroups of a source as unknown: their members are gated until :meth:`serve` is called.
+
+        Every source is in this state before its first call.
+
+        Args:
+            source: The API.
+            reason: Why they are not known, and what to do.
+        """
+        self._report(self._withhold, source, reason)
+
+    def _withhold(self, source: GroupSource, reason: str) -> None:
+        queue = self._queue
+        if queue.gangs.unread(source) != reason:
+            queue.gangs.withhold(source, reason)
+            queue.source_changed(source)
+            for gang in [gang for gang in queue.gangs if gang.key.source is source]:
+                self._end_nominations(gang)
+
+    def group_changed(self, group: PodGroup) -> None:
+        """Handle a created or updated group."""
+        self._report(self._group_changed, group)
+
+    def _group_changed(self, group: PodGroup) -> None:
+        queue = self._queue
+        known = queue.gangs.get(group.key)
+        before = None if known is None else known.group
+        if before == group:
+            return
+        if before is not None and before.uid != group.uid:
+            # It was deleted and created again, and the watch did not deliver the deletion.
+            self._group_deleted(group.key)
+            before = None
+        queue.group_changed(queue.gangs.group_changed(group))
+        action = Action.ADD if before is None else Action.UPDATE_OTHER
+        queue.on_event(ClusterEvent(Resource.POD_GROUP, action), before, group)
+
+    def group_deleted(self, key: GroupKey) -> None:
+        """Handle a deleted group; its members are gated until it is created again."""
+        self._report(self._group_deleted, key)
+
+    def _group_deleted(self, key: GroupKey) -> None:
+        queue = self._queue
+        gang = queue.gangs.group_deleted(key)
+        if gang is None:
+            return
+        queue.group_changed(gang)
+        self._end_nominations(gang)
+
+    def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
+        """Handle an object whose spec is invalid and never was valid: its members are gated and say why.
+
+        Args:
+            key: The key of the group, which is not known.
+            problems: What is wrong, with the remedies.
+        """
+        self._report(self._group_refused, key, "; ".join(map(str, problems)))
+
+    def _group_refused(self, key: GroupKey, reason: str) -> None:
+        gang = self._queue.gangs.group_refused(key, reason)
+        if gang is not None:
+            self._queue.group_changed(gang)
+
+    def _end_nominations(self, gang: Gang) -> None:
+        for uid in list(gang.pods):
+            self._end_nomination(uid)
+
+    def _end_nomination(self, uid: str) -> None:
+        """Clear the nomination of a gated pod and report the freed room."""
+        queue = self._queue
+        queued, node_name, nominated = queue.find(uid), queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)
+        if queued is not None and nominated is not None and queued.place is Place.GATED:
+            queue.nominator.withdraw(uid)
+            self._room.nomination_ended(nominated, node_name)

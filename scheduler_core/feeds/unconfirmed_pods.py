@@ -1,0 +1,116 @@
+"""Settles assumed pods whose confirmation is late, by reading them.
+
+A timer alone never decides: guessing "not bound" overcommits the node, guessing "bound" leaks it. The members of a gang
+are read together, so that a gang of which no bind took effect is requeued as a whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+
+from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.feeds.pod_and_node_feed import ClusterFeed
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+
+class LateConfirmations:
+    """Settles assumed pods whose confirmation is late.
+
+    Args:
+        cache: The assumed pods.
+        gangs: All gangs.
+        writer: Reads pods.
+        clock: Time.
+        suspension: Whether a scheduling cycle awaits an extender.
+        room: Reports freed room.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        gangs: Gangs,
+        writer: ClusterWriter,
+        clock: Clock,
+        suspension: Suspension,
+        room: FreedRoom,
+    ) -> None:
+        self._cache = cache
+        self._gangs = gangs
+        self._writer = writer
+        self._clock = clock
+        self._suspension = suspension
+        self._room = room
+
+    async def settle(self, feed: ClusterFeed, after_seconds: float) -> None:
+        """Read every pod that was bound more than ``after_seconds`` ago and is not confirmed.
+
+        The unconfirmed members of its gang are read too, however long ago they were bound. If one of them cannot be
+        read, none of them is settled.
+
+        Args:
+            feed: Receives what was read.
+            after_seconds: Seconds after the bind.
+        """
+        for pods in _overdue(self._cache, self._gangs, self._clock.now() - after_seconds):
+            found = await _read(self._writer, pods)
+            await self._suspension.over()
+            for info, pod in found:
+                placed = self._cache.get(info.uid)
+                if placed is not None and placed.info is info and placed.placement is Placement.BOUND:
+                    self._settle(feed, info, pod)
+
+    def _settle(self, feed: ClusterFeed, info: PodInfo, pod: Pod | None) -> None:
+        node_name = info.node_name
+        fields = {"pod": info.key, "node": node_name}
+        if pod is None:
+            log.warning("pod %s is gone; its place on node %s is free", info.key, node_name, extra=fields)
+            feed.pod_deleted(info.pod)
+        elif pod.spec.node_name:
+            feed.pod_updated(info.pod, pod)
+        else:
+            log.warning("pod %s was never bound to node %s; it is scheduled again", info.key, node_name, extra=fields)
+            self._cache.forget(info)
+            self._gangs.released(info.uid)
+            self._room.report(info.pod, node_name)
+            feed.pod_added(pod)
+        feed.reads.record(info.uid, pod)
+
+
+def _overdue(cache: ClusterCache, gangs: Gangs, before: float) -> Iterator[list[PodInfo]]:
+    """Pods to be read, those of one gang together."""
+    seen: set[str] = set()
+    for info in cache.overdue(before):
+        if info.uid in seen:
+            continue
+        gang = gangs.of_uid(info.uid)
+        together = [info]
+        if gang is not None:
+            together = [each for each in cache.overdue(math.inf) if gangs.of_uid(each.uid) is gang]
+        seen.update(each.uid for each in together)
+        yield together
+
+
+async def _read(writer: ClusterWriter, pods: list[PodInfo]) -> list[tuple[PodInfo, Pod | None]]:
+    """Return what the API server has of some pods, None for one that is gone; nothing if one cannot be read."""
+    found: list[tuple[PodInfo, Pod | None]] = []
+    for info in pods:
+        meta = info.pod.metadata
+        try:
+            pod = await writer.read_pod(meta.namespace, meta.name)
+        except ClusterWriteError as error:
+            text = "pod %s is not confirmed on node %s and cannot be read: %s"
+            log.warning(text, info.key, info.node_name, error, extra={"pod": info.key, "node": info.node_name})
+            return []
+        found.append((info, pod if pod is not None and pod.metadata.uid == info.uid else None))
+    return found

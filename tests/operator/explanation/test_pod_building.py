@@ -1,0 +1,271 @@
+"""Explanations of pods, built by the scheduler that would schedule them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_model import (
+    Explanation,
+    NodeCounts,
+    PluginRejections,
+    ReasonCount,
+    Verdict,
+)
+from bayplan.explanation.shared_building import ExplanationOptions
+from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Victim
+
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.framework.status import Status
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from tests.support.builders import node, pod
+from tests.support.preemption import budget
+from tests.support.scheduling import BARE, Rig, plugin_set, rig
+
+
+def served(*objects: Node | Pod) -> Rig:
+    """Return a scheduler with the default plugins."""
+    made = rig(defaults=default_plugins())
+    made.add(*objects)
+    return made
+
+
+def explained(made: Rig, target: Pod, **options: int) -> Explanation:
+    """Explain a pod."""
+    return explain_pod(made.scheduler, target, ExplanationOptions(**options))
+
+
+def test_a_pod_that_fits() -> None:
+    """The explanation has the node, the ties and the scores."""
+    explanation = explained(served(node("a"), node("b"), pod("p", node_name="a", requests={"cpu": "2"})), pod())
+    assert (explanation.verdict, explanation.node, explanation.tied, explanation.message) == (
+        Verdict.FITS,
+        "b",
+        ("b",),
+        None,
+    )
+    assert explanation.headline == "pod default/pod would be scheduled to node b; feasible nodes: 2 of 2"
+    assert [score.node for score in explanation.scores] == ["b", "a"]
+    assert explanation.scores[0].total > explanation.scores[1].total
+    for score in explanation.scores:
+        assert score.total == sum(part.weighted for part in score.plugins.values())
+    assert (explanation.unblocking, explanation.nearest, explanation.preemption) == ((), (), None)
+
+
+def test_a_tie_is_resolved_as_in_the_next_attempt() -> None:
+    """The node is the one that the next scheduling cycle selects."""
+    waiting = pod()
+    made = served(*(node(f"n{number}") for number in range(9)), waiting)
+    explanation = explained(made, waiting)
+    assert len(explanation.tied) == 9
+    assert "one of 9 nodes with the highest score" in explanation.headline
+    attempt = made.decide()
+    assert attempt is not None
+    assert attempt.node_name == explanation.node
+
+
+def test_an_unschedulable_pod() -> None:
+    """The explanation has the rejections by plugin, the nearest misses with amounts, and the message of the event."""
+    objects: list[Node | Pod] = [
+        node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"}),
+        node("b", allocatable={"cpu": "500m", "memory": "64Gi", "pods": "9"}),
+        node("c", unschedulable=True),
+    ]
+    explanation = explained(served(*objects), pod(requests={"cpu": "2", "memory": "2Gi"}))
+    assert (explanation.verdict, explanation.node, explanation.nodes) == (Verdict.UNSCHEDULABLE, None, NodeCounts(3, 0))
+    assert explanation.headline == "pod default/pod is unschedulable; feasible nodes: 0 of 3"
+    assert explanation.rejections == (
+        PluginRejections(
+            "NodeResourcesFit", 2, (ReasonCount("Insufficient cpu", 2), ReasonCount("Insufficient memory", 1))
+        ),
+        PluginRejections("NodeUnschedulable", 1, (ReasonCount("node(s) were unschedulable", 1),)),
+    )
+    fit = Lack("NodeResourcesFit", ("Insufficient cpu",), False, (Amount("cpu", 2000, 500),))
+    assert explanation.nearest[0] == NodeLacks("b", (fit,))
+    assert explanation.message is not None
+    assert explanation.message.startswith(
+        "0/3 nodes are available: 1 Insufficient memory, 1 node(s) were unschedulable, 2 "
+    )
+    assert explanation.unblocking
+
+
+def test_preemption_is_a_dry_run() -> None:
+    """Node, victims and PodDisruptionBudget violations are reported; no pod is evicted and no node is nominated."""
+    victim = pod("victim", node_name="n", requests={"cpu": "3"}, labels={"app": "a"}, priority=1)
+    made = served(node("n"), victim)
+    made.context.cache.columns.disruption_budgets.assign(budget("guard", {"app": "a"}, 0))
+    explanation = explained(made, pod(requests={"cpu": "2"}, priority=10))
+    assert explanation.preemption is not None
+    assert explanation.preemption.node == "n"
+    assert explanation.preemption.victims == (Victim("default", "victim", 1),)
+    assert (
+        explanation.preemption.pdb_violations,
+        explanation.preemption.candidates,
+        explanation.preemption.message,
+    ) == (1, 1, None)
+    assert explanation.headline.endswith("; preemption would make room on node n")
+    assert made.writer.patches == []
+    assert made.context.cache.get(victim.metadata.uid) is not None
+    assert not list(made.queue.nominator.nodes())
+
+
+def test_why_preemption_does_not_help() -> None:
+    """The message is the plugin's."""
+    explanation = explained(served(node("n")), pod(requests={"cpu": "64"}))
+    assert explanation.preemption is not None
+    assert explanation.preemption.node is None
+    assert explanation.preemption.message is not None
+    assert "Preemption is not helpful for scheduling" in explanation.preemption.message
+
+
+BARE_ROWS = [
+    pytest.param(
+        pod(gates=["a/b"]),
+        Verdict.GATED,
+        "pod default/pod is gated by SchedulingGates: waiting for scheduling gates: [a/b]",
+        id="gated",
+    ),
+    pytest.param(
+        pod(scheduler_name="nightly"),
+        Verdict.NO_PROFILE,
+        'no profile serves schedulerName "nightly" of pod default/pod; available profiles: default-scheduler',
+        id="no profile",
+    ),
+    pytest.param(
+        pod(phase="Succeeded", node_name="n"),
+        Verdict.ENDED,
+        "pod default/pod has terminated; it is not scheduled",
+        id="ended",
+    ),
+    pytest.param(
+        pod(scheduler_name="other", node_name="n"),
+        Verdict.PLACED,
+        'pod default/pod is scheduled to node n; no profile serves its schedulerName "other"',
+        id="scheduled by another scheduler",
+    ),
+]
+
+
+@pytest.mark.parametrize(("target", "verdict", "headline"), BARE_ROWS)
+def test_pods_for_which_no_node_is_evaluated(target: Pod, verdict: Verdict, headline: str) -> None:
+    """The explanation has a headline, and neither scores nor nearest misses."""
+    explanation = explained(served(node("n")), target)
+    assert (explanation.verdict, explanation.headline, explanation.scores, explanation.nearest) == (
+        verdict,
+        headline,
+        (),
+        (),
+    )
+
+
+def test_no_nodes() -> None:
+    """The headline says that the cluster is empty, and a node added would make the pod fit."""
+    explanation = explained(served(), pod())
+    assert explanation.headline == "pod default/pod is unschedulable: the cluster has no nodes"
+    assert explanation.message == "no nodes available to schedule pods"
+    assert [(event.what, event.fits_on) for event in explanation.unblocking] == [("a node added", "new-node")]
+
+
+def test_a_bound_pod_is_explained_as_if_it_were_scheduled_now() -> None:
+    """Its own requests do not count against it, and the columns are unchanged afterwards."""
+    placed = pod("placed", node_name="n", requests={"cpu": "3"})
+    made = served(node("n"), placed, pod("other", node_name="n"))
+    columns = made.context.cache.columns
+    before = (columns.requested.copy(), list(columns.pods[0]))
+    explanation = explained(made, placed)
+    assert (explanation.verdict, explanation.node, explanation.headline) == (
+        Verdict.PLACED,
+        "n",
+        "pod default/placed is already scheduled to node n",
+    )
+    assert [score.node for score in explanation.scores] == ["n"]
+    assert "dry run" not in explanation.headline
+    assert "a dry run that schedules it again now" in explanation.notices[0]
+    assert (columns.requested == before[0]).all()
+    assert list(columns.pods[0]) == before[1]
+
+
+def test_an_assumed_pod_is_being_bound() -> None:
+    """The API server has no node for the pod yet, but the scheduler has assumed one."""
+    waiting = pod("fresh")
+    made = served(node("n"), waiting)
+    assert made.decide() is not None
+    explanation = explained(made, waiting)
+    assert (explanation.verdict, explanation.node) == (Verdict.PLACED, "n")
+    assert explanation.headline == "pod default/fresh is being bound to node n"
+
+
+class Faulty(NodeFilterPlugin):
+    """Plugin that raises."""
+
+    name = "Faulty"
+
+    def filter_node(self, state: object, pod: object, node: object) -> Status:
+        raise RuntimeError("out of luck")
+
+
+def test_a_plugin_failure_is_reported() -> None:
+    """The headline names the plugin."""
+    made = rig((Faulty,), defaults=Plugins(multi_point=plugin_set("Faulty", *BARE)))
+    made.add(node("n"))
+    explanation = explained(made, pod())
+    assert explanation.verdict is Verdict.ERROR
+    assert 'running "Faulty" filter plugin' in explanation.headline
+    assert explanation.unblocking == ()
+
+
+def test_a_nominated_node_is_noted() -> None:
+    """A notice says that no other node was evaluated."""
+    explanation = explained(served(node("a"), node("b")), pod(nominated_node="b"))
+    assert explanation.node == "b"
+    assert explanation.notices == ("node b is nominated for the pod; no other node was evaluated",)
+
+
+def test_options_limit_the_lists() -> None:
+    """No list is longer than its option."""
+    made = served(*(node(f"n{number}") for number in range(9)))
+    assert len(explained(made, pod(), scored=3).scores) == 3
+    assert len(explained(made, pod(requests={"cpu": "9"}), nearest=2).nearest) == 2
+
+
+def test_the_document_has_the_documented_fields() -> None:
+    """The names are those in ``docs/why-pending.md``."""
+    document: dict[str, Any] = msgspec.to_builtins(explained(served(node("n")), pod(requests={"cpu": "64"})))
+    assert list(document) == [
+        "namespace",
+        "name",
+        "schedulerName",
+        "verdict",
+        "headline",
+        "node",
+        "tied",
+        "message",
+        "nodes",
+        "rejections",
+        "nearest",
+        "scores",
+        "preemption",
+        "unblocking",
+        "notices",
+        "gang",
+    ]
+    assert list(document["nearest"][0]["lacks"][0]) == ["plugin", "reasons", "preemptionMayHelp", "amounts"]
+    assert list(document["preemption"]) == ["node", "victims", "pdbViolations", "candidates", "message"]
+    assert list(document["unblocking"][0]) == ["what", "event", "plugins", "fitsOn"]
+
+
+def test_extenders_are_not_called() -> None:
+    """A notice says so if the profile has extenders."""
+    made = served(node("a"))
+    extender = Extender.model_validate({"urlPrefix": "http://licences.example.com", "filterVerb": "filter"})
+    config = ProfileConfig(scheduler_name=pod().spec.scheduler_name, extenders=(extender,))
+    made.scheduler.activate([made.scheduler.build(config)])
+    notice = "Extenders are not called here, unlike in the running operator: http://licences.example.com."
+    assert notice in explained(made, pod()).notices

@@ -1,0 +1,149 @@
+"""Explanations of pods as text, JSON and YAML."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+import yaml
+from bayplan.explanation.pod_model import (
+    Explanation,
+    NodeCounts,
+    NodeScore,
+    PluginRejections,
+    Preemption,
+    ReasonCount,
+    ScorePart,
+    Verdict,
+)
+from bayplan.explanation.pod_rendering import RENDERERS, as_text, read_explanation
+from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Unblocking, Victim
+from bayplan.explanation.shared_rendering import lack_text
+
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.explain.candidate_events import amount_text
+
+UNSCHEDULABLE = Explanation(
+    namespace="ml",
+    name="train",
+    scheduler_name="pack",
+    verdict=Verdict.UNSCHEDULABLE,
+    headline="pod ml/train is unschedulable; feasible nodes: 0 of 2",
+    message="0/2 nodes are available: ...",
+    nodes=NodeCounts(2, 0),
+    rejections=(
+        PluginRejections("Fit", 2, (ReasonCount("Insufficient cpu", 2), ReasonCount("Insufficient memory", 1))),
+    ),
+    nearest=(
+        NodeLacks("a", (Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, 320),)),)),
+        NodeLacks("b", (Lack("Taint", ("tainted",), False), Lack("Fit", ("x",), True, (Amount("pods", 1, 0),)))),
+    ),
+    preemption=Preemption("a", (Victim("ml", "old", 1), Victim("ml", "older", 0)), 1, 3, None),
+    unblocking=(
+        Unblocking("pod ml/old deleted from node a", "AssignedPodDelete", ("Fit",), "a"),
+        Unblocking("claim ml/data created", "PersistentVolumeClaimAdd", ("Volumes",), None),
+        Unblocking("a node added", "NodeAdd", ("Fit", "Taint"), "new-node"),
+    ),
+    notices=("services cannot be listed",),
+)
+
+VICTIMS = "ml/old (priority 1), ml/older (priority 0)"
+DETAILS = "PodDisruptionBudget violations: 1; other candidate nodes: 2"
+
+FITS = Explanation(
+    namespace="ml",
+    name="train",
+    scheduler_name="pack",
+    verdict=Verdict.FITS,
+    headline="pod ml/train would be scheduled to node a; feasible nodes: 7 of 9",
+    node="a",
+    tied=("a",),
+    nodes=NodeCounts(9, 7),
+    scores=(
+        NodeScore("a", 350, {"Fit": ScorePart(50, 50, 50), "Taint": ScorePart(0, 100, 300)}),
+        NodeScore("b", 340, {"Fit": ScorePart(40, 40, 40), "Taint": ScorePart(0, 100, 300)}),
+    ),
+)
+
+
+def test_an_unschedulable_pod() -> None:
+    """Headline, rejections, nearest misses, preemption, events, notes: in that order."""
+    assert as_text(UNSCHEDULABLE).splitlines() == [
+        "Pod ml/train is unschedulable; feasible nodes: 0 of 2",
+        "",
+        "Rejected by",
+        "PLUGIN  NODES  REASONS",
+        "Fit     2      2 Insufficient cpu; 1 Insufficient memory",
+        "",
+        "Nearest misses",
+        "NODE  PLUGIN  LACKS",
+        "a     Fit     needs 500m cpu, 320m free",
+        "b     Taint   tainted",
+        "      Fit     needs 1 pods, 0 free",
+        "",
+        f"Preemption  would evict {VICTIMS} from node a; {DETAILS}",
+        "",
+        "Events that would requeue it",
+        "EVENT                           RESULT      QUEUEING HINT OF",
+        "pod ml/old deleted from node a  fits on a   Fit",
+        "claim ml/data created           requeued    Volumes",
+        "a node added                    fits on it  Fit, Taint",
+        "",
+        "Note: services cannot be listed",
+    ]
+
+
+def test_a_pod_that_fits() -> None:
+    """The score table has a column for each of the best nodes."""
+    assert as_text(FITS).splitlines() == [
+        "Pod ml/train would be scheduled to node a; feasible nodes: 7 of 9",
+        "",
+        "Scores of feasible nodes (best 2 of 7): raw → normalized → weighted",
+        "PLUGIN  a              b",
+        "Fit     50 → 50 → 50   40 → 40 → 40",
+        "Taint   0 → 100 → 300  0 → 100 → 300",
+        "total   350            340",
+    ]
+
+
+@pytest.mark.parametrize(
+    "explanation", [pytest.param(UNSCHEDULABLE, id="unschedulable"), pytest.param(FITS, id="fits")]
+)
+def test_json_and_yaml_are_equal(explanation: Explanation) -> None:
+    """JSON and YAML hold the same document, and an encoded explanation is decoded unchanged."""
+    document = json.loads(RENDERERS["json"](explanation))
+    assert document == yaml.safe_load(RENDERERS["yaml"](explanation)) == json.loads(msgspec.json.encode(explanation))
+    assert read_explanation(msgspec.json.encode(explanation)) == explanation
+    assert document["schedulerName"] == "pack"
+
+
+@pytest.mark.parametrize("answer", [pytest.param(b"<html>", id="no JSON"), pytest.param(b'{"a": 1}', id="other JSON")])
+def test_another_response_is_an_error(answer: bytes) -> None:
+    """The error asks whether --server is a Bayplan of the same version."""
+    with pytest.raises(ServerUnavailableError, match="is --server a Bayplan"):
+        read_explanation(answer)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        pytest.param("cpu", 500, "500m", id="milli-cores"),
+        pytest.param("cpu", 32000, "32", id="cores"),
+        pytest.param("memory", 3 << 29, "1.5Gi", id="GiB"),
+        pytest.param("memory", 64 << 20, "64Mi", id="MiB"),
+        pytest.param("ephemeral-storage", 2048, "2Ki", id="KiB"),
+        pytest.param("hugepages-2Mi", 2 << 20, "2Mi", id="huge pages"),
+        pytest.param("memory", 5, "5", id="bytes"),
+        pytest.param("example.com/gpu", 2, "2", id="a number"),
+    ],
+)
+def test_amounts_are_written_as_kubernetes_quantities(resource: str, amount: int, text: str) -> None:
+    """CPU is written in cores or millicores, bytes in binary units, anything else as a number."""
+    assert amount_text(resource, amount) == text
+
+
+def test_an_overcommitted_node_has_nothing_free() -> None:
+    """The text shows 0 free; the document has the negative number."""
+    lack = Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, -250), Amount("memory", 1 << 30, 0)))
+    assert lack_text(lack) == "needs 500m cpu, 0 free; needs 1Gi memory, 0 free"

@@ -1,0 +1,220 @@
+"""Tests of the clients of a live scheduler's profiles: stored objects, reported states, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from bayplan.extenders.circuit_breaker import CircuitOptions
+from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
+from bayplan.extenders.extender_states import extender_states, extenders_skipped_notice
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.watches.informer import Informer, Resource
+from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.serving.bayplan_metrics import ExtenderCollector
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.errors import ConfigError, ExtenderError
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.scheduler import Scheduler, SchedulerPorts
+from tests.support.builders import node, pod
+from tests.support.extender_server import ExtenderServer, keeps
+from tests.support.fake_api import Answer, FakeApi
+from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
+from tests.support.manifests import profile_manifest
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+POD = pod("p", scheduler_name="batch")
+
+
+class Nobody:
+    """A sink that ignores everything."""
+
+    def on_add(self, obj: Pod | Node) -> None: ...
+
+    def on_update(self, old: Pod | Node, new: Pod | Node) -> None: ...
+
+    def on_delete(self, last_known: Pod | Node) -> None: ...
+
+    def on_synced(self) -> None: ...
+
+    def on_trouble(self, reason: str) -> None: ...
+
+
+class World:
+    """A scheduler with extenders, and informers that a test fills."""
+
+    def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
+        self.api = api
+        self.clock = VirtualClock()
+        self.pods: Informer[Pod] = Informer(connection, Resource("/pods"), Pod, Nobody(), self.clock)
+        self.nodes: Informer[Node] = Informer(connection, Resource("/nodes"), Node, Nobody(), self.clock)
+        self.objects = ClusterObjects(connection, self.nodes, self.pods)
+        self.changed = asyncio.Event()
+        options = CircuitOptions(failures=2, seed=1)
+        self.clients = ExtenderClients(self.objects, self.clock, options, on_change=self.changed.set)
+        ports = SchedulerPorts(make_extender=self.clients.make)
+        self.scheduler = Scheduler(self.clock, RecordingWriter(), ports=ports)
+
+    def build(self, *extenders: dict[str, Any]) -> FrameworkInstance:
+        read = tuple(Extender.model_validate(extender) for extender in extenders)
+        return self.scheduler.build(ProfileConfig(scheduler_name="batch", extenders=read))
+
+    @property
+    def tapped(self) -> tuple[bool, bool]:
+        """Return whether JSON of pods and of nodes is stored."""
+        return self.pods.tap is not None, self.nodes.tap is not None
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), VirtualClock()) as connection:
+        world = World(api, connection)
+        yield world
+        await world.clients.close()
+
+
+def extender(url: str = "http://x", **fields: Any) -> dict[str, Any]:
+    return {"urlPrefix": url, "filterVerb": "filter", **fields}
+
+
+KEPT = [
+    pytest.param(extender(), (True, True), id="nodes-are-shown"),
+    pytest.param(extender(nodeCacheCapable=True), (True, False), id="nodes-are-named"),
+    pytest.param({"urlPrefix": "http://x", "bindVerb": "bind"}, (True, False), id="binds-only"),
+    pytest.param(None, (False, False), id="no-extender"),
+]
+
+
+@pytest.mark.parametrize(("config", "tapped"), KEPT)
+async def test_what_is_stored(world: World, config: dict[str, Any] | None, tapped: tuple[bool, bool]) -> None:
+    """Only objects that an extender needs, and only while an instance has that extender."""
+    instance = world.build(*([] if config is None else [config]))
+    assert world.tapped == tapped
+    instance.retire()
+    await world.scheduler.stop(0)
+    assert world.tapped == (False, False)
+
+
+PODS = [
+    pytest.param(pod(scheduler_name="batch"), False, True, id="waits"),
+    pytest.param(pod(scheduler_name="other"), False, False, id="waits-for-another-scheduler"),
+    pytest.param(pod(scheduler_name="batch", node_name="n"), False, False, id="runs"),
+    pytest.param(pod(scheduler_name="other", node_name="n"), True, True, id="may-be-a-victim"),
+    pytest.param(pod(node_name="n", phase="Succeeded"), True, False, id="has-ended"),
+]
+
+
+@pytest.mark.parametrize(("candidate", "preempts", "stored"), PODS)
+async def test_which_pods_are_stored(world: World, candidate: Pod, preempts: bool, stored: bool) -> None:
+    """Waiting pods of the profile; running pods too if the extender gets victims."""
+    world.build(extender(preemptVerb="preempt" if preempts else ""))
+    assert world.objects.raw_pods._is_needed(candidate) is stored
+
+
+async def test_bad_certificates_reject_the_profile(world: World) -> None:
+    """No instance is made, and the subscriptions of its other extenders are dropped."""
+    bad = extender("https://y", tlsConfig={"caFile": "/nonexistent/ca.crt"})
+    with pytest.raises(ConfigError, match=r"tlsConfig\.caFile: cannot be read") as caught:
+        world.build(extender(), bad)
+    assert caught.value.problems[0].path.startswith("extenders[1]")
+    await world.scheduler.stop(0)
+    assert world.tapped == (False, False)
+
+
+async def test_pods_and_nodes_come_from_the_informers(world: World) -> None:
+    """Nodes are found by name, pods by UID and node."""
+    there = pod("r", uid="u", node_name="n")
+    world.pods.known["default/r"] = there
+    world.nodes.known["/n"] = node("n")
+    assert (world.objects.knows_node("n"), world.objects.knows_node("m")) == (True, False)
+    assert world.objects.pod_on("n", "u") is there
+    assert world.objects.pod_on("m", "u") is None
+    assert world.objects.pod_on("n", "v") is None
+
+
+async def test_the_states_have_the_order_of_the_profile(world: World) -> None:
+    """The order of the calls does not matter."""
+    instance = world.build(extender("http://b", ignorable=True), extender("http://a"))
+    assert [state.url_prefix for state in extender_states(instance)] == ["http://b", "http://a"]
+
+
+async def _failed(world: World, instance: FrameworkInstance, times: int) -> None:
+    (runner,) = instance.extenders
+    for _ in range(times):
+        with pytest.raises(ExtenderError):
+            await runner.client.filter(POD, ["n"])
+
+
+def _shown(world: World) -> None:
+    metadata = {"name": "p", "namespace": "default", "uid": POD.metadata.uid}
+    world.api.on("GET", "/api/v1/namespaces/default/pods/p", Answer(body={"metadata": metadata}))
+
+
+async def test_metrics(world: World) -> None:
+    """Durations and errors by extension point, and whether a circuit is open; nothing without extenders."""
+    registry = CollectorRegistry()
+    registry.register(ExtenderCollector(world.clients))
+    assert list(registry.collect()) == []
+    _shown(world)
+    with ExtenderServer() as server:
+        server.rules["filter"] = keeps("n")
+        instance = world.build(extender(server.url, nodeCacheCapable=True))
+        (runner,) = instance.extenders
+        await runner.client.filter(POD, ["n"])
+        labels = {"extender": server.url, "verb": "filter"}
+        value: Callable[..., float | None] = registry.get_sample_value
+        assert value("bayplan_extender_errors_total", labels) == 0
+        assert value("bayplan_extender_circuit_open", {"extender": server.url}) == 0
+        del server.rules["filter"]
+        await _failed(world, instance, 2)
+    assert value("bayplan_extender_request_duration_seconds_count", labels) == 3
+    assert value("bayplan_extender_request_duration_seconds_bucket", {**labels, "le": "+Inf"}) == 3
+    assert value("bayplan_extender_errors_total", labels) == 2
+    assert value("bayplan_extender_circuit_open", {"extender": server.url}) == 1
+    assert value("bayplan_extender_object_bytes", {"resource": "pods"}) == 0
+    instance.retire()
+    await world.scheduler.stop(0)
+    assert value("bayplan_extender_circuit_open", {"extender": server.url}) is None
+    assert value("bayplan_extender_errors_total", labels) == 2
+
+
+async def test_an_open_circuit_is_reported_at_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """It is in the profile's status and in the log; an error that opens no circuit is not."""
+    _shown(world)
+    statuses = FakeStatuses()
+    controller = ProfileController(world.scheduler, ControllerPorts(FakeRevisions(), statuses, world.clock))
+    with ExtenderServer() as server:
+        spec = {"extenders": [extender(server.url, nodeCacheCapable=True)]}
+        controller.seen(SchedulerProfile, profile_manifest("batch", spec))
+        controller.reconcile()
+        await controller.publish()
+        assert statuses.profile("batch")["extenders"] == [{"urlPrefix": server.url, "state": "Closed"}]
+        instance = world.scheduler.context.profiles.get("batch")
+        assert instance is not None
+        await _failed(world, instance, 1)
+        assert not world.changed.is_set()
+        await _failed(world, instance, 1)
+        assert world.changed.is_set()
+        await controller.publish()
+    (entry,) = statuses.profile("batch")["extenders"]
+    assert (entry["state"], entry["since"]) == ("Open", "2026-01-01T00:00:00Z")
+    assert entry["lastError"] == f"failed filter with extender at URL {server.url}/filter, code 404"
+    assert f"extender {server.url} of profile batch is not called until " in caplog.text
+
+
+def test_the_notice_about_skipped_extenders() -> None:
+    """It names their URLs; without extenders there is none."""
+    read = Extender.model_validate(extender())
+    assert (
+        extenders_skipped_notice([read]) == "Extenders are not called here, unlike in the running operator: http://x."
+    )
+    assert extenders_skipped_notice([]) == ""

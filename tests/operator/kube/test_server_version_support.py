@@ -1,0 +1,100 @@
+"""The version of the API server and what it lacks: reported once, and no error of the lookup ends the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.server_version_support import ServerSupport, ServerWatch
+
+from tests.operator.kube.conftest import HastyClock
+from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.virtual_clock import VirtualClock
+
+GANGS, DEVICES = "/apis/scheduling.k8s.io/v1beta1", "/apis/resource.k8s.io/v1"
+
+
+def version(minor: str, patch: str = "0") -> Answer:
+    """Return the response of /version."""
+    return Answer(body={"major": "1", "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.{patch}"})
+
+
+def serves(*names: str) -> Answer:
+    """Return the discovery document of a version."""
+    return Answer(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
+
+
+def newest(api: FakeApi) -> None:
+    """Script a server that lacks nothing."""
+    api.on("GET", "/version", version("37", "1"))
+    api.on("GET", GANGS, serves("workloads", "podgroups"))
+    api.on("GET", DEVICES, serves("resourceclaims"))
+
+
+async def looked_up(connection: ApiConnection, *, reads_pages: bool = False) -> ServerSupport:
+    """Return the result of one lookup."""
+    watch = ServerWatch(connection, lambda: reads_pages, VirtualClock())
+    await watch.look_up()
+    return watch.support
+
+
+async def test_the_newest_release_lacks_nothing(api: FakeApi, connection: ApiConnection) -> None:
+    """Only the version is known."""
+    newest(api)
+    assert await looked_up(connection) == ServerSupport("v1.37.1", is_supported=True)
+
+
+@pytest.mark.parametrize(
+    ("minor", "is_supported"),
+    [
+        pytest.param("35", True, id="oldest"),
+        pytest.param("36+", True, id="of-a-vendor"),
+        pytest.param("34", False, id="older"),
+        pytest.param("38", False, id="newer"),
+    ],
+)
+async def test_releases(api: FakeApi, connection: ApiConnection, minor: str, is_supported: bool) -> None:
+    """A release that Bayplan is not tested with is named as such."""
+    newest(api)
+    api.on("GET", "/version", version(minor))
+    assert (await looked_up(connection)).is_supported is is_supported
+
+
+async def test_what_an_older_server_lacks(api: FakeApi, connection: ApiConnection) -> None:
+    """Each is reported with its consequence; a version without the resource counts as absent."""
+    api.on("GET", "/version", version("35", "4"))
+    api.on("GET", GANGS, refusal(404, "the server could not find the requested resource", "NotFound"))
+    api.on("GET", DEVICES, serves("deviceclasses"))
+    found = await looked_up(connection, reads_pages=True)
+    assert [missing.partition(":")[0] for missing in found.missing] == [
+        "podgroups of scheduling.k8s.io/v1beta1",
+        "resourceclaims of resource.k8s.io/v1",
+        "lists by watch (feature gate WatchList)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(refusal(403, "forbidden", "Forbidden"), id="forbidden"),
+        pytest.param(refusal(503, "later", "ServiceUnavailable"), id="unavailable"),
+        pytest.param(Answer(body=["no version"]), id="unreadable"),
+    ],
+)
+async def test_it_is_reported_once_and_again_after_an_upgrade(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, caplog: pytest.LogCaptureFixture, answer: Answer
+) -> None:
+    """A failed lookup is repeated; equal results are not logged again."""
+    caplog.set_level(logging.INFO)
+    newest(api)
+    api.on("GET", "/version", answer, version("36", "3"), version("36", "3"), version("37", "1"))
+    watch = ServerWatch(connection, lambda: False, clock)
+    running = asyncio.create_task(watch.run())
+    await api.until(lambda: len(api.requests("GET", "/version")) > 5)
+    assert not running.done()
+    running.cancel()
+    assert watch.support.version == "v1.37.1"
+    said = [record.getMessage() for record in caplog.records if record.name == "bayplan.kube.server_version_support"]
+    assert said == ["The API server is Kubernetes v1.36.3", "The API server is Kubernetes v1.37.1"]

@@ -1,0 +1,93 @@
+"""Tests of the lists of custom resources beside the watch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
+from bayplan.resources.object_store import Body
+from bayplan.resources.resource_model import CustomResource
+
+from scheduler_core.errors import ClusterWriteError, NotFoundError, ServerUnavailableError
+from tests.support.manifests import profile_manifest
+from tests.support.virtual_clock import VirtualClock
+
+
+class Server:
+    """Lists one profile and no PluginConfig, or raises the next failure."""
+
+    def __init__(self) -> None:
+        self.failures: list[ClusterWriteError] = []
+        self.requests = 0
+
+    async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
+        self.requests += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return ([profile_manifest()] if plural == "schedulerprofiles" else []), "7"
+
+
+class Receiver:
+    """Records the lists."""
+
+    def __init__(self) -> None:
+        self.lists: list[tuple[str, int, str]] = []
+
+    def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
+        self.lists.append((kind.definition.plural, len(list(bodies)), resource_version))
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_plugin_configs_come_first() -> None:
+    """A profile that refers to a PluginConfig is never validated before that is known."""
+    receiver = Receiver()
+    await ResourceLists(PROFILES, Server(), receiver, VirtualClock()).list_once()
+    assert receiver.lists == [("pluginconfigs", 0, "7"), ("schedulerprofiles", 1, "7")]
+
+
+async def test_groups_are_listed_separately() -> None:
+    """A list of profiles does not read thousands of groups."""
+    receiver = Receiver()
+    await ResourceLists(GROUPS, Server(), receiver, VirtualClock()).list_once()
+    assert receiver.lists == [("podgroups", 0, "7")]
+
+
+async def test_lists_are_periodic_and_on_request() -> None:
+    """Between lists there are no requests; a failed list is retried soon."""
+    server, receiver, clock = Server(), Receiver(), VirtualClock()
+    lists = ResourceLists(PROFILES, server, receiver, clock)
+    running = asyncio.create_task(lists.run())
+    await turns()
+    assert server.requests == 0
+    clock.advance(15)
+    await turns()
+    assert server.requests == 2
+    server.failures.append(ServerUnavailableError("away"))
+    lists.request()
+    await turns()
+    assert server.requests == 3
+    clock.advance(1)
+    await turns()
+    assert len(receiver.lists) == 4
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+def test_missing_definitions_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The message says what to install, and is not repeated while nothing changes."""
+    lists = ResourceLists(PROFILES, Server(), Receiver(), VirtualClock())
+    with caplog.at_level(logging.ERROR):
+        lists.log_failure(NotFoundError("404"))
+        lists.log_failure(NotFoundError("404"))
+    (record,) = caplog.records
+    assert "kubectl apply -f crds/" in record.getMessage()

@@ -1,0 +1,400 @@
+"""Tests of the reconciler with a real scheduler and an API in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.scheduler_profile import SchedulerProfile
+
+from scheduler_core.errors import NotFoundError, ServerUnavailableError
+from scheduler_core.scheduler import Scheduler
+from tests.support.builders import node, pod
+from tests.support.extra_plugins import Counted, extended_registry
+from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
+from tests.support.manifests import Manifest, most_allocated, plugin_config_manifest, profile_manifest
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+FAIR: Manifest = {"queueSort": {"enabled": [{"name": "FairSort"}], "disabled": [{"name": "*"}]}}
+UNKNOWN: Manifest = {"score": {"enabled": [{"name": "Nothing"}]}}
+PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_allocated()}]}
+
+
+@dataclass
+class World:
+    """One operator process after the other over the same API."""
+
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    writer: RecordingWriter = field(default_factory=RecordingWriter)
+    revisions: FakeRevisions = field(default_factory=FakeRevisions)
+    statuses: FakeStatuses = field(default_factory=FakeStatuses)
+    objects: dict[str, Manifest] = field(default_factory=dict)
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        self._new_process()
+
+    def _new_process(self) -> None:
+        self.scheduler = Scheduler(self.clock, self.writer, registry=extended_registry())
+        ports = ControllerPorts(self.revisions, self.statuses, self.clock)
+        self.controller = ProfileController(self.scheduler, ports)
+
+    async def restart(self) -> None:
+        """Start another process, which reads the objects as the application does."""
+        self._new_process()
+        await self.controller.history.load()
+        for manifest in self.objects.values():
+            self._show(manifest)
+        await self.settle()
+
+    async def apply(self, *manifests: Manifest) -> None:
+        """Create or edit objects, and run one step of the controller."""
+        for manifest in manifests:
+            name = manifest["metadata"]["name"]
+            self.version += 1
+            old = self.objects.get(name)
+            generation = old["metadata"]["generation"] + 1 if old else 1
+            metadata = {**manifest["metadata"], "resourceVersion": str(self.version), "generation": generation}
+            self.objects[name] = {**manifest, "metadata": metadata}
+            self._show(self.objects[name])
+        await self.settle()
+
+    async def delete(self, name: str) -> None:
+        """Delete an object, and run one step of the controller."""
+        gone = self.objects.pop(name)
+        kind = SchedulerProfile if gone["kind"] == "SchedulerProfile" else PluginConfig
+        self.controller.gone(kind, gone)
+        await self.settle()
+
+    async def settle(self) -> None:
+        self.controller.reconcile()
+        await self.controller.publish()
+
+    def revision(self, scheduler_name: str = "batch") -> str:
+        """Return the live revision of a scheduler name, "" if there is none."""
+        instance = self.scheduler.context.profiles.get(scheduler_name)
+        return "" if instance is None else instance.revision
+
+    def ready(self, name: str = "batch") -> tuple[str, str]:
+        condition = self.statuses.condition(name, "Ready")
+        return condition["status"], condition["reason"]
+
+    def accepted(self, name: str = "batch") -> str:
+        return str(self.statuses.condition(name, "Accepted")["status"])
+
+    def _show(self, manifest: Manifest) -> None:
+        kind = SchedulerProfile if manifest["kind"] == "SchedulerProfile" else PluginConfig
+        plural, name = kind.definition.plural, manifest["metadata"]["name"]
+        self.controller.seen(kind, {**manifest, "status": dict(self.statuses.statuses.get((plural, name), {}))})
+
+
+@pytest.fixture
+async def world() -> World:
+    Counted.made = Counted.closed = 0
+    Counted.broken = False
+    return World()
+
+
+async def drained(world: World) -> list[str]:
+    """Run the scheduler until it is idle; return the nodes of all pods bound so far."""
+    running = asyncio.create_task(world.scheduler.run())
+    await world.scheduler.until_idle()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    return [binding.node_name for binding in world.writer.bindings]
+
+
+async def test_a_profile_goes_live(world: World) -> None:
+    """An applied profile schedules, and its status says so."""
+    await world.apply(profile_manifest())
+    assert world.revision() == world.statuses.profile("batch")["activeRevision"]
+    assert (world.accepted(), world.ready()) == ("True", ("True", "Live"))
+    world.scheduler.feed.node_added(node("n1"))
+    world.scheduler.feed.pod_added(pod("p", scheduler_name="batch"))
+    assert await drained(world) == ["n1"]
+
+
+async def test_an_edit_is_another_revision(world: World) -> None:
+    """A spec with different content replaces the running instance."""
+    await world.apply(profile_manifest())
+    first = world.revision()
+    await world.apply(profile_manifest(spec=PACK))
+    assert world.revision() not in ("", first)
+    assert world.statuses.profile("batch")["observedGeneration"] == 2
+
+
+async def test_an_edit_that_changes_nothing_builds_nothing(world: World) -> None:
+    """The instance stays if the resolved profile is the same."""
+    spec: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
+    await world.apply(profile_manifest(spec=spec))
+    live = world.scheduler.context.profiles.get("batch")
+    await world.apply(profile_manifest(spec={**spec, "schedulerName": "batch"}))
+    assert world.scheduler.context.profiles.get("batch") is live
+    assert (Counted.made, Counted.closed) == (1, 0)
+
+
+async def test_a_replaced_instance_is_closed(world: World) -> None:
+    """Swaps leave nothing open, and a repeated step builds nothing."""
+    spec: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
+    await world.apply(profile_manifest(spec=spec))
+    await world.apply(profile_manifest(spec={**spec, **PACK}))
+    await world.settle()
+    assert (Counted.made, Counted.closed) == (2, 1)
+    await world.delete("batch")
+    assert (Counted.made, Counted.closed) == (2, 2)
+
+
+async def test_a_broken_edit_changes_nothing_live(world: World) -> None:
+    """The last good revision keeps running; every problem is reported with its path."""
+    await world.apply(profile_manifest())
+    good = world.revision()
+    bad_args: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "x"}}}]}
+    await world.apply(profile_manifest(spec={**bad_args, "plugins": UNKNOWN, "pluginConfigRefs": [{"name": "none"}]}))
+    assert (world.revision(), world.accepted(), world.ready()) == (good, "False", ("True", "LastGoodRevision"))
+    message = world.statuses.condition("batch", "Accepted")["message"]
+    for path in (
+        "spec.plugins.score.enabled[0].name",
+        "spec.pluginConfig[0].args.scoringStrategy.type",
+        "spec.pluginConfigRefs[0].name",
+    ):
+        assert path in message
+    await world.apply(profile_manifest())
+    assert (world.revision(), world.accepted(), world.ready()) == (good, "True", ("True", "Live"))
+
+
+async def test_a_plugin_that_cannot_be_built(world: World) -> None:
+    """Whatever a plugin raises is a problem of the profile, and the parts that were built are closed."""
+    await world.apply(profile_manifest())
+    good = world.revision()
+    Counted.broken = True
+    await world.apply(profile_manifest(spec={"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}))
+    assert world.revision() == good
+    assert "no licence" in world.statuses.condition("batch", "Accepted")["message"]
+
+
+async def test_a_plugin_config_edit_reaches_its_profiles(world: World) -> None:
+    """One edit is a new revision of each profile that refers to it; an invalid one reaches none."""
+    refers: Manifest = {"pluginConfigRefs": [{"name": "pack"}]}
+    await world.apply(plugin_config_manifest("pack"), profile_manifest("a", refers), profile_manifest("b", refers))
+    before = world.revision("a"), world.revision("b")
+    await world.apply(plugin_config_manifest("pack", args=most_allocated()))
+    after = world.revision("a"), world.revision("b")
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    await world.apply(plugin_config_manifest("pack", args={"no": 1}))
+    assert (world.revision("a"), world.revision("b")) == after
+    assert world.accepted("a") == world.accepted("b") == "False"
+    await world.delete("pack")
+    assert (world.revision("a"), world.ready("a")) == (after[0], ("True", "LastGoodRevision"))
+
+
+async def test_a_freed_name_goes_to_the_next(world: World) -> None:
+    """When the holder of a scheduler name is deleted, the next claimant schedules."""
+    shared: Manifest = {"schedulerName": "shared"}
+    await world.apply(profile_manifest("a", shared, age=1), profile_manifest("b", {**shared, **PACK}, age=2))
+    first = world.revision("shared")
+    assert (world.accepted("a"), world.accepted("b")) == ("True", "False")
+    assert world.statuses.condition("b", "Accepted")["reason"] == "SchedulerNameTaken"
+    await world.delete("a")
+    assert world.revision("shared") not in ("", first)
+    assert (world.accepted("b"), world.ready("b")) == ("True", ("True", "Live"))
+
+
+async def test_a_freed_name_does_not_pass_on_its_counts(world: World) -> None:
+    """The next holder of the name has bound nothing yet."""
+    shared: Manifest = {"schedulerName": "shared"}
+    await world.apply(profile_manifest("a", shared, age=1), profile_manifest("b", shared, age=2))
+    world.scheduler.feed.node_added(node("n1"))
+    world.scheduler.feed.pod_added(pod("p", scheduler_name="shared"))
+    assert await drained(world) == ["n1"]
+    await world.delete("a")
+    await world.controller.publish(counts_too=True)
+    status = world.statuses.statuses["schedulerprofiles", "b"]
+    assert (status["scheduledTotal"], status.get("lastScheduledTime")) == (0, None)
+
+
+async def test_a_late_older_claim_takes_the_name(world: World) -> None:
+    """The holder of a name does not depend on the order of arrival; the one that lost it gets it back."""
+    shared: Manifest = {"schedulerName": "shared"}
+    await world.apply(profile_manifest("b", {**shared, **PACK}, age=2))
+    second = world.revision("shared")
+    await world.apply(profile_manifest("a", shared, age=1))
+    assert world.revision("shared") not in ("", second)
+    assert world.ready("b") == ("False", "NotLive")
+    await world.delete("a")
+    assert (world.revision("shared"), world.ready("b")) == (second, ("True", "Live"))
+
+
+async def test_deleting_leaves_pods_pending(world: World) -> None:
+    """Pods of a deleted profile wait, and are scheduled when it is made again."""
+    await world.apply(profile_manifest())
+    await world.delete("batch")
+    world.scheduler.feed.node_added(node("n1"))
+    world.scheduler.feed.pod_added(pod("p", scheduler_name="batch"))
+    assert await drained(world) == []
+    await world.apply(profile_manifest(uid="another"))
+    assert await drained(world) == ["n1"]
+
+
+async def test_a_queue_sort_change_waits_for_all(world: World) -> None:
+    """Its status names the profiles that it waits for; when the last one agrees, all change together."""
+    await world.apply(profile_manifest("a"), profile_manifest("b"))
+    before = world.revision("a")
+    await world.apply(profile_manifest("a", {"plugins": FAIR}))
+    assert (world.revision("a"), world.ready("a")) == (before, ("True", "WaitingForQueueSort"))
+    assert "and b differ" in world.statuses.condition("a", "Ready")["message"]
+    await world.apply(profile_manifest("b", {"plugins": FAIR}))
+    assert {instance.queue_sort.name for instance in world.scheduler.context.profiles} == {"FairSort"}
+    assert world.ready("a") == world.ready("b") == ("True", "Live")
+
+
+async def test_deleting_the_last_that_disagrees_lets_a_queue_sort_in(world: World) -> None:
+    """A deletion can complete the agreement."""
+    await world.apply(profile_manifest("a"), profile_manifest("b"))
+    await world.apply(profile_manifest("a", {"plugins": FAIR}))
+    await world.delete("b")
+    assert world.ready("a") == ("True", "Live")
+    assert [instance.queue_sort.name for instance in world.scheduler.context.profiles] == ["FairSort"]
+
+
+async def test_a_waiting_instance_that_is_superseded_is_closed(world: World) -> None:
+    """An instance that waited for its queueSort is closed when the spec changes again."""
+    reserve: Manifest = {"reserve": {"enabled": [{"name": "Counted"}]}}
+    await world.apply(profile_manifest("a"), profile_manifest("b"))
+    await world.apply(profile_manifest("a", {"plugins": {**FAIR, **reserve}}))
+    assert (Counted.made, Counted.closed) == (1, 0)
+    await world.apply(profile_manifest("a"))
+    assert (Counted.made, Counted.closed) == (1, 1)
+
+
+async def test_the_last_good_revision_survives_a_restart(world: World) -> None:
+    """A process that starts with an invalid spec runs the newest stored revision."""
+    await world.apply(profile_manifest())
+    await world.apply(profile_manifest(spec=PACK))
+    good = world.revision()
+    await world.apply(profile_manifest(spec={"plugins": UNKNOWN}))
+    await world.restart()
+    assert (world.revision(), world.accepted(), world.ready()) == (good, "False", ("True", "LastGoodRevision"))
+
+
+async def test_a_stored_revision_that_cannot_be_built_is_skipped(world: World) -> None:
+    """A plugin that was removed does not block the older good revision."""
+    await world.apply(profile_manifest())
+    oldest = world.revision()
+    await world.apply(profile_manifest(spec={"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}))
+    await world.apply(profile_manifest(spec={"plugins": UNKNOWN}))
+    Counted.broken = True
+    await world.restart()
+    assert (world.revision(), world.ready()) == (oldest, ("True", "LastGoodRevision"))
+
+
+async def test_a_recreated_profile_does_not_inherit(world: World) -> None:
+    """The stored revisions of a deleted profile are not those of the next one of its name."""
+    await world.apply(profile_manifest())
+    await world.delete("batch")
+    await world.apply(profile_manifest(spec={"plugins": UNKNOWN}, uid="another"))
+    await world.restart()
+    assert (world.revision(), world.ready()) == ("", ("False", "NotLive"))
+
+
+async def test_a_profile_without_its_name_does_not_run_a_stored_revision(world: World) -> None:
+    """A stored revision does not run under a name that another profile holds."""
+    shared: Manifest = {"schedulerName": "shared"}
+    await world.apply(profile_manifest("b", {**shared, **PACK}, age=2))
+    live = world.revision("shared")
+    await world.apply(profile_manifest("a", shared, age=1))
+    await world.restart()
+    assert world.revision("shared") not in ("", live)
+    assert world.ready("b") == ("False", "NotLive")
+
+
+async def test_a_restart_changes_no_condition(world: World) -> None:
+    """The same objects give the same status: only counts are written."""
+    await world.apply(profile_manifest(), profile_manifest("b", {"plugins": UNKNOWN}))
+    world.statuses.patches.clear()
+    world.clock.advance(3600)
+    await world.restart()
+    assert world.statuses.patches == []
+    assert len(world.revisions.stored) == 1
+
+
+async def test_many_steps_change_no_condition(world: World) -> None:
+    """Repeated lists, reconciles and counts write no status and record no event for an unchanged object."""
+    await world.apply(profile_manifest(), profile_manifest("b", {"plugins": UNKNOWN}), plugin_config_manifest("pack"))
+    reasons = [event.reason for event in world.writer.events]
+    assert sorted(reasons) == ["Accepted", "Activated", "Rejected", "Valid"]
+    world.statuses.patches.clear()
+    for _ in range(20):
+        world.clock.advance(60)
+        profiles = [each for each in world.objects.values() if each["kind"] == "SchedulerProfile"]
+        world.controller.listed(SchedulerProfile, profiles, str(world.version))
+        await world.settle()
+    assert world.statuses.patches == []
+    assert len(world.writer.events) == len(reasons)
+
+
+async def test_a_rejected_spec_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Each process logs it once, with every problem, and again when the problems change."""
+    await world.apply(profile_manifest("b", {"plugins": UNKNOWN}))
+    await world.settle()
+    assert [line.message.count('there is no plugin "Nothing"') for line in caplog.records] == [1]
+    await world.restart()
+    await world.apply(profile_manifest("b", {"schedulerName": "default-scheduler"}))
+    assert len(caplog.records) == 3
+    assert "--allow-default-scheduler" in caplog.records[-1].message
+
+
+async def test_counts_are_written_every_ten_seconds_at_most(world: World) -> None:
+    """A second change of counts waits, a change of conditions does not."""
+    await world.apply(profile_manifest())
+
+    async def pending_after(seconds: float, name: str) -> int:
+        world.clock.advance(seconds)
+        world.scheduler.feed.pod_added(pod(name, scheduler_name="batch"))
+        await world.controller.publish()
+        return int(world.statuses.profile("batch")["pending"])
+
+    assert await pending_after(0, "p1") == 1
+    assert await pending_after(9, "p2") == 1
+    assert await pending_after(1, "p3") == 3
+    assert await pending_after(1, "p4") == 3
+    await world.apply(profile_manifest(spec=PACK))
+    assert world.statuses.profile("batch")["pending"] == 4
+
+
+async def test_the_last_counts_are_written_at_the_end(world: World) -> None:
+    """A process that stops leaves no stale counts behind."""
+    await world.apply(profile_manifest())
+    for name in ("p1", "p2"):
+        world.scheduler.feed.pod_added(pod(name, scheduler_name="batch"))
+        await world.controller.publish(counts_too=name == "p2")
+    assert world.statuses.profile("batch")["pending"] == 2
+
+
+async def test_a_deleted_object_is_no_failure(world: World) -> None:
+    """The status of a profile that was deleted in the meantime is dropped."""
+    world.statuses.failures.append(NotFoundError("gone"))
+    await world.apply(profile_manifest())
+    assert world.statuses.patches == []
+
+
+async def test_writes_are_retried_until_they_succeed(world: World) -> None:
+    """While the API server is unreachable the profile is already live; statuses and revisions follow."""
+    world.statuses.failures += [ServerUnavailableError("away")] * 2
+    world.revisions.failures.append(ServerUnavailableError("away"))
+    running = asyncio.create_task(world.controller.run())
+    world.controller.seen(SchedulerProfile, profile_manifest())
+    async with asyncio.timeout(5):
+        while not (world.statuses.patches and world.revisions.stored):
+            await asyncio.sleep(0)
+            world.clock.advance(0.1)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert world.ready() == ("True", "Live")

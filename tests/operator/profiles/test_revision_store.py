@@ -1,0 +1,197 @@
+"""Tests of revisions stored as ControllerRevisions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from bayplan.kube.controller_revisions import ControllerRevision
+from bayplan.profiles.controller_revision_format import Origin, origin_of, read_revision
+from bayplan.profiles.revision_store import REVISION_HISTORY_LIMIT, RevisionHistory
+from bayplan.resources.resource_model import ObjectMeta
+
+from scheduler_core.config.plugin_set_types import PluginConfig
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.model.meta import AnnotatedMeta as RevisionMeta
+from scheduler_core.model.meta import OwnerReference
+from tests.support.fake_cluster_objects import FakeRevisions
+
+LABELS = {"app.kubernetes.io/managed-by": "bayplan"}
+
+
+def profile(name: str = "batch", uid: str = "uid-1") -> ObjectMeta:
+    return ObjectMeta(name=name, uid=uid, creation_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def config(percentage: int) -> ProfileConfig:
+    return ProfileConfig(scheduler_name="batch", percentage_of_nodes_to_score=percentage)
+
+
+async def store_revisions(store: FakeRevisions, *percentages: int, uid: str = "uid-1") -> RevisionHistory:
+    """Store revisions one after the other, by a history that was loaded before."""
+    history = RevisionHistory(store)
+    await history.load()
+    for percentage in percentages:
+        history.note(profile(uid=uid), config(percentage))
+        await history.save()
+    return history
+
+
+async def loaded(store: FakeRevisions, uid: str = "uid-1") -> list[int | None]:
+    """Return the revisions that another process finds, newest first."""
+    history = RevisionHistory(store)
+    await history.load()
+    return [one.percentage_of_nodes_to_score for one in history.last_good(uid)]
+
+
+async def test_a_revision_is_owned_and_labelled() -> None:
+    """It is deleted with its profile, and users find it by label."""
+    store = FakeRevisions()
+    await store_revisions(store, 5)
+    (stored,) = store.stored.values()
+    owner = stored.metadata.owner_references[0]
+    assert (owner.kind, owner.name, owner.uid) == ("SchedulerProfile", "batch", "uid-1")
+    assert stored.metadata.labels["bayplan.dev/profile"] == "batch"
+    assert stored.metadata.name == f"batch-{config(5).revision()}-1"
+    assert stored.data["profile"] == config(5).document()
+
+
+async def test_another_process_finds_the_newest_first() -> None:
+    """Numbers increase over restarts."""
+    store = FakeRevisions()
+    await store_revisions(store, 5, 6)
+    await store_revisions(store, 7)
+    assert await loaded(store) == [7, 6, 5]
+
+
+async def test_the_same_revision_is_stored_once() -> None:
+    """A restart with the newest live writes nothing; content applied again gets a new number and loses its old one."""
+    store = FakeRevisions()
+    await store_revisions(store, 5)
+    await store_revisions(store, 5)
+    assert await loaded(store) == [5]
+    await store_revisions(store, 6, 5)
+    assert await loaded(store) == [5, 6]
+    assert [one.revision for one in await store.list(LABELS)] == [2, 3]
+
+
+async def test_the_origin_of_a_revision_is_stored() -> None:
+    """The spec as written, its references, its field manager and the change cause are stored beside the content."""
+    body: dict[str, Any] = {
+        "metadata": {
+            "annotations": {"kubernetes.io/change-cause": "pack"},
+            "managedFields": [
+                {"manager": "first", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {}}},
+                {"manager": "editor", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:spec": {}}},
+                {"manager": "labeller", "time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:metadata": {}}},
+                {"manager": "bayplan", "time": "2026-01-04T00:00:00Z", "subresource": "status"},
+            ],
+        },
+        "spec": {"pluginConfig": [{"name": "VolumeBinding"}], "pluginConfigRefs": [{"name": "packing"}]},
+    }
+    entries = tuple(PluginConfig(name=name) for name in ("VolumeBinding", "NodeResourcesFit"))
+    made = ProfileConfig(scheduler_name="batch", plugin_config=entries)
+    store = FakeRevisions()
+    history = RevisionHistory(store)
+    history.note(profile(), made, origin_of(body, made))
+    await history.save()
+    (stored,) = store.stored.values()
+    origin = read_revision(stored).origin
+    assert origin == Origin(body["spec"], {"packing": "NodeResourcesFit"}, "pack", "editor")
+
+
+async def test_a_late_change_cause_is_stored() -> None:
+    """An annotation set after the edit is added to the live revision, once."""
+    store = FakeRevisions()
+    history = await store_revisions(store, 5, 6)
+    for cause in ("", "six is better", "six is better"):
+        history.explain("uid-1", config(6).revision(), cause)
+        await history.save()
+    assert [read_revision(one).origin.cause for one in await store.list(LABELS)] == ["", "six is better"]
+
+
+async def test_the_change_cause_of_a_deleted_revision() -> None:
+    """A revision that a user has deleted gets no change cause, and that is no error."""
+    store = FakeRevisions()
+    history = await store_revisions(store, 5)
+    history.explain("uid-1", config(5).revision(), "why")
+    store.stored.clear()
+    await history.save()
+    assert store.stored == {}
+
+
+async def test_old_revisions_are_deleted() -> None:
+    """Ten are stored."""
+    store = FakeRevisions()
+    await store_revisions(store, *range(1, REVISION_HISTORY_LIMIT + 4))
+    assert await loaded(store) == list(range(REVISION_HISTORY_LIMIT + 3, 3, -1))
+    assert len(store.stored) == REVISION_HISTORY_LIMIT
+
+
+async def test_a_recreated_profile_has_no_history() -> None:
+    """Revisions of an earlier object of the same name are not used, and do not block new ones."""
+    store = FakeRevisions()
+    await store_revisions(store, 5, uid="uid-1")
+    assert await loaded(store, "uid-2") == []
+    await store_revisions(store, 5, uid="uid-2")
+    assert await loaded(store, "uid-2") == [5]
+
+
+async def test_a_deleted_profile_leaves_nothing() -> None:
+    """Its stored and queued revisions are dropped; other profiles keep theirs."""
+    store = FakeRevisions()
+    history = await store_revisions(store, 5)
+    history.note(profile("other", "uid-2"), config(7))
+    await history.save()
+    history.note(profile(), config(6))
+    history.forget("uid-1")
+    await history.save()
+    assert history.last_good("uid-1") == []
+    assert history.last_good("uid-2") == [config(7)]
+    assert len(store.stored) == 2
+
+
+async def test_a_refused_write_is_retried() -> None:
+    """What could not be stored stays queued."""
+    store = FakeRevisions()
+    history = await store_revisions(store)
+    store.failures.append(ServerUnavailableError("away"))
+    history.note(profile(), config(5))
+    try:
+        await history.save()
+    except ServerUnavailableError:
+        await history.save()
+    assert await loaded(store) == [5]
+
+
+async def test_a_lost_response_stores_one_revision() -> None:
+    """A create whose response was lost is found again and not repeated."""
+    store = FakeRevisions()
+    unaware = await store_revisions(store)
+    await store_revisions(store, 5)
+    unaware.note(profile(), config(5))
+    await unaware.save()
+    assert await loaded(store) == [5]
+
+
+async def test_revisions_that_cannot_be_read_are_ignored() -> None:
+    """A revision of another version is no error; the one before is used."""
+    store = FakeRevisions()
+    await store_revisions(store, 5)
+    owner = OwnerReference("SchedulerProfile", "batch", "uid-1")
+    meta = RevisionMeta("odd", labels=LABELS, owner_references=(owner,))
+    store.stored["odd"] = ControllerRevision(meta, 9, {"profile": {"schedulerName": "batch", "later": 1}})
+    assert await loaded(store) == [5]
+
+
+async def test_long_names_fit() -> None:
+    """Names and labels stay within the API server's limits."""
+    store = FakeRevisions()
+    history = RevisionHistory(store)
+    history.note(profile("x" * 199 + "." + "y" * 53), config(5))
+    await history.save()
+    (stored,) = store.stored.values()
+    assert len(stored.metadata.name) <= 253
+    assert len(stored.metadata.labels["bayplan.dev/profile"]) == 63
+    assert ".-" not in stored.metadata.name

@@ -1,0 +1,105 @@
+"""Metrics read from a real scheduler."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.watches.informer import Informer, Resource
+from bayplan.serving.bayplan_metrics import metrics_registry
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import Scheduler
+from tests.support.builders import node, pod
+from tests.support.fake_api import FakeApi
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+
+class IgnoringSink:
+    """Sink that ignores all events."""
+
+    def on_add(self, obj: Pod) -> None: ...
+
+    def on_update(self, old: Pod, new: Pod) -> None: ...
+
+    def on_delete(self, last_known: Pod) -> None: ...
+
+    def on_synced(self) -> None: ...
+
+    def on_trouble(self, reason: str) -> None: ...
+
+
+@pytest.fixture
+async def scheduler() -> Scheduler:
+    scheduler = Scheduler(VirtualClock(), RecordingWriter())
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="batch"))])
+    scheduler.feed.node_added(node("n1"))
+    scheduler.feed.pod_added(pod("placed", node_name="n1", scheduler_name="batch"))
+    scheduler.feed.pod_added(pod("waits", scheduler_name="batch"))
+    scheduler.feed.pod_added(pod("gated", scheduler_name="batch", gates=["g"]))
+    scheduler.feed.pod_added(pod("parked", scheduler_name="nobody"))
+    record = scheduler.context.records.of("batch")
+    record.scheduled, record.unschedulable, record.errors = 3, 2, 1
+    record.lost_binds = 4
+    scheduler.context.metrics.profiles["batch"].reuse_errors["Fickle"] = 5
+    return scheduler
+
+
+ROWS = [
+    pytest.param("scheduler_pending_pods", {"queue": "active"}, 1, id="active"),
+    pytest.param("scheduler_pending_pods", {"queue": "gated"}, 1, id="gated"),
+    pytest.param("scheduler_pending_pods", {"queue": "unschedulable"}, 0, id="unschedulable"),
+    pytest.param("scheduler_schedule_attempts_total", {"profile": "batch", "result": "scheduled"}, 3, id="scheduled"),
+    pytest.param("scheduler_schedule_attempts_total", {"profile": "batch", "result": "error"}, 1, id="error"),
+    pytest.param(
+        "scheduler_schedule_attempts_total", {"profile": "batch", "result": "unschedulable"}, 2, id="rejected"
+    ),
+    pytest.param("scheduler_cache_size", {"type": "nodes"}, 1, id="nodes"),
+    pytest.param("scheduler_cache_size", {"type": "pods"}, 1, id="pods"),
+    pytest.param("scheduler_cache_size", {"type": "assumed_pods"}, 0, id="assumed"),
+    pytest.param("bayplan_parked_pods", {}, 1, id="parked"),
+    pytest.param("bayplan_binds_lost_total", {"profile": "batch"}, 4, id="lost"),
+    pytest.param("bayplan_reuse_errors_total", {"profile": "batch", "plugin": "Fickle"}, 5, id="reuse"),
+]
+
+
+@pytest.mark.parametrize(("name", "labels", "value"), ROWS)
+def test_scheduler_metrics(scheduler: Scheduler, name: str, labels: dict[str, str], value: float) -> None:
+    """Each scrape has the current values."""
+    assert metrics_registry(scheduler, {}).get_sample_value(name, labels) == value
+
+
+def test_live_revisions(scheduler: Scheduler) -> None:
+    """The live revision is a label; the previous one is not reported any more."""
+    registry = metrics_registry(scheduler, {})
+    first = {"profile": "batch", "revision": revision(scheduler)}
+    assert registry.get_sample_value("bayplan_profile_revision_info", first) == 1
+    config = ProfileConfig(scheduler_name="batch", percentage_of_nodes_to_score=50)
+    scheduler.activate([scheduler.build(config)])
+    assert registry.get_sample_value("bayplan_profile_revision_info", first) is None
+    second = {"profile": "batch", "revision": revision(scheduler)}
+    assert registry.get_sample_value("bayplan_profile_revision_info", second) == 1
+
+
+async def test_informer_metrics(scheduler: Scheduler) -> None:
+    """Counters of an informer carry the resource."""
+    clock = VirtualClock()
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
+        informer: Informer[Pod] = Informer(connection, Resource("/api/v1/pods"), Pod, IgnoringSink(), clock)
+        informer.events, informer.relists = 7, 2
+        registry = metrics_registry(scheduler, {"pods": informer})
+        assert sample(registry, "bayplan_informer_events_total") == 7
+        assert sample(registry, "bayplan_informer_relists_total") == 2
+        assert sample(registry, "bayplan_informer_synced") == 0
+
+
+def sample(registry: CollectorRegistry, name: str) -> float | None:
+    return registry.get_sample_value(name, {"resource": "pods"})
+
+
+def revision(scheduler: Scheduler) -> str:
+    instance = scheduler.context.profiles.get("batch")
+    assert instance is not None
+    return instance.revision

@@ -1,0 +1,158 @@
+"""The debug endpoints, over a real socket."""
+
+from __future__ import annotations
+
+import json
+import marshal
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from bayplan.introspection.status_model import CacheState, Status
+from bayplan.introspection.status_rendering import read_status
+from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.readiness import Readiness
+from bayplan.serving.debug_endpoints import (
+    CACHE_PATH,
+    INDEX_PATH,
+    LEADER_PATH,
+    PROFILE_PATH,
+    STATUS_PATH,
+    TASKS_PATH,
+    DebugEndpoints,
+    DebugSources,
+)
+from bayplan.serving.deferred_server import Listener
+from bayplan.serving.http_server import HealthServer
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.snapshot.cache_comparison import CacheDifference
+
+LOOPBACK = "127.0.0.1"
+
+
+class Source:
+    """Source of responses that records the limits of its calls."""
+
+    def __init__(self) -> None:
+        self.limits: list[int] = []
+        self.is_server_unavailable = False
+
+    def status(self, limit: int) -> Status:
+        """Return an empty status."""
+        self.limits.append(limit)
+        return Status("1", "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())
+
+    def leader(self) -> LeaderState:
+        return LeaderState(
+            is_standby=True, lease="ns/bayplan", holder="other_1", endpoint=LeaderEndpoint("http://[::1]:9")
+        )
+
+    async def check_cache(self) -> list[CacheDifference]:
+        """Return one difference."""
+        if self.is_server_unavailable:
+            raise ServerUnavailableError("connection refused")
+        return [CacheDifference("Node", "a", "is not in the cache")]
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture(params=[True])
+async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterator[HealthServer]:
+    endpoints = DebugEndpoints(DebugSources(source.status, source.check_cache, source.leader, request.param))
+    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), endpoints.routes)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def get(server: HealthServer, path: str) -> tuple[int, bytes]:
+    """Get a path."""
+    url = f"http://{LOOPBACK}:{server.port}{path}"
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        return answer.status, await answer.read()
+
+
+async def test_the_index_names_every_endpoint(server: HealthServer) -> None:
+    """The index lists all paths."""
+    status, body = await get(server, INDEX_PATH)
+    assert status == 200
+    for path in (STATUS_PATH, CACHE_PATH, TASKS_PATH, PROFILE_PATH, "/debug/explain"):
+        assert path in body.decode()
+
+
+async def test_the_status_has_a_limit(server: HealthServer, source: Source) -> None:
+    """The default limit is 20 for each place."""
+    status, body = await get(server, STATUS_PATH)
+    assert status == 200
+    assert read_status(body).version == "1"
+    await get(server, f"{STATUS_PATH}?limit=0")
+    assert source.limits == [20, 0]
+
+
+async def test_the_cache_check(server: HealthServer, source: Source) -> None:
+    """The response has the differences, or an error if the API server is unavailable."""
+    assert await get(server, CACHE_PATH) == (200, b'{"differences":["Node a: is not in the cache"]}')
+    source.is_server_unavailable = True
+    status, body = await get(server, CACHE_PATH)
+    assert status == 503
+    assert "nodes or pods cannot be listed: connection refused; retry" in json.loads(body)["error"]
+
+
+async def test_the_leader_is_named(server: HealthServer) -> None:
+    """The response has the leader and its address."""
+    status, body = await get(server, LEADER_PATH)
+    assert (status, json.loads(body)) == (
+        200,
+        {
+            "isStandby": True,
+            "lease": "ns/bayplan",
+            "holder": "other_1",
+            "endpoint": {"url": "http://[::1]:9", "certificateSha256": ""},
+        },
+    )
+
+
+async def test_tasks_are_listed_with_their_stacks(server: HealthServer) -> None:
+    """The stack of the test's own task names this file."""
+    status, body = await get(server, TASKS_PATH)
+    assert status == 200
+    assert "test_debug_endpoints.py" in body.decode()
+
+
+async def test_a_profile_as_text_and_as_a_file(server: HealthServer) -> None:
+    """The profile covers the event loop while it runs."""
+    status, body = await get(server, f"{PROFILE_PATH}?seconds=0.05")
+    assert status == 200
+    assert "function calls" in body.decode()
+    status, body = await get(server, f"{PROFILE_PATH}?seconds=0.05&format=pstats")
+    assert status == 200
+    assert isinstance(marshal.loads(body), dict)  # noqa: S302 - our own response
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        pytest.param(f"{STATUS_PATH}?limit=many", 400, "limit must be a number", id="limit"),
+        pytest.param(f"{PROFILE_PATH}?seconds=0", 400, "seconds must be above 0 and at most 60", id="no time"),
+        pytest.param(f"{PROFILE_PATH}?seconds=nan", 400, "seconds must be above 0 and at most 60", id="no number"),
+        pytest.param(f"{PROFILE_PATH}?format=svg", 400, "format must be text or pstats", id="format"),
+    ],
+)
+async def test_invalid_parameters(server: HealthServer, path: str, status: int, text: str) -> None:
+    """The error says which values are valid."""
+    got, body = await get(server, path)
+    assert got == status
+    assert text in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("server", [False], indirect=True)
+async def test_profiling_is_disabled_by_default(server: HealthServer) -> None:
+    """The error names the flag."""
+    status, body = await get(server, PROFILE_PATH)
+    assert status == 403
+    assert "--enable-profiling" in json.loads(body)["error"]

@@ -1,0 +1,88 @@
+"""Tests of the server that listens before it responds."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from bayplan.kube.readiness import Readiness
+from bayplan.serving import deferred_server
+from bayplan.serving.certificate import ServedCertificate
+from bayplan.serving.deferred_server import LateServer, Listener, ServedParts
+from bayplan.serving.http_server import HealthServer
+from bayplan.serving.server_protection import Protection
+from bayplan.settings.serving_settings import ServingSettings
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.errors import ConfigError
+from tests.support.virtual_clock import VirtualClock
+
+LOOPBACK = "127.0.0.1"
+PROBE = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+def health_only(
+    listener: Listener, settings: ServingSettings, parts: object, certificate: ServedCertificate | None
+) -> HealthServer:
+    del settings, parts
+    return HealthServer(
+        listener, Readiness(()), CollectorRegistry(), protection=Protection(certificate, clock=VirtualClock())
+    )
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> ServedParts:
+    """Parts that a server without endpoints never reads."""
+    monkeypatch.setattr(deferred_server, "import_module", lambda _: SimpleNamespace(operator_server=health_only))
+    return cast("ServedParts", object())
+
+
+async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
+    """A connection is accepted from the start, and its request is answered when the server starts."""
+    server = LateServer((LOOPBACK, 0), ServingSettings(), parts)
+    reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
+    writer.write(PROBE)
+    answer = asyncio.create_task(reader.read())
+    assert server.endpoint(LOOPBACK) is None
+    await server.start()
+    async with asyncio.timeout(10):
+        assert (await answer).startswith(b"HTTP/1.1 200")
+    endpoint = server.endpoint(LOOPBACK)
+    assert endpoint is not None
+    assert endpoint.url == f"http://{LOOPBACK}:{server.port}"
+    writer.close()
+    await server.stop()
+
+
+async def test_a_generated_certificate_is_announced_when_there_is_one(parts: ServedParts) -> None:
+    """The certificate is generated at the start of the server, and the endpoint contains its hash."""
+    server = LateServer((LOOPBACK, 0), ServingSettings(secure_serving=True), parts)
+    assert server.endpoint(LOOPBACK) is None
+    await server.start()
+    endpoint = server.endpoint(LOOPBACK)
+    assert endpoint is not None
+    assert len(endpoint.certificate_sha256) == 64
+    await server.stop()
+
+
+async def test_a_server_that_never_started_stops_listening(parts: ServedParts) -> None:
+    """The port is free again."""
+    server = LateServer((LOOPBACK, 0), ServingSettings(), parts)
+    port = server.port
+    await server.stop()
+    Listener((LOOPBACK, port)).close()
+
+
+def test_certificate_files_are_read_at_construction(parts: ServedParts) -> None:
+    """Files that cannot be used are an error of the settings, before anything listens."""
+    settings = ServingSettings(tls_cert_file="/nowhere.crt", tls_private_key_file="/nowhere.key")
+    with pytest.raises(ConfigError, match=r"/nowhere\.crt"):
+        LateServer((LOOPBACK, 0), settings, parts)
+
+
+def test_a_host_without_address_is_an_error() -> None:
+    """The error names the flag, and no socket stays open."""
+    with pytest.raises(ConfigError, match="--serve-address"):
+        Listener(("203.0.113.1", 0))

@@ -1,0 +1,192 @@
+"""The explain endpoint, over a real socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
+from bayplan.explanation.gang_rendering import read_gang_explanation
+from bayplan.explanation.pod_model import Explanation, Verdict
+from bayplan.explanation.pod_rendering import read_explanation
+from bayplan.kube.readiness import Readiness
+from bayplan.serving.deferred_server import Listener
+from bayplan.serving.explain_endpoint import PATH, ExplainEndpoint
+from bayplan.serving.http_server import HealthServer
+from bayplan.serving.same_host_access import is_on_this_host
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.errors import QuantityError
+from scheduler_core.model.pod_group import GroupSource
+
+USAGE = "specify a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
+LOOPBACK = "127.0.0.1"
+KNOWN = Explanation(
+    namespace="shop",
+    name="web",
+    scheduler_name="spread",
+    verdict=Verdict.PLACED,
+    headline="pod shop/web is already scheduled to node n",
+)
+
+GANG = GangExplanation(
+    namespace="ml",
+    name="train",
+    api="bayplan.dev",
+    verdict=GangVerdict.PLACED,
+    headline="gang ml/train is scheduled",
+    members=MemberCounts(2, 0, 0, 2, 0, 0, 2, 0),
+)
+
+
+def explained(namespace: str, name: str) -> Explanation | None:
+    """Explain one pod, and fail for another."""
+    if name == "odd":
+        raise QuantityError("quantity 1x cannot be read")
+    return KNOWN if (namespace, name) == ("shop", "web") else None
+
+
+def explained_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    """Explain one gang of one API."""
+    return GANG if (namespace, name) == ("ml", "train") and source in (None, GroupSource.BAYPLAN) else None
+
+
+@pytest.fixture
+def readiness() -> Readiness:
+    ready = Readiness(("pods are being listed",))
+    ready.fulfil("pods are being listed")
+    return ready
+
+
+@pytest.fixture
+async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
+    endpoint = ExplainEndpoint(explained, readiness, explain_gang=explained_gang)
+    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def explain(server: HealthServer, **query: str) -> tuple[int, bytes]:
+    """Get the explanation of a pod or gang."""
+    url = f"http://{LOOPBACK}:{server.port}{PATH}"
+    async with aiohttp.ClientSession() as client, client.get(url, params=query) as answer:
+        assert answer.content_type == "application/json"
+        return answer.status, await answer.read()
+
+
+def error_in(body: bytes) -> str:
+    """Return the text of an error."""
+    document: dict[str, Any] = json.loads(body)
+    assert list(document) == ["error"]
+    return str(document["error"])
+
+
+async def test_an_explanation_of_a_pod(server: HealthServer) -> None:
+    """The response is decoded to the same explanation."""
+    status, body = await explain(server, namespace="shop", pod="web")
+    assert (status, read_explanation(body)) == (200, KNOWN)
+
+
+@pytest.mark.parametrize("api", [pytest.param({}, id="any API"), pytest.param({"api": "bayplan.dev"}, id="its API")])
+async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
+    """The API may be specified."""
+    status, body = await explain(server, namespace="ml", podgroup="train", **api)
+    assert (status, read_gang_explanation(body)) == (200, GANG)
+
+
+async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
+    """A dry run would disturb a cycle that waits for an extender."""
+    endpoint = ExplainEndpoint(explained, readiness, lambda: True, explained_gang)
+    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
+    await server.start()
+    try:
+        status, body = await explain(server, namespace="ml", podgroup="train")
+    finally:
+        await server.stop()
+    assert (status, error_in(body)) == (503, "a scheduling cycle waits for an extender; retry")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "text"),
+    [
+        pytest.param({}, 400, USAGE, id="no pod named"),
+        pytest.param({"pod": "web"}, 400, USAGE, id="no namespace named"),
+        pytest.param(
+            {"namespace": "shop", "pod": "gone"},
+            404,
+            "pod shop/gone not found; check the namespace and the name",
+            id="no such pod",
+        ),
+        pytest.param({"namespace": "ml", "podgroup": "train", "pod": "web"}, 400, USAGE, id="a pod and a gang"),
+        pytest.param(
+            {"namespace": "ml", "podgroup": "gone"},
+            404,
+            "PodGroup ml/gone not found; check the namespace and the name",
+            id="no such gang",
+        ),
+        pytest.param(
+            {"namespace": "ml", "podgroup": "train", "api": "scheduling.k8s.io"},
+            404,
+            "PodGroup ml/train not found; check the namespace and the name",
+            id="no such gang in that API",
+        ),
+        pytest.param(
+            {"namespace": "ml", "podgroup": "train", "api": "volcano.sh"},
+            400,
+            'api: unsupported value "volcano.sh": supported values: bayplan.dev, scheduling.x-k8s.io, '
+            "scheduling.k8s.io",
+            id="an unsupported API",
+        ),
+        pytest.param(
+            {"namespace": "shop", "pod": "odd"},
+            422,
+            "pod shop/odd cannot be explained: quantity 1x cannot be read",
+            id="a pod that cannot be read",
+        ),
+    ],
+)
+async def test_errors(server: HealthServer, query: dict[str, str], status: int, text: str) -> None:
+    """Each error says what to do."""
+    answered, body = await explain(server, **query)
+    assert (answered, error_in(body)) == (status, text)
+
+
+async def test_waits_for_readiness() -> None:
+    """Pods are not explained before the process is ready."""
+    waiting = Readiness(("pods are being listed",))
+    endpoint = ExplainEndpoint(explained, waiting)
+    server = HealthServer(Listener((LOOPBACK, 0)), waiting, CollectorRegistry(), endpoint.routes)
+    await server.start()
+    try:
+        status, body = await explain(server, namespace="shop", pod="web")
+    finally:
+        await server.stop()
+    assert (status, error_in(body)) == (503, "not ready: pods are being listed; retry")
+
+
+async def test_a_standby_names_the_leader(server: HealthServer, readiness: Readiness) -> None:
+    """It does not schedule, so its explanation would not match the leader's decisions."""
+    readiness.stand_by(lambda: "standby, other leads")
+    status, body = await explain(server, namespace="shop", pod="web")
+    assert (status, error_in(body)) == (503, "standby, other leads; send the request to the leader, or use --offline")
+
+
+@pytest.mark.parametrize(
+    ("remote", "is_local"),
+    [
+        pytest.param("127.0.0.1", True, id="IPv4 loopback"),
+        pytest.param("::1", True, id="IPv6 loopback"),
+        pytest.param("::ffff:127.0.0.1", True, id="IPv4 in IPv6"),
+        pytest.param("10.0.0.7", False, id="another host"),
+        pytest.param("::ffff:10.0.0.7", False, id="another host, IPv4 in IPv6"),
+        pytest.param("fe80::1%eth0", False, id="another host, link local"),
+        pytest.param(None, False, id="unknown"),
+    ],
+)
+def test_only_callers_on_the_host(remote: str | None, is_local: bool) -> None:
+    """The response names pods of every namespace, and the port has no authentication."""
+    assert is_on_this_host(remote) is is_local

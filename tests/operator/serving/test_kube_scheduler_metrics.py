@@ -1,0 +1,184 @@
+"""Metrics with kube-scheduler's names, compared with those of a running kube-scheduler v1.36.3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from bayplan.serving.bayplan_metrics import metrics_registry
+from prometheus_client import Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.metrics.histogram import exponential_bounds
+from scheduler_core.model.pod import Pod
+from tests.support.builders import node, pod
+from tests.support.scheduling import Rig, rig
+
+POINT = exponential_bounds(0.0001, 2, 12)
+ATTEMPT = exponential_bounds(0.001, 2, 15)
+PLUGIN = exponential_bounds(0.00001, 1.5, 20)
+LONG = exponential_bounds(0.01, 2, 20)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Metric family of kube-scheduler."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = field(default=())
+
+
+FAMILIES = [
+    Family(
+        "scheduler_framework_extension_point_duration_seconds",
+        "histogram",
+        ("extension_point", "profile", "status"),
+        POINT,
+    ),
+    Family("scheduler_pending_pods", "gauge", ("queue",)),
+    Family("scheduler_pod_scheduling_attempts", "histogram", (), (1, 2, 4, 8, 16)),
+    Family("scheduler_preemption_attempts", "counter"),
+    Family("scheduler_preemption_victims", "histogram", (), (1, 2, 4, 8, 16, 32, 64)),
+    Family("scheduler_queue_incoming_pods", "counter", ("event", "queue")),
+    Family("scheduler_schedule_attempts", "counter", ("profile", "result")),
+    Family("scheduler_scheduling_attempt_duration_seconds", "histogram", ("profile", "result"), ATTEMPT),
+    Family("scheduler_goroutines", "gauge", ("operation",)),
+    Family("scheduler_plugin_evaluation", "counter", ("extension_point", "plugin", "profile")),
+    Family("scheduler_pod_scheduling_sli_duration_seconds", "histogram", ("attempts",), LONG),
+    Family("scheduler_unschedulable_pods", "gauge", ("plugin", "profile")),
+    Family("scheduler_cache_size", "gauge", ("type",)),
+    Family("scheduler_inflight_events", "gauge", ("event",)),
+    Family("scheduler_event_handling_duration_seconds", "histogram", ("event",), POINT),
+    Family("scheduler_plugin_execution_duration_seconds", "histogram", ("extension_point", "plugin", "status"), PLUGIN),
+    Family("scheduler_pod_scheduled_after_flush", "counter"),
+    Family("scheduler_scheduling_algorithm_duration_seconds", "histogram", (), ATTEMPT),
+    Family("scheduler_queueing_hint_execution_duration_seconds", "histogram", ("event", "hint", "plugin"), PLUGIN),
+    Family("scheduler_preemption_goroutines_duration_seconds", "histogram", ("result",), LONG),
+    Family("scheduler_preemption_goroutines_execution", "counter", ("result",)),
+]
+
+
+def scraped(made: Rig) -> dict[str, Metric]:
+    """Return the scraped families by name."""
+    text = generate_latest(metrics_registry(made.scheduler, {})).decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def labels_of(family: Metric) -> set[tuple[str, ...]]:
+    """Return the label names of the samples of a family, without the bound of buckets."""
+    return {tuple(sorted(set(sample.labels) - {"le"})) for sample in family.samples}
+
+
+def value(families: dict[str, Metric], name: str, sample: str, **labels: str) -> float:
+    """Return the value of one sample."""
+    (found,) = [each.value for each in families[name].samples if each.name == sample and each.labels == labels]
+    return found
+
+
+async def busy() -> Rig:
+    """Return a scheduler that has scheduled pods, rejected one, preempted for another, and called hints."""
+    made = rig(defaults=default_plugins())
+    made.add(node("n0"), node("n1"))
+    for number in range(10):
+        # Of different classes, since the plugins are not called again for pods of one class.
+        made.add(pod(f"p{number}", image=f"image-{number}", requests={"cpu": f"{number + 1}m"}))
+        assert await made.attempt()
+    made.add(pod("huge", requests={"cpu": "100"}))
+    assert not await made.attempt()
+    made.add(node("n2"))
+    for name in ("n0", "n1", "n2"):
+        made.add(running(name))
+    made.add(pod("urgent", requests={"cpu": "3"}, priority=1000))
+    assert not await made.attempt()
+    return made
+
+
+def running(node_name: str) -> Pod:
+    """Return a pod of low priority that fills a node."""
+    return pod(f"fills-{node_name}", node_name=node_name, requests={"cpu": "3"}, priority=1)
+
+
+@pytest.mark.parametrize("expected", FAMILIES, ids=lambda each: each.name)
+async def test_a_family_equals_kube_schedulers(expected: Family) -> None:
+    """Type, label names and buckets are those that dashboards expect."""
+    family = scraped(await busy())[expected.name]
+    assert family.type == expected.kind
+    assert labels_of(family) == {expected.labels}
+    bounds = {sample.labels["le"] for sample in family.samples if "le" in sample.labels}
+    assert sorted(map(float, bounds)) == ([*expected.bounds, float("inf")] if expected.bounds else [])
+    assert all(not bound.endswith(".0") for bound in bounds)
+
+
+async def test_attempts() -> None:
+    """Each attempt is counted once with its result and its duration; a bound pod is counted with its attempts."""
+    families = scraped(await busy())
+    for result, count in (("scheduled", 10), ("unschedulable", 2), ("error", 0)):
+        labels = {"profile": "default-scheduler", "result": result}
+        assert value(families, "scheduler_schedule_attempts", "scheduler_schedule_attempts_total", **labels) == count
+    name = "scheduler_scheduling_attempt_duration_seconds"
+    assert value(families, name, f"{name}_count", profile="default-scheduler", result="scheduled") == 10
+    name = "scheduler_scheduling_algorithm_duration_seconds"
+    assert value(families, name, f"{name}_count") == 12
+    name = "scheduler_pod_scheduling_sli_duration_seconds"
+    assert value(families, name, f"{name}_count", attempts="1") == 10
+
+
+async def test_preemption() -> None:
+    """Attempts count the pods for which DefaultPreemption was called, victims those of executed preemptions."""
+    families = scraped(await busy())
+    assert value(families, "scheduler_preemption_attempts", "scheduler_preemption_attempts_total") == 2
+    name = "scheduler_preemption_victims"
+    assert (value(families, name, f"{name}_count"), value(families, name, f"{name}_sum")) == (1, 1)
+    name = "scheduler_preemption_goroutines_execution"
+    assert value(families, name, f"{name}_total", result="success") == 1
+
+
+async def test_evaluations() -> None:
+    """PreFilter counts pods that it did not skip, Filter and Score count nodes; a plugin that was not called has 0."""
+    families = scraped(await busy())
+    name = "scheduler_plugin_evaluation"
+    counted = {
+        (sample.labels["extension_point"], sample.labels["plugin"]): sample.value for sample in families[name].samples
+    }
+    assert counted["PreFilter", "NodeResourcesFit"] >= 12
+    assert counted["Filter", "NodeUnschedulable"] >= 10 * 2
+    assert counted["Score", "NodeResourcesFit"] == 10 * 2
+    assert counted["Filter", "NodePorts"] == 0
+
+
+async def test_points() -> None:
+    """A point is counted once for each cycle that ran it, by status."""
+    families = scraped(await busy())
+    name = "scheduler_framework_extension_point_duration_seconds"
+
+    def count(point: str, status: str) -> float:
+        return value(families, name, f"{name}_count", extension_point=point, status=status, profile="default-scheduler")
+
+    assert [count(point, "Success") for point in ("PreFilter", "Filter", "Reserve", "Bind", "PostBind")] == [
+        12,
+        12,
+        10,
+        10,
+        10,
+    ]
+    assert (count("PostFilter", "Unschedulable"), count("PostFilter", "Success")) == (1, 1)
+
+
+async def test_plugins_are_timed_in_one_cycle_of_ten() -> None:
+    """The sampled cycles are deterministic."""
+    families = scraped(await busy())
+    name = "scheduler_plugin_execution_duration_seconds"
+    labels = {"plugin": "DefaultBinder", "extension_point": "Bind", "status": "Success"}
+    assert value(families, name, f"{name}_count", **labels) == 1
+
+
+async def test_a_withdrawn_profile_has_no_metrics() -> None:
+    """A later profile with the same name starts at zero."""
+    made = await busy()
+    made.scheduler.withdraw("default-scheduler")
+    families = scraped(made)
+    assert not families["scheduler_framework_extension_point_duration_seconds"].samples
+    assert not families["scheduler_plugin_evaluation"].samples

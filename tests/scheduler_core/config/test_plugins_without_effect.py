@@ -1,0 +1,118 @@
+"""Plugins of kube-scheduler whose work the scheduler core does without a plugin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR, UNSUPPORTED
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.validation import validate
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
+
+REFERENCE_PLUGINS = [
+    "DefaultBinder",
+    "DefaultPreemption",
+    "DeferredPodScheduling",
+    "DynamicResources",
+    "GangScheduling",
+    "ImageLocality",
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodeDeclaredFeatures",
+    "NodeName",
+    "NodePorts",
+    "NodeResourcesBalancedAllocation",
+    "NodeResourcesFit",
+    "NodeUnschedulable",
+    "NodeVolumeLimits",
+    "PodGroupPodsCount",
+    "PodTopologySpread",
+    "PrioritySort",
+    "SchedulingGates",
+    "TaintToleration",
+    "TopologyPlacementGenerator",
+    "VolumeBinding",
+    "VolumeRestrictions",
+    "VolumeZone",
+]
+"""In-tree plugins of kube-scheduler v1.36.3 and v1.37.1 (``framework/plugins/names/names.go``)."""
+
+
+def planned(plugins: dict[str, Any], *plugin_config: dict[str, Any]) -> ProfilePlan:
+    document = {"schedulerName": "s", "plugins": plugins, "pluginConfig": list(plugin_config)}
+    return plan_profile(validate(ProfileConfig, document), in_tree_registry(), default_plugins())
+
+
+def entry(point: str, name: str, action: str = "enabled") -> dict[str, Any]:
+    return {point: {action: [{"name": name}]}}
+
+
+@pytest.mark.parametrize("name", REFERENCE_PLUGINS)
+def test_every_plugin_of_the_reference_is_known(name: str) -> None:
+    """A profile may name each of them, but for those whose work nobody does here."""
+    registered = name in in_tree_registry()
+    assert registered + (name in BUILT_IN_BEHAVIOUR) + (name in UNSUPPORTED) == 1
+    assert bool(planned(entry("multiPoint", name)).problems) == (name in UNSUPPORTED)
+
+
+def test_an_entry_has_no_effect() -> None:
+    """The plugins that run are those of a profile without the entries, args without fields are accepted."""
+    plugins = {"multiPoint": {"enabled": [{"name": name, "weight": 7} for name in BUILT_IN_BEHAVIOUR]}}
+    named = planned(plugins, {"name": "GangScheduling"})
+    assert (named.problems, named.resolved) == ((), planned({}).resolved)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "path", "message"),
+    [
+        pytest.param(
+            entry("multiPoint", "GangScheduling", "disabled"),
+            "plugins.multiPoint.disabled[0].name",
+            'plugin "GangScheduling" cannot be disabled: Bayplan schedules the members of a pod group together',
+            id="disabled",
+        ),
+        pytest.param(
+            entry("preEnqueue", "GangScheduling", "disabled"),
+            "plugins.preEnqueue.disabled[0].name",
+            'plugin "GangScheduling" cannot be disabled',
+            id="disabled-at-a-point",
+        ),
+        pytest.param(
+            entry("score", "GangScheduling"),
+            "plugins.score.enabled[0].name",
+            'plugin "GangScheduling" does not serve score; it serves preEnqueue, permit',
+            id="another-point",
+        ),
+        pytest.param(
+            entry("filter", "DeferredPodScheduling"),
+            "plugins.filter.enabled[0].name",
+            'plugin "DeferredPodScheduling" is not supported: Bayplan does not schedule deferred in-place resizes',
+            id="unsupported",
+        ),
+        pytest.param(
+            entry("permit", "GangSchedulin"),
+            "plugins.permit.enabled[0].name",
+            'there is no plugin "GangSchedulin" (did you mean "GangScheduling"?)',
+            id="unknown",
+        ),
+    ],
+)
+def test_refused_entries(plugins: dict[str, Any], path: str, message: str) -> None:
+    """An entry that would change what Bayplan does is refused at its path."""
+    (problem,) = planned(plugins).problems
+    assert problem.path == path
+    assert problem.message.startswith(message)
+
+
+def test_all_defaults_can_be_disabled() -> None:
+    """``*`` disables the plugins of the default set, and the built-in behaviour is not among them."""
+    assert planned({"permit": {"disabled": [{"name": "*"}]}}).problems == ()
+
+
+def test_args_are_refused() -> None:
+    """Such a plugin takes no args."""
+    (problem,) = planned({}, {"name": "GangScheduling", "args": {"timeout": 3}}).problems
+    assert str(problem) == 'pluginConfig[0].args: plugin "GangScheduling" takes no args; remove timeout'

@@ -1,0 +1,278 @@
+"""Node selection: the search, its order and limit, and ties."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.filter_and_score import Feasible, score_feasible
+from scheduler_core.cycle.percentage_of_nodes import REGION_LABEL, ZONE_LABEL
+from scheduler_core.framework.extension_points import PreFilterResult
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import SchedulerOptions
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import Rig, plugin_set, profile, rig
+
+
+def searched(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
+    info = made.context.cache.columns.compile_pod(wanted)
+    made.queue.add(info)
+    queued = made.pop()
+    instance = made.context.profiles.get("default-scheduler")
+    assert instance is not None
+    attempt = Attempt(queued, info, instance, made.clock.now())
+    found = made.scheduler.cycles.selection.find_feasible(attempt)
+    made.queue.done(queued.uid)
+    return attempt, found
+
+
+def names(made: Rig, found: Feasible) -> list[str]:
+    return [made.context.cache.columns.node_name(int(row)) for row in found.rows]
+
+
+def placed(seed: int, order: list[str], pods: int = 12) -> dict[str, str]:
+    """Return the nodes of pods on equal nodes that were added in a given order."""
+    made = rig(options=SchedulerOptions(seed=seed))
+    made.add(*(node(name) for name in order))
+    for number in range(pods):
+        made.add(pod(f"p{number}"))
+        assert made.decide() is not None
+    return {entry.info.pod.metadata.name: entry.info.node_name for entry in made.context.cache.placed_pods()}
+
+
+NAMES = [f"n{number}" for number in range(10)]
+
+
+def test_ties_are_settled_by_the_seed() -> None:
+    """The same seed gives the same nodes, another seed gives others, and ties are spread."""
+    assert placed(1, NAMES) == placed(1, NAMES)
+    assert placed(1, NAMES) != placed(2, NAMES)
+    assert len(set(placed(1, NAMES).values())) > 3
+
+
+def test_ties_do_not_depend_on_the_order_of_nodes() -> None:
+    """The result does not depend on which node was added first."""
+    assert placed(5, NAMES) == placed(5, NAMES[::-1]) == placed(5, NAMES[4:] + NAMES[:4])
+
+
+def test_ties_are_fair() -> None:
+    """Over many pods every equal node gets about its share."""
+    shares = Counter(placed(3, NAMES, pods=400).values())
+    assert len(shares) == 10
+    assert min(shares.values()) > 15
+
+
+@pytest.mark.parametrize(
+    ("mine", "found"),
+    [
+        pytest.param({"n1", "n3"}, ["n1", "n3"], id="known-nodes"),
+        pytest.param({"n1", "gone"}, ["n1"], id="one-does-not-exist"),
+    ],
+)
+def test_pre_filter_narrows_the_search(mine: set[str], found: list[str]) -> None:
+    """Filters are called only for the named nodes."""
+    journal = Journal(answers={"Rec.preFilter": PreFilterResult(node_names=frozenset(mine))})
+    made = rig([recorder("Rec", journal)])
+    made.add(*(node(name) for name in NAMES[:5]))
+    _, feasible = searched(made, pod())
+    assert names(made, feasible) == found
+
+
+@pytest.mark.parametrize(
+    ("answers", "message", "rejected_by"),
+    [
+        pytest.param(
+            {"A": {"n0"}, "B": {"n1"}},
+            "node(s) didn't satisfy plugin(s) [A B] simultaneously.",
+            {"A", "B"},
+            id="disjoint",
+        ),
+        pytest.param({"A": set()}, "node(s) didn't satisfy plugin A.", {"A"}, id="none"),
+        pytest.param({"A": {"gone"}}, "2 node(s) didn't satisfy plugin(s) [A].", {"A"}, id="unknown"),
+    ],
+)
+def test_nothing_is_left_of_a_narrowed_search(
+    answers: dict[str, set[str]], message: str, rejected_by: set[str]
+) -> None:
+    """The plugins that named nodes are recorded as rejecting, with kube-scheduler's message."""
+    journal = Journal()
+    made = rig([recorder(name, journal) for name in ("A", "B")])
+    for name, nodes in answers.items():
+        journal.answers[f"{name}.preFilter"] = PreFilterResult(node_names=frozenset(nodes))
+    made.add(node("n0"), node("n1"))
+    _, feasible = searched(made, pod())
+    assert len(feasible.rows) == 0
+    assert feasible.diagnosis.message() == f"0/2 nodes are available: {message}"
+    assert feasible.diagnosis.rejected_by == rejected_by
+
+
+def test_nodes_left_out_by_narrowing_are_counted_once_each() -> None:
+    """Also after nodes were deleted, whose rows are free, and in a partial search."""
+    journal = Journal(
+        answers={
+            "Rec.preFilter": PreFilterResult(node_names=frozenset({"n0"})),
+            "Rec.filter": np.ones(1, dtype=np.int16),
+        }
+    )
+    made = rig([recorder("Rec", journal)], options=SchedulerOptions(percentage_of_nodes_to_score=50))
+    made.serve(profile(plugins=Plugins(score=plugin_set(disabled=["*"]))))
+    made.add(*(node(name) for name in NAMES[:5]))
+    made.scheduler.feed.node_deleted(node("n4"))
+    _, feasible = searched(made, pod())
+    assert feasible.diagnosis.message() == ("0/4 nodes are available: 1 why, 3 node(s) didn't satisfy plugin(s) [Rec].")
+
+
+def test_a_nominated_node_outside_a_narrowed_search_keeps_its_own_reason() -> None:
+    """The plugin that rejected it is listed with those that narrowed the search, if no node is feasible."""
+    journal = Journal(answers={"Rec.preFilter": PreFilterResult(node_names=frozenset({"n1"}))})
+    defaults = Plugins(multi_point=plugin_set("Rec", "NodeUnschedulable", "PrioritySort", "DefaultBinder"))
+    made = rig([recorder("Rec", journal)], defaults=defaults)
+    made.add(node("n0", unschedulable=True), node("n1", unschedulable=True), node("n2"))
+    _, feasible = searched(made, pod(nominated_node="n0"))
+    assert feasible.diagnosis.message() == (
+        "0/3 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeUnschedulable Rec], "
+        "2 node(s) were unschedulable."
+    )
+
+
+def test_the_nominated_node_is_tried_first() -> None:
+    """If it is feasible, no other node is evaluated."""
+    journal = Journal()
+    made = rig([recorder("Rec", journal)])
+    made.add(*(node(name) for name in NAMES))
+    _, feasible = searched(made, pod(nominated_node="n7"))
+    assert names(made, feasible) == ["n7"]
+    assert feasible.nominated_only
+
+
+def test_a_nominated_node_that_does_not_fit_is_one_of_many() -> None:
+    """All nodes are evaluated then; a nominated node that was deleted is ignored."""
+    made = rig(defaults=Plugins(multi_point=plugin_set("NodeUnschedulable", "PrioritySort", "DefaultBinder")))
+    made.add(node("n0"), node("n1", unschedulable=True), node("n2"))
+    assert names(made, searched(made, pod(nominated_node="n1"))[1]) == ["n0", "n2"]
+    assert names(made, searched(made, pod("other", nominated_node="gone"))[1]) == ["n0", "n2"]
+
+
+def test_feasible_rows_only_are_scored() -> None:
+    """Scores have the order of the feasible rows."""
+    journal = Journal(answers={"Rec.filter": np.array([0, 1, 0], dtype=np.int16)})
+    journal.answers["Rec.score"] = np.array([10, 20], dtype=np.int64)
+    made = rig([recorder("Rec", journal)])
+    made.add(*(node(name) for name in NAMES[:3]))
+    attempt, feasible = searched(made, pod())
+    table = score_feasible(made.context.cache.columns, attempt, feasible.rows, keep_parts=True)
+    assert feasible.rows.tolist() == [0, 2]
+    assert table.totals.tolist() == [10, 20]
+    assert table.parts["Rec"].raw.tolist() == [10, 20]
+
+
+class PlainSearch:
+    """A partial search, one node at a time: zones take turns, and the next search continues behind the last."""
+
+    def __init__(self, nodes: list[Node], percentage: int) -> None:
+        zones: dict[tuple[str, str], list[Node]] = {}
+        for each in nodes:
+            labels = each.metadata.labels
+            zones.setdefault((labels.get(REGION_LABEL, ""), labels.get(ZONE_LABEL, "")), []).append(each)
+        self.order: list[Node] = []
+        while any(zones.values()):
+            self.order += [members.pop(0) for members in zones.values() if members]
+        self.start = 0
+        self.percentage = percentage
+
+    def limit(self) -> int:
+        """Return how many feasible nodes end the search."""
+        count = len(self.order)
+        if count < 100:
+            return count
+        percentage = self.percentage or max(5, 50 - count // 125)
+        return max(100, count * percentage // 100)
+
+    def find(self) -> set[str]:
+        """Return the names of the first feasible nodes."""
+        found: set[str] = set()
+        position = self.start
+        for looked_at in range(len(self.order)):
+            if len(found) == self.limit():
+                break
+            each = self.order[(self.start + looked_at) % len(self.order)]
+            position = self.start + looked_at + 1
+            if not each.spec.unschedulable:
+                found.add(each.metadata.name)
+        self.start = position % len(self.order)
+        return found
+
+
+@settings(max_examples=15)
+@given(
+    count=st.integers(90, 260),
+    zones=st.integers(1, 4),
+    cordoned=st.sets(st.integers(0, 259), max_size=60),
+    percentage=st.sampled_from([0, 1, 40, 70, 99]),
+)
+def test_partial_search(count: int, zones: int, cordoned: set[int], percentage: int) -> None:
+    """Three consecutive searches find what a plain loop over the interleaved nodes finds."""
+    nodes = [
+        node(f"n{number}", labels={ZONE_LABEL: f"z{number * number % zones}"}, unschedulable=number in cordoned)
+        for number in range(count)
+    ]
+    made = rig(
+        defaults=Plugins(multi_point=plugin_set("NodeUnschedulable", "ImageLocality", "PrioritySort", "DefaultBinder")),
+        serve=False,
+    )
+    made.serve(profile(percentage=percentage))
+    made.add(*nodes)
+    plain = PlainSearch(nodes, percentage)
+    for turn in range(3):
+        assert set(names(made, searched(made, pod(f"p{turn}"))[1])) == plain.find()
+
+
+def test_without_scores_one_node_is_enough() -> None:
+    """A second one would not be ranked; the next search continues behind it."""
+    made = rig(options=SchedulerOptions(percentage_of_nodes_to_score=50))
+    made.add(*(node(name) for name in NAMES[:3]))
+    assert [names(made, searched(made, pod(f"p{turn}"))[1]) for turn in range(4)] == [["n0"], ["n1"], ["n2"], ["n0"]]
+
+
+@pytest.mark.parametrize(
+    ("of_profile", "of_scheduler", "found"),
+    [
+        pytest.param(None, None, 200, id="unset-looks-at-all"),
+        pytest.param(100, None, 200, id="hundred-looks-at-all"),
+        pytest.param(60, None, 120, id="profile"),
+        pytest.param(None, 60, 120, id="scheduler"),
+        pytest.param(100, 60, 200, id="profile-goes-before-scheduler"),
+        pytest.param(10, None, 100, id="never-below-a-hundred"),
+        pytest.param(0, None, 100, id="adaptive"),
+    ],
+)
+def test_percentage(of_profile: int | None, of_scheduler: int | None, found: int) -> None:
+    """Return how many of 200 equal nodes are found."""
+    made = rig(
+        defaults=Plugins(multi_point=plugin_set("ImageLocality", "PrioritySort", "DefaultBinder")),
+        options=SchedulerOptions(percentage_of_nodes_to_score=of_scheduler),
+        serve=False,
+    )
+    made.serve(profile(percentage=of_profile))
+    made.add(*(node(f"n{number}") for number in range(200)))
+    assert len(searched(made, pod())[1].rows) == found
+
+
+def test_rotation_counts_in_all_nodes_after_a_narrowed_search() -> None:
+    """A pod that names its nodes moves the start by the number of evaluated nodes, not back to the front."""
+    journal = Journal()
+    made = rig([recorder("Rec", journal)], options=SchedulerOptions(percentage_of_nodes_to_score=50))
+    made.serve(profile(plugins=Plugins(score=plugin_set(disabled=["*"]))))
+    made.add(*(node(name) for name in NAMES))
+    made.context.node_order.next_start = 5
+    journal.answers["Rec.preFilter"] = PreFilterResult(node_names=frozenset({"n0", "n1"}))
+    searched(made, pod())
+    assert made.context.node_order.next_start == 6

@@ -1,0 +1,167 @@
+"""Dry runs of one attempt."""
+
+import pytest
+
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.plugin_set_types import Plugins, PluginSet
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.explain.pod_dry_run import Examination
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Codes, FilterPlugin, ScorePlugin, Scores
+from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
+from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import Scheduler, SchedulerOptions
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+
+def scheduler() -> Scheduler:
+    """A scheduler with three nodes: one small, one large, one tainted."""
+    made = Scheduler(VirtualClock(), RecordingWriter())
+    made.feed.node_added(node("large", allocatable={"cpu": "8", "memory": "32Gi", "pods": "110"}))
+    made.feed.node_added(node("small", allocatable={"cpu": "1", "memory": "32Gi", "pods": "110"}))
+    made.feed.node_added(node("tainted", taints=["gpu=true:NoSchedule"]))
+    return made
+
+
+def examined(what: Pod, config: ProfileConfig | None = None, by: Scheduler | None = None) -> Examination:
+    """Examine a pod."""
+    by = by or scheduler()
+    instance = by.build(config or ProfileConfig(scheduler_name="default-scheduler"))
+    return by.cycles.examiner.examine(instance, by.context.cache.columns.compile_pod(what))
+
+
+def test_keeps_why_each_node_was_rejected() -> None:
+    """Every infeasible node has the status of the first plugin that rejected it."""
+    found = examined(pod(requests={"cpu": "2"}))
+    assert found.feasible == ("large",)
+    assert {name: (status.code, status.plugin, status.reasons) for name, status in found.rejected.items()} == {
+        "small": (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "NodeResourcesFit", ("Insufficient cpu",)),
+        "tainted": (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "TaintToleration", ("node(s) had untolerated taint(s)",)),
+    }
+
+
+def test_scores_a_single_node() -> None:
+    """Nodes are scored even if only one is feasible, unlike in a cycle."""
+    found = examined(pod(requests={"cpu": "2"}))
+    assert found.best == ("large",)
+    assert found.totals.tolist() == [sum(int(part.weighted[0]) for part in found.scores.values())]
+
+
+def test_names_all_best_nodes() -> None:
+    """Tied nodes are all among the best, sorted."""
+    by = Scheduler(VirtualClock(), RecordingWriter())
+    for name in ("b", "a"):
+        by.feed.node_added(node(name))
+    assert examined(pod(), by=by).best == ("a", "b")
+
+
+def test_stops_at_a_gate() -> None:
+    """No node is evaluated for a gated pod."""
+    found = examined(pod(gates=["example.com/wait"]))
+    assert found.gate.plugin == "SchedulingGates"
+    assert (found.rejected, found.feasible, found.message) == ({}, (), "")
+
+
+def test_words_why_a_pod_fits_nowhere() -> None:
+    """The message is that of the event, with PostFilter's addition."""
+    found = examined(pod(requests={"cpu": "64"}))
+    assert found.message == (
+        "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. "
+        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    )
+
+
+def test_says_that_there_are_no_nodes() -> None:
+    """An empty cluster has a message of its own."""
+    found = examined(pod(), by=Scheduler(VirtualClock(), RecordingWriter()))
+    assert (found.message, found.error) == ("no nodes available to schedule pods", "")
+
+
+def test_looks_at_the_nominated_node_alone() -> None:
+    """If the nominated node is feasible, no other node is evaluated."""
+    found = examined(pod(nominated_node="large"))
+    assert found.nominated_only
+    assert (found.feasible, found.rejected) == (("large",), {})
+
+
+def test_returns_the_nodes_that_pre_filter_allows() -> None:
+    """For a pod that names its nodes no other node is evaluated, and the names are listed whether they exist or not."""
+    terms = tuple(
+        NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (name,)),)) for name in ("large", "gone")
+    )
+    found = examined(pod(affinity=Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))))
+    assert found.pre_filter_nodes == frozenset({"large", "gone"})
+    assert (found.feasible, found.rejected["small"].plugin) == (("large",), "")
+
+
+def test_looks_at_all_nodes_whatever_percentage_is_set() -> None:
+    """A percentage neither limits the explanation nor moves the start of the next search."""
+    by = Scheduler(VirtualClock(), RecordingWriter(), SchedulerOptions(percentage_of_nodes_to_score=1))
+    for number in range(150):
+        by.feed.node_added(node(f"node-{number}"))
+    assert len(examined(pod(), by=by).feasible) == 150
+    assert by.context.node_order.next_start == 0
+
+
+def test_takes_every_node_as_best_without_score_plugins() -> None:
+    """Without scores every feasible node is equally good."""
+    plugins = Plugins(score=PluginSet(disabled=(PluginEntry(name="*"),)))
+    config = ProfileConfig(scheduler_name="default-scheduler", plugins=plugins)
+    found = examined(pod(), config)
+    assert found.best == ("large", "small")
+    assert len(found.totals) == 0
+
+
+def test_changes_nothing() -> None:
+    """After a dry run the pod is neither assumed nor queued, and nothing was written."""
+    by = scheduler()
+    before = by.context.cache.columns.requested.copy()
+    examined(pod(requests={"cpu": "1"}), by=by)
+    writer = by.context.writer
+    assert isinstance(writer, RecordingWriter)
+    assert (before == by.context.cache.columns.requested).all()
+    assert (len(by.context.cache), len(by.context.queue.readings), writer.patches, writer.events) == (0, 0, [], [])
+
+
+class _Raising(FilterPlugin):
+    name = "Raising"
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        raise RuntimeError("no luck")
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        return SUCCESS
+
+
+class _RaisingScore(ScorePlugin):
+    name = "RaisingScore"
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        raise RuntimeError("no luck")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "feasible"),
+    [
+        pytest.param(_Raising, (), id="filter"),
+        pytest.param(_RaisingScore, ("large", "small"), id="score"),
+    ],
+)
+def test_returns_an_error_of_a_plugin(plugin: type[FilterPlugin | ScorePlugin], feasible: tuple[str, ...]) -> None:
+    """A plugin that raises ends the attempt; earlier results are kept."""
+    registry = in_tree_registry()
+    registry.register(plugin)
+    by = Scheduler(VirtualClock(), RecordingWriter(), registry=registry, defaults=default_plugins())
+    by.feed.node_added(node("large"))
+    by.feed.node_added(node("small"))
+    plugins = Plugins(multi_point=PluginSet(enabled=(PluginEntry(name=plugin.name),)))
+    found = examined(pod(), ProfileConfig(scheduler_name="default-scheduler", plugins=plugins), by)
+    assert plugin.name in found.error
+    assert "no luck" in found.error
+    assert (found.feasible, found.scores, found.best) == (feasible, {}, ())

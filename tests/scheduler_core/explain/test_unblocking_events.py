@@ -1,0 +1,322 @@
+"""Unblocking events of an unschedulable pod, and whether they are correct."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler_core.explain.nearest_nodes import near_misses
+from scheduler_core.explain.pod_dry_run import Examination
+from scheduler_core.explain.unblocking_events import Unblocking
+from scheduler_core.explainers import Explainers
+from scheduler_core.framework.cluster_events import EventRegistration, Hint
+from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.framework.status import Status, unschedulable
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+)
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import ClaimVolumeSource, Pod, TopologySpreadConstraint, Volume
+from tests.support.builders import node, pod
+from tests.support.scheduling import Rig, plugin_set, rig
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def spread(labels: dict[str, str]) -> TopologySpreadConstraint:
+    """At most one pod more in a zone than in the emptiest zone."""
+    return TopologySpreadConstraint(topology_key=ZONE, label_selector=LabelSelector(match_labels=labels))
+
+
+def near(labels: dict[str, str], *, apart: bool = False) -> Affinity:
+    """Only beside, or not beside, pods with labels, by zone."""
+    terms = PodAffinity(required=(PodAffinityTerm(ZONE, LabelSelector(match_labels=labels)),))
+    return Affinity(pod_anti_affinity=terms) if apart else Affinity(pod_affinity=terms)
+
+
+def selecting(*requirements: Requirement) -> Affinity:
+    """One term of required node affinity."""
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector((NodeSelectorTerm(requirements),))))
+
+
+def zoned(name: str, zone: str, **fields: Any) -> Node:
+    """A node in a zone."""
+    return node(name, labels={ZONE: zone}, **fields)
+
+
+WEB = {"app": "web"}
+FULL = pod("full", node_name="n", requests={"cpu": "3500m"})
+
+SCENARIOS = [
+    pytest.param(
+        [node("n"), FULL],
+        pod(requests={"cpu": "1"}),
+        [
+            "node n grown to 4500m cpu allocatable",
+            "pod default/full deleted from node n",
+            "a node added with 1 cpu or more free",
+        ],
+        id="too little cpu",
+    ),
+    pytest.param(
+        [node("n", allocatable={"cpu": "4", "memory": "8Gi", "pods": "1"}), pod("other", node_name="n")],
+        pod(),
+        ["node n grown to 2 pods allocatable", "pod default/other deleted from node n", "a node added"],
+        id="too many pods",
+    ),
+    pytest.param(
+        [node("n", taints=["gpu=yes:NoSchedule", "soft:PreferNoSchedule"])],
+        pod(),
+        [
+            "the pod tolerates gpu=yes:NoSchedule",
+            "taint gpu=yes:NoSchedule removed from node n",
+            "a node added",
+        ],
+        id="a taint",
+    ),
+    pytest.param(
+        [node("n", unschedulable=True)],
+        pod(),
+        ["the pod tolerates node.kubernetes.io/unschedulable:NoSchedule", "node n uncordoned", "a node added"],
+        id="a cordon",
+    ),
+    pytest.param(
+        [node("n", labels={"disk": "hdd"})],
+        pod(node_selector={"disk": "ssd"}),
+        ["label disk=ssd set on node n", "a node added, labelled disk=ssd"],
+        id="a node selector",
+    ),
+    pytest.param(
+        [node("n", labels={"old": "true", "cores": "4"})],
+        pod(
+            affinity=selecting(
+                Requirement("old", "DoesNotExist"), Requirement("cores", "Gt", ("7",)), Requirement("new", "Exists")
+            )
+        ),
+        [
+            "label cores=8, new=true set on node n and label old removed from node n",
+            "a node added, labelled cores=8, new=true",
+        ],
+        id="node affinity by several operators",
+    ),
+    pytest.param(
+        [node("n"), pod("holder", node_name="n", ports=[80]), pod("other", node_name="n")],
+        pod(ports=[80]),
+        ["pod default/holder deleted from node n", "a node added"],
+        id="a host port",
+    ),
+    pytest.param(
+        [zoned("n", "a"), pod("rival", node_name="n", labels=WEB)],
+        pod(affinity=near(WEB, apart=True)),
+        ["pod default/rival deleted from node n", "a node added"],
+        id="anti-affinity",
+    ),
+    pytest.param(
+        [zoned("n", "a")],
+        pod(affinity=near({"app": "db"})),
+        ["a pod labelled app=db starts on node n (namespace default)"],
+        id="affinity to a pod that is not there",
+    ),
+    pytest.param(
+        [zoned("n", "a"), zoned("m", "b", unschedulable=True), pod("one", node_name="n", labels=WEB)],
+        pod(labels=WEB, spread=[spread(WEB)], requests={"cpu": "1"}),
+        [
+            "the pod tolerates node.kubernetes.io/unschedulable:NoSchedule",
+            "node m uncordoned",
+            "pod default/one deleted from node n",
+            "a pod labelled app=web starts on node m (namespace default)",
+            "a node added with 1 cpu or more free",
+            "a node added with 1 cpu or more free, labelled topology.kubernetes.io/zone=b",
+        ],
+        id="spread over zones",
+    ),
+    pytest.param(
+        [node("n")],
+        pod(gates=["example.com/one", "example.com/two"]),
+        ["scheduling gates example.com/one, example.com/two removed from the pod"],
+        id="gates",
+    ),
+]
+
+
+def rejected(objects: list[Node | Pod], waiting: Pod) -> Rig:
+    """Return a scheduler with the default plugins that has rejected or gated the pod."""
+    made = rig(defaults=default_plugins())
+    made.add(*objects, waiting)
+    if not waiting.spec.scheduling_gates:
+        assert made.decide() is None
+    made.writer.patches.clear()
+    return made
+
+
+def named(made: Rig, waiting: Pod) -> tuple[Examination, tuple[Unblocking, ...]]:
+    """Return the dry run and the events."""
+    context = made.context
+    instance = context.profiles.get(waiting.spec.scheduler_name)
+    assert instance is not None
+    found = made.scheduler.cycles.examiner.examine(instance, context.cache.columns.compile_pod(waiting))
+    misses = near_misses(context.cache.columns, instance, found, 5)
+    return found, Explainers(context, made.scheduler.cycles, made.scheduler.reservations).unblocking.find(
+        instance, found, misses
+    )
+
+
+@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
+def test_names_what_would_help(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
+    """The events are those that a person expects, and after each of them the pod fits."""
+    _, events = named(rejected(objects, waiting), waiting)
+    assert [event.what for event in events] == words
+    assert all(event.fits_on for event in events)
+
+
+@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
+def test_each_named_event_makes_a_hint_say_queue(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
+    """The hint of every listed plugin returns Queue for the event's objects."""
+    del words
+    made = rejected(objects, waiting)
+    found, events = named(made, waiting)
+    instance = made.context.profiles.get(waiting.spec.scheduler_name)
+    assert instance is not None
+    for event in events:
+        assert event.plugins
+        for plugin in event.plugins:
+            assert plugin in found.rejected_by
+            answers = {
+                Hint.QUEUE if registration.hint is None else registration.hint(waiting, event.old, event.new)
+                for registration in instance.registrations[plugin]
+                if registration.event.covers(event.event)
+            }
+            assert Hint.QUEUE in answers
+
+
+@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
+def test_each_named_event_brings_the_pod_to_a_node(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
+    """If the event occurs, the queue requeues the pod, and its next attempt finds a node."""
+    for index in range(len(words)):
+        made = rejected(objects, waiting)
+        event = named(made, waiting)[1][index]
+        made.clock.advance(20.0)
+        assert made.place(waiting) in ("unschedulable", "gated")
+        happen(made, event)
+        made.clock.advance(20.0)
+        assert made.place(waiting) == "active", event.what
+        assert made.decide() is not None, event.what
+
+
+def happen(made: Rig, event: Unblocking) -> None:
+    """Deliver an event as a watch does."""
+    feed, old, new = made.scheduler.feed, event.old, event.new
+    match old, new:
+        case None, Node():
+            feed.node_added(new)
+        case Node(), Node():
+            feed.node_updated(old, new)
+        case None, Pod():
+            feed.pod_added(new)
+        case Pod(), None:
+            feed.pod_deleted(old)
+        case Pod(), Pod():
+            feed.pod_updated(old, new)
+        case _:
+            raise AssertionError(event)
+
+
+@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
+def test_leaves_no_trace(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
+    """Every dry run is undone: the cluster and its decisions are as before."""
+    made = rejected(objects, waiting)
+    columns = made.context.cache.columns
+    first, events = named(made, waiting)
+    size = sum(isinstance(each, Node) for each in objects)
+    before = [
+        array[..., :size].copy()
+        for array in (columns.allocatable, columns.requested, columns.pod_count, columns.unschedulable)
+    ]
+    pods = [list(row) for row in columns.pods[:size]]
+    second, again = named(made, waiting)
+    after = (columns.allocatable, columns.requested, columns.pod_count, columns.unschedulable)
+    assert all(np.array_equal(one, other[..., :size]) for one, other in zip(before, after, strict=True))
+    assert [list(row) for row in columns.pods[:size]] == pods
+    assert columns.count == size
+    assert second.rejected == first.rejected
+    assert [event.what for event in again] == [event.what for event in events] == words
+    assert made.writer.patches == []
+
+
+def test_what_only_might_help_is_named_where_nothing_is_enough() -> None:
+    """With two reasons on every node no single change is sufficient; events with a hint are listed without a node."""
+    waiting = pod(requests={"cpu": "1"}, node_selector={"disk": "ssd"}, tolerations=(), priority=0)
+    objects: list[Node | Pod] = [node("n", taints=["a:NoSchedule"], allocatable={"cpu": "2", "memory": "1Gi"})]
+    made = rig((Broken,), defaults=with_default(Broken))
+    made.add(*objects, waiting)
+    assert made.decide() is None
+    _, events = named(made, waiting)
+    assert events
+    assert not any(event.fits_on for event in events)
+
+
+class Broken(NodeFilterPlugin):
+    """Rejects everything and has no hints: every event might help."""
+
+    name = "Broken"
+
+    def filter_node(self, state: object, pod: object, node: object) -> Status:
+        del state, pod, node
+        return unschedulable("never")
+
+
+class Raising(Broken):
+    """Its hint raises."""
+
+    name = "Raising"
+
+    def events_to_register(self) -> tuple[EventRegistration, ...]:
+        event = Broken.events_to_register(self)[0].event
+
+        def hint(*_: object) -> Hint:
+            raise RuntimeError
+
+        return (EventRegistration(event, hint),)
+
+
+def with_default(*plugins: type[NodeFilterPlugin]) -> Any:
+    """Return the default plugins and more."""
+    defaults = default_plugins()
+    entries = (*defaults.multi_point.enabled, *plugin_set(*(plugin.name for plugin in plugins)).enabled)
+    return defaults.model_copy(update={"multi_point": defaults.multi_point.model_copy(update={"enabled": entries})})
+
+
+def test_a_hint_that_raises_names_nothing() -> None:
+    """The queue would retry the pod to be safe; as an explanation it has no value."""
+    waiting = pod()
+    made = rig((Raising,), defaults=with_default(Raising))
+    made.add(node("n"), waiting)
+    assert made.decide() is None
+    assert named(made, waiting)[1] == ()
+
+
+def test_a_pod_that_fits_needs_no_event() -> None:
+    """No event is listed for it."""
+    waiting = pod()
+    made = rig(defaults=default_plugins())
+    made.add(node("n"), waiting)
+    assert named(made, waiting)[1] == ()
+
+
+def test_a_missing_claim() -> None:
+    """For a pod that PreFilter rejects its claim is listed; whether the pod would then fit is not known."""
+    waiting = pod(volumes=[Volume("data", claim=ClaimVolumeSource("data"))])
+    made = rejected([node("n")], waiting)
+    _, events = named(made, waiting)
+    assert "claim default/data created" in [event.what for event in events]
+    assert not any(event.fits_on for event in events)

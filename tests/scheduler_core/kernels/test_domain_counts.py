@@ -1,0 +1,66 @@
+"""Counts by topology domain."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.kernels.domain_counts import DomainTable, domain_sums, domains_present
+
+_ROWS = st.lists(st.tuples(st.integers(-1, 3), st.integers(-(2**40), 2**40)), max_size=8)
+
+
+def ids_of(*domains: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Domains of rows."""
+    return np.array(domains, dtype=np.int32)
+
+
+@given(rows=_ROWS)
+def test_sums_equal_a_plain_count(rows: list[tuple[int, int]]) -> None:
+    """Exactly, rows of no domain in the last slot."""
+    amounts = np.array([amount for _, amount in rows], dtype=np.int64)
+    sums = domain_sums(amounts, ids_of(*(domain for domain, _ in rows)), 4)
+    expected = [sum(amount for domain, amount in rows if domain == each) for each in (0, 1, 2, 3, -1)]
+    assert sums.tolist() == expected
+    assert sums.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("domains", "present"),
+    [
+        pytest.param((), [False, False, False], id="no-rows"),
+        pytest.param((1, 1), [False, True, False], id="one-domain"),
+        pytest.param((0, -1), [True, False, True], id="a-row-of-none"),
+    ],
+)
+def test_domains_present(domains: tuple[int, ...], present: list[bool]) -> None:
+    """The last slot stands for rows of no domain."""
+    assert domains_present(ids_of(*domains), 2).tolist() == present
+
+
+def test_a_table_leaves_out_rows_of_no_domain() -> None:
+    """Looking up such a row returns 0."""
+    table = DomainTable.of_rows(np.array([3, 4, 5], dtype=np.int32), ids_of(0, -1, 0), 1)
+    assert table.counts.tolist() == [8, 0]
+
+
+@pytest.mark.parametrize(
+    ("row", "changed", "counts"),
+    [pytest.param(0, True, [7, 0], id="a-row-of-a-domain"), pytest.param(1, False, [5, 0], id="a-row-of-none")],
+)
+def test_add(row: int, changed: bool, counts: list[int]) -> None:
+    """Adds to the domain of a row, if it has one."""
+    table = DomainTable.of_rows(np.array([5, 0], dtype=np.int32), ids_of(0, -1), 1)
+    assert table.add(row, 2) is changed
+    assert table.counts.tolist() == counts
+
+
+def test_clones_are_apart() -> None:
+    """They share counts only until one of them changes."""
+    table = DomainTable.of_rows(np.array([5], dtype=np.int32), ids_of(0), 1)
+    first, second = table.clone(), table.clone()
+    third = first.clone()
+    first.add(0, 1)
+    table.add(0, 10)
+    found = [int(each.counts[0]) for each in (table, first, second, third)]
+    assert found == [15, 6, 5, 5]

@@ -1,0 +1,158 @@
+"""The four resource scores over rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.kernels.resource_scores import (
+    ResourceUse,
+    balanced_allocation,
+    least_allocated,
+    most_allocated,
+    requested_to_capacity_ratio,
+    scores_by_percentage,
+)
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
+from tests.support.plain_scores import OneNode, plain_balanced, plain_least, plain_most, plain_ratio, plain_shape
+
+_FALLING = [(0, 100), (100, 0)]
+_RISING = [(0, 0), (100, 100)]
+
+
+def _uses(rows: Sequence[Sequence[OneNode]]) -> list[ResourceUse]:
+    """Turn rows of resources into resources over rows."""
+    return [
+        ResourceUse(
+            np.array([each.capacity for each in column], dtype=np.int64),
+            np.array([each.used for each in column], dtype=np.int64),
+            column[0].added,
+            column[0].weight,
+        )
+        for column in zip(*rows, strict=True)
+    ]
+
+
+_SMALL = st.integers(0, 40)
+_LARGE = st.integers(0, 2**46)
+_EXTREME = st.sampled_from([2**31, 2**53, 2**57, 2**61, LARGEST_CAPACITY])
+_CAPACITIES = st.one_of(st.just(0), _SMALL, _LARGE, _EXTREME)
+_AMOUNTS = st.one_of(_SMALL, _LARGE, _EXTREME, st.just(LARGEST_REQUEST))
+
+
+@st.composite
+def _rows(draw: st.DrawFn) -> list[list[OneNode]]:
+    resources = draw(st.integers(1, 4))
+    added = draw(st.lists(_AMOUNTS, min_size=resources, max_size=resources))
+    weights = draw(st.lists(st.integers(1, 100), min_size=resources, max_size=resources))
+    count = draw(st.integers(1, 5))
+    return [
+        [OneNode(draw(_CAPACITIES), draw(_AMOUNTS), added[index], weights[index]) for index in range(resources)]
+        for _ in range(count)
+    ]
+
+
+@st.composite
+def _points(draw: st.DrawFn) -> list[tuple[int, int]]:
+    xs = sorted(draw(st.sets(st.integers(0, 100), min_size=1, max_size=5)))
+    return [(x, 10 * draw(st.integers(0, 10))) for x in xs]
+
+
+@given(_rows())
+def test_least_allocated_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
+    """Every row gets what the formula for one node gives."""
+    assert least_allocated(_uses(rows)).tolist() == [plain_least(row) for row in rows]
+
+
+@given(_rows())
+def test_most_allocated_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
+    """Every row gets what the formula for one node gives."""
+    assert most_allocated(_uses(rows)).tolist() == [plain_most(row) for row in rows]
+
+
+@given(_rows(), _points())
+def test_ratio_equals_the_plain_form(rows: list[list[OneNode]], points: list[tuple[int, int]]) -> None:
+    """Every row gets what the formula for one node gives, for any shape."""
+    scores = requested_to_capacity_ratio(_uses(rows), scores_by_percentage(points))
+    assert scores.tolist() == [plain_ratio(row, points) for row in rows]
+
+
+@given(_rows())
+def test_balanced_allocation_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
+    """Every row gets what the formula for one node gives, however many resources it has."""
+    assert balanced_allocation(_uses(rows)).tolist() == [plain_balanced(row) for row in rows]
+
+
+@given(_points())
+def test_the_table_equals_the_function(points: list[tuple[int, int]]) -> None:
+    """The table holds the function's value at each of the 101 percentages."""
+    assert scores_by_percentage(points).tolist() == [plain_shape(points, percentage) for percentage in range(101)]
+
+
+@pytest.mark.parametrize(
+    ("row", "least", "most", "rising"),
+    [
+        pytest.param([OneNode(100, 0, 0)], 100, 0, 0, id="empty node, pod asks for nothing"),
+        pytest.param([OneNode(100, 20, 30)], 50, 50, 50, id="half full"),
+        pytest.param([OneNode(100, 80, 30)], 0, 100, 100, id="more than full"),
+        pytest.param([OneNode(3, 1, 0)], 66, 33, 33, id="fractions are cut"),
+        pytest.param([OneNode(0, 0, 5)], 0, 0, 0, id="has none of the only resource"),
+        pytest.param([OneNode(100, 50, 0), OneNode(0, 0, 5)], 50, 50, 50, id="scored without what it lacks"),
+        pytest.param([OneNode(100, 0, 0, 3), OneNode(100, 100, 0, 1)], 75, 25, 100, id="weights; a 0 does not count"),
+    ],
+)
+def test_shares(row: list[OneNode], least: int, most: int, rising: int) -> None:
+    """Free share, taken share, and a line through the taken share."""
+    assert least_allocated(_uses([row])).tolist() == [least]
+    assert most_allocated(_uses([row])).tolist() == [most]
+    assert requested_to_capacity_ratio(_uses([row]), scores_by_percentage(_RISING)).tolist() == [rising]
+
+
+def test_halves_round_up() -> None:
+    """A mean of 62.5 is 63 with the ratio, and 62 where integers are divided."""
+    row = [OneNode(100, 75, 0), OneNode(100, 50, 0)]
+    assert requested_to_capacity_ratio(_uses([row]), scores_by_percentage(_RISING)).tolist() == [63]
+    assert most_allocated(_uses([row])).tolist() == [62]
+
+
+def test_a_falling_line_rounds_towards_zero() -> None:
+    """Between (0, 100) and (3, 0) the fall of 33.3 is cut to 33 and that of 66.6 to 66."""
+    assert scores_by_percentage([(0, 100), (3, 0)])[:5].tolist() == [100, 67, 34, 0, 0]
+
+
+def test_the_table_cannot_be_written() -> None:
+    """A table is shared by all pods of a profile, so nobody may change it."""
+    with pytest.raises(ValueError, match="read-only"):
+        scores_by_percentage(_FALLING)[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("row", "score"),
+    [
+        pytest.param([OneNode(100, 50, 0), OneNode(100, 50, 0)], 75, id="stays balanced"),
+        pytest.param([OneNode(100, 0, 100), OneNode(100, 100, 0)], 100, id="worst to best"),
+        pytest.param([OneNode(100, 0, 100), OneNode(100, 0, 0)], 50, id="best to worst"),
+        pytest.param([OneNode(100, 900, 0), OneNode(100, 100, 0)], 75, id="more than full counts as full"),
+        pytest.param([OneNode(100, 30, 30)], 75, id="one resource says nothing"),
+        pytest.param([OneNode(100, 0, 90), OneNode(0, 0, 5)], 75, id="one of two is lacking"),
+        pytest.param([OneNode(0, 0, 5), OneNode(0, 0, 5)], 75, id="both are lacking"),
+        pytest.param([OneNode(100, 0, 100), OneNode(0, 0, 5), OneNode(100, 0, 0)], 50, id="two of three are left"),
+    ],
+)
+def test_balance(row: list[OneNode], score: int) -> None:
+    """75 for no change, towards 100 for better and towards 50 for worse."""
+    assert balanced_allocation(_uses([row])).tolist() == [score]
+
+
+def test_columns_are_only_read() -> None:
+    """The kernels take read-only views, as columns are."""
+    uses = _uses([[OneNode(100, 20, 30), OneNode(0, 1, 2), OneNode(7, 3, 1)]])
+    for use in uses:
+        use.capacity.flags.writeable = use.used.flags.writeable = False
+    least_allocated(uses)
+    most_allocated(uses)
+    requested_to_capacity_ratio(uses, scores_by_percentage(_RISING))
+    balanced_allocation(uses)
+    assert [use.used.tolist() for use in uses] == [[20], [1], [3]]

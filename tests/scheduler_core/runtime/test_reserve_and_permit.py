@@ -1,0 +1,168 @@
+"""Pods that wait at Permit: which plugins they wait for, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
+from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import profile, rig
+from tests.support.virtual_clock import VirtualClock
+
+COLUMNS = NodeColumns()
+WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
+
+
+def wait(seconds: float) -> PermitResult:
+    return PermitResult(Status(Code.WAIT), seconds)
+
+
+async def test_the_map() -> None:
+    """Entries are listed oldest first and found by UID."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    first = waiting.add(WEB, "n0", {"A": 10})
+    clock.advance(1)
+    second = waiting.add(DB, "n1", {"A": 10})
+    assert (list(waiting), len(waiting)) == ([first, second], 2)
+    assert waiting.get(WEB.uid) is first
+    assert (first.since, second.since, second.node_name) == (1000, 1001, "n1")
+    waiting.discard(WEB.uid)
+    waiting.discard(DB.uid)
+    assert (len(waiting), clock.pending) == (0, 0)
+
+
+async def test_a_pod_that_does_not_wait_continues() -> None:
+    """The call returns at once."""
+    assert await WaitingPodMap(VirtualClock()).wait("nobody") == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "plugin"),
+    [
+        pytest.param(["allow A", "allow B"], Code.SUCCESS, "", id="all-allow"),
+        pytest.param(["allow A", "reject B"], Code.UNSCHEDULABLE, "B", id="one-rejects"),
+        pytest.param(["reject A", "allow A", "allow B"], Code.UNSCHEDULABLE, "A", id="the-first-end-counts"),
+        pytest.param(["allow A", "allow B", "reject B"], Code.SUCCESS, "", id="too-late-to-reject"),
+        pytest.param(["allow A", "pass 20"], Code.UNSCHEDULABLE, "B", id="time-is-up-for-the-other"),
+        pytest.param(["pass 10"], Code.UNSCHEDULABLE, "A", id="shortest-time-first"),
+        pytest.param(["allow A", "pass 10", "allow B"], Code.SUCCESS, "", id="who-allowed-has-no-time-out"),
+        pytest.param(["allow C", "allow A", "allow B"], Code.SUCCESS, "", id="strangers-do-not-matter"),
+    ],
+)
+async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> None:
+    """It ends with the last approval, the first rejection or the first timeout; no timer remains."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    entry = waiting.add(WEB, "n0", {"A": 10, "B": 20})
+    end = asyncio.get_running_loop().create_task(waiting.wait(WEB.uid))
+    assert not entry.is_refused
+    for step in steps:
+        what, _, whom = step.partition(" ")
+        if what == "allow":
+            entry.allow(whom)
+        elif what == "reject":
+            entry.reject(whom, "no")
+        else:
+            clock.advance(float(whom))
+    assert entry.is_refused is (code is not Code.SUCCESS), "it is known before a task has seen it"
+    status = await end
+    assert (status.code, status.plugin) == (code, plugin)
+    assert (len(waiting), clock.pending) == (0, 0)
+
+
+async def test_preempting_ends_a_wait_as_an_error() -> None:
+    """The pod is requeued with backoff, regardless of its plugins; a wait that has ended does not change."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    entry = waiting.add(WEB, "n0", {"A": 10})
+    assert entry.preempt("P", "preempted")
+    assert not entry.preempt("P", "preempted")
+    status = await waiting.wait(WEB.uid)
+    assert (status.code, status.plugin, clock.pending) == (Code.ERROR, "P", 0)
+    assert status.message == "waiting on permit for pod: preempted"
+
+
+async def test_only_the_first_end_of_a_wait_counts() -> None:
+    """``reject`` returns whether it took effect; an allowed pod can no longer be rejected."""
+    waiting = WaitingPodMap(VirtualClock())
+    entry = waiting.add(WEB, "n0", {"A": 10})
+    assert entry.reject("A", "no")
+    assert not entry.reject("A", "no")
+    other = waiting.add(DB, "n0", {"A": 10})
+    other.allow("A")
+    assert not other.reject("A", "no")
+    assert not other.preempt("P", "preempted")
+
+
+async def test_a_deleted_pod_is_rejected_without_a_plugin() -> None:
+    """It has no effect on a pod that does not wait, or whose wait has ended."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    waiting.add(WEB, "n0", {"A": 10})
+    assert (waiting.reject(WEB.uid), waiting.reject(WEB.uid), waiting.reject(DB.uid)) == (True, False, False)
+    status = await waiting.wait(WEB.uid)
+    assert (status.code, status.plugin, status.message) == (Code.UNSCHEDULABLE, "", "removed")
+    assert clock.pending == 0
+
+
+async def test_an_abandoned_wait_is_cancelled() -> None:
+    """The process stops: no pod is allowed or rejected, and no timer remains."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    for info in (WEB, DB):
+        waiting.add(info, "n0", {"A": 10, "B": 20})
+    ends = [asyncio.create_task(waiting.wait(info.uid)) for info in (WEB, DB)]
+    await asyncio.sleep(0)
+    waiting.abandon_all()
+    await asyncio.gather(*ends, return_exceptions=True)
+    assert all(end.cancelled() for end in ends)
+    assert (len(waiting), clock.pending) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        pytest.param(0.5, "500ms", id="below-a-second"),
+        pytest.param(10, "10s", id="seconds"),
+        pytest.param(90, "1m30s", id="minutes"),
+        pytest.param(900, "15m0s", id="the-longest"),
+    ],
+)
+async def test_a_timeout_says_how_long_it_was(seconds: float, written: str) -> None:
+    """The duration is in Go's notation, as in kube-scheduler."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    waiting.add(WEB, "n0", {"A": seconds})
+    clock.advance(seconds)
+    status = await waiting.wait(WEB.uid)
+    assert status.message == f"rejected due to timeout after waiting {written} at plugin A"
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "waits"),
+    [
+        pytest.param({}, Code.SUCCESS, {}, id="nobody-waits"),
+        pytest.param({"A.permit": wait(5), "B.permit": wait(7)}, Code.WAIT, {"A": 5, "B": 7}, id="each-its-own"),
+        pytest.param({"A.permit": wait(86_400)}, Code.WAIT, {"A": 900}, id="cut-to-a-quarter-of-an-hour"),
+        pytest.param({"A.permit": wait(float("nan"))}, Code.WAIT, {"A": 900}, id="no-number"),
+        pytest.param(
+            {"A.permit": wait(5), "B.permit": PermitResult(unschedulable("no"))}, Code.UNSCHEDULABLE, {}, id="refused"
+        ),
+        pytest.param({"A.permit": wait(5), "B.permit": KeyError("k")}, Code.ERROR, {}, id="raises"),
+    ],
+)
+def test_running_permit(answers: dict[str, object], code: Code, waits: dict[str, float]) -> None:
+    """All plugins are called unless one rejects, even if others return Wait."""
+    journal = Journal(answers=answers)
+    (instance,) = rig([recorder("A", journal), recorder("B", journal)], serve=False).serve(profile())
+    status, given = run_permit(instance, CycleState(), WEB, "n0")
+    assert (status.code, given) == (code, waits)
+    assert journal.plugins_at("permit") == ["A", "B"]

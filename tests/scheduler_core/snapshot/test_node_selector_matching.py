@@ -1,0 +1,206 @@
+"""Selectors on columns match what they match on values."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
+from scheduler_core.model.node import Node
+from scheduler_core.model.selectors import (
+    FieldRequirement,
+    LabelRequirement,
+    NodeTerm,
+    RequiredNodeAffinity,
+    compile_node_selector,
+    compile_node_term,
+    compile_requirement,
+)
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
+from scheduler_core.snapshot.table_bounds import SnapshotBounds
+from tests.support.builders import node
+from tests.support.columns import columns
+
+NODES = [
+    node("n0", labels={"zone": "a", "cpus": "4"}),
+    node("n1", labels={"zone": "b", "cpus": "16"}),
+    node("n2", labels={"zone": "c"}),
+    node("n3"),
+]
+
+
+def compiled(key: str, operator: str, *values: str) -> LabelRequirement:
+    return compile_requirement(Requirement(key, operator, values))
+
+
+@pytest.mark.parametrize(
+    ("requirement", "matched"),
+    [
+        pytest.param(compiled("zone", "In", "a"), [1, 0, 0, 0], id="in-one"),
+        pytest.param(compiled("zone", "In", "a", "c"), [1, 0, 1, 0], id="in-few"),
+        pytest.param(compiled("zone", "In", "a", "c", "d", "e", "f"), [1, 0, 1, 0], id="in-many"),
+        pytest.param(compiled("zone", "In", "x"), [0, 0, 0, 0], id="in-unknown"),
+        pytest.param(compiled("zone", "In", "x", "b"), [0, 1, 0, 0], id="in-partly-unknown"),
+        pytest.param(compiled("zone", "NotIn", "a"), [0, 1, 1, 1], id="not-in-one"),
+        pytest.param(compiled("zone", "NotIn", "a", "c"), [0, 1, 0, 1], id="not-in-few"),
+        pytest.param(compiled("zone", "NotIn", "a", "c", "d", "e", "f"), [0, 1, 0, 1], id="not-in-many"),
+        pytest.param(compiled("zone", "NotIn", "x"), [1, 1, 1, 1], id="not-in-unknown"),
+        pytest.param(compiled("zone", "Exists"), [1, 1, 1, 0], id="exists"),
+        pytest.param(compiled("zone", "DoesNotExist"), [0, 0, 0, 1], id="does-not-exist"),
+        pytest.param(compiled("cpus", "Gt", "4"), [0, 1, 0, 0], id="gt"),
+        pytest.param(compiled("cpus", "Lt", "16"), [1, 0, 0, 0], id="lt"),
+        pytest.param(compiled("nobody-has", "DoesNotExist"), [1, 1, 1, 1], id="unknown-key"),
+    ],
+)
+@pytest.mark.parametrize(
+    "rows", [pytest.param(None, id="all"), pytest.param([1, 3], id="some"), pytest.param([], id="none")]
+)
+def test_labels(requirement: LabelRequirement, matched: list[int], rows: list[int] | None) -> None:
+    """One bool per row that was asked about."""
+    matching = NodeMatching(columns(NODES))
+    asked: Rows = ALL_ROWS if rows is None else np.array(rows, dtype=np.intp)
+    mask = matching.label(requirement, asked)
+    assert mask.dtype == np.bool_
+    assert mask.tolist() == [bool(matched[row]) for row in (range(4) if rows is None else rows)]
+
+
+@pytest.mark.parametrize(
+    ("field", "matched"),
+    [
+        pytest.param(FieldRequirement("metadata.name", "n1"), [0, 1, 0, 0], id="name"),
+        pytest.param(FieldRequirement("metadata.name", "n1", negated=True), [1, 0, 1, 1], id="another-name"),
+        pytest.param(FieldRequirement("metadata.name", "x"), [0, 0, 0, 0], id="unknown-name"),
+        pytest.param(FieldRequirement("metadata.name", "x", negated=True), [1, 1, 1, 1], id="not-an-unknown-name"),
+        pytest.param(FieldRequirement("spec.x", ""), [1, 1, 1, 1], id="any-other-field-is-empty"),
+        pytest.param(FieldRequirement("spec.x", "y"), [0, 0, 0, 0], id="and-nothing-else"),
+    ],
+)
+def test_fields(field: FieldRequirement, matched: list[int]) -> None:
+    """Names are looked up, not compared."""
+    matching = NodeMatching(columns(NODES))
+    assert matching.field(field, ALL_ROWS).tolist() == list(map(bool, matched))
+    assert matching.field(field, np.array([0, 1])).tolist() == list(map(bool, matched[:2]))
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        pytest.param(NodeTerm(), id="empty"),
+        pytest.param(NodeTerm(problems=("unreadable",)), id="unreadable"),
+    ],
+)
+def test_terms_that_match_nothing(term: NodeTerm) -> None:
+    """On all rows and on some."""
+    matching = NodeMatching(columns(NODES))
+    assert matching.term(term, ALL_ROWS).tolist() == [False] * 4
+    assert matching.term(term, np.array([2])).tolist() == [False]
+
+
+def test_a_selector_without_terms_matches_nothing() -> None:
+    """As on values."""
+    matcher = compile_node_selector(NodeSelector())
+    assert NodeMatching(columns(NODES)).selector(matcher, ALL_ROWS).tolist() == [False] * 4
+
+
+def test_nothing_demanded_needs_no_mask() -> None:
+    """None stands for every row."""
+    assert NodeMatching(columns(NODES)).required(RequiredNodeAffinity(), ALL_ROWS) is None
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        pytest.param(compiled("cpus", "Gt", "4"), id="gt"),
+        pytest.param(compiled("cpus", "In", "5", "6", "7", "8"), id="long-list"),
+    ],
+)
+def test_tables_that_are_kept_follow_the_labels(requirement: LabelRequirement) -> None:
+    """A changed label is seen at once."""
+    nodes = columns(NODES)
+    matching = NodeMatching(nodes)
+    assert not matching.label(requirement, ALL_ROWS)[3]
+    nodes.update_node(node("n3", labels={"cpus": "8"}))
+    assert matching.label(requirement, ALL_ROWS)[3]
+
+
+def test_tables_are_bounded() -> None:
+    """More conditions than are kept are answered as well."""
+    matching = NodeMatching(columns(NODES, bounds=SnapshotBounds(selector_tables=2)))
+    for bound in (3, 4, 5, 3):
+        requirement = compiled("cpus", "Gt", str(bound))
+        assert matching.label(requirement, ALL_ROWS).tolist() == [bound < 4, True, False, False]
+    assert len(matching._tables) == 2
+
+
+def test_masks_are_the_callers() -> None:
+    """Writing into one leaves the next answer alone."""
+    matching = NodeMatching(columns(NODES))
+    for requirement in (compiled("cpus", "Gt", "4"), compiled("zone", "Exists"), compiled("zone", "In", "x")):
+        before = matching.label(requirement, ALL_ROWS)
+        expected = before.tolist()
+        before[:] = ~before
+        assert matching.label(requirement, ALL_ROWS).tolist() == expected
+
+
+_KEYS = st.sampled_from(["a", "b"])
+_VALUES = st.sampled_from(["", "1", "2", "10", "x", "y", "z"])
+_EXPRESSIONS = st.builds(
+    Requirement,
+    _KEYS,
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+    st.lists(_VALUES, max_size=6).map(tuple),
+)
+_FIELDS = st.builds(
+    Requirement,
+    st.just("metadata.name"),
+    st.sampled_from(["In", "NotIn"]),
+    st.sampled_from([("n0",), ("n1",), ("n9",)]),
+)
+_TERMS = st.builds(
+    NodeSelectorTerm, st.lists(_EXPRESSIONS, max_size=2).map(tuple), st.lists(_FIELDS, max_size=1).map(tuple)
+)
+_CLUSTERS = st.lists(st.dictionaries(_KEYS, _VALUES), min_size=1, max_size=6)
+
+
+def _nodes(cluster: list[dict[str, str]]) -> list[Node]:
+    return [node(f"n{index}", labels=labels) for index, labels in enumerate(cluster)]
+
+
+@given(_CLUSTERS, st.lists(_TERMS, max_size=3), st.dictionaries(_KEYS, _VALUES, max_size=1), st.data())
+def test_columns_answer_as_values_do(
+    cluster: list[dict[str, str]], terms: list[NodeSelectorTerm], selector: dict[str, str], data: st.DataObject
+) -> None:
+    """The law: each row as its node on its own, before and after a change of labels."""
+    required = RequiredNodeAffinity(
+        tuple(LabelRequirement(key, "In", (value,)) for key, value in selector.items()),
+        compile_node_selector(NodeSelector(tuple(terms))),
+    )
+    nodes = columns(_nodes(cluster))
+    matching = NodeMatching(nodes)
+    assert _mask(matching, required) == [required.matches(labels, f"n{row}") for row, labels in enumerate(cluster)]
+    changed = data.draw(st.integers(0, len(cluster) - 1))
+    cluster[changed] = data.draw(st.dictionaries(_KEYS, _VALUES))
+    nodes.update_node(node(f"n{changed}", labels=cluster[changed]))
+    whole = _mask(matching, required)
+    assert whole == [required.matches(labels, f"n{row}") for row, labels in enumerate(cluster)]
+    rows = sorted(data.draw(st.sets(st.integers(0, len(cluster) - 1))))
+    some = matching.required(required, np.array(rows, dtype=np.intp))
+    assert some is not None
+    assert some.tolist() == [whole[row] for row in rows]
+
+
+def _mask(matching: NodeMatching, required: RequiredNodeAffinity) -> list[bool]:
+    mask = matching.required(required, ALL_ROWS)
+    assert mask is not None
+    return [bool(each) for each in mask]
+
+
+def test_empty_columns() -> None:
+    """No node, no row, no error."""
+    matching = NodeMatching(NodeColumns())
+    term = compile_node_term(
+        NodeSelectorTerm((Requirement("a", "Gt", ("1",)),), (Requirement("metadata.name", "In", ("n",)),))
+    )
+    assert term is not None
+    assert matching.term(term, ALL_ROWS).tolist() == []
