@@ -24,7 +24,6 @@ from scheduler_core.framework.extension_points import PostFilterPreview
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_entries import group_gate
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gates_and_hints import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -136,7 +135,7 @@ class Examiner:
         found = Examination(pod, instance.name)
         queued = self.queued(pod)
         rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-        of_group = group_gate(self._gangs, queued.group)
+        of_group = self._gangs.gate(queued.group)
         if of_group.is_success or pod.pod.spec.scheduling_gates:
             found.gate = rules.gate(queued)
         found.gate = of_group if found.gate.is_success else found.gate

@@ -100,6 +100,7 @@ class PodGroup:
         preempts_in_domain: Whether it may preempt although it has a topology constraint.
         is_uniform: Whether an attempt fails if members differ in ``schedulerName``, priority or preemption policy from
             each other or from the group.
+        waits_for_gated: Whether none of its waiting members is scheduled while a PreEnqueue plugin gates one of them.
     """
 
     key: GroupKey
@@ -117,6 +118,7 @@ class PodGroup:
     preemption_policy: str | None = None
     preempts_in_domain: bool = True
     is_uniform: bool = False
+    waits_for_gated: bool = False
 
     @property
     def api_version(self) -> str:

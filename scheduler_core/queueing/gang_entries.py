@@ -8,6 +8,8 @@
            │ needed is 0             │ └──────────────── failed ◀──────────────────────────────┤
            └─────────────────────────┘                                         in flight, each member by itself
 
+A native group with a gated member has no entry, and its members stay grouped, also if needed is 0.
+
 There is no polling: every change of a gang calls :meth:`GangEntries.review`, whose cost does not depend on the size of
 the gang unless the quorum is reached or lost.
 """
@@ -20,8 +22,8 @@ from collections.abc import Collection, Iterable
 
 from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
-from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
-from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.framework.status import GANG_SCHEDULING, Status
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
@@ -41,15 +43,6 @@ _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
 _RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
 _CALLED_IN = (*_RANKED, Place.UNSCHEDULABLE)
-
-
-def group_gate(gangs: Gangs, key: GroupKey | None) -> Status:
-    """Return Success if a PodGroup is known, or if *key* is None; else why its members are gated.
-
-    All profiles have this gate, whether they schedule gangs in one cycle or by Permit.
-    """
-    text = "" if key is None else gangs.obstacle(key)
-    return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
 
 
 class GangEntries:
@@ -82,7 +75,7 @@ class GangEntries:
 
     def gate(self, pod: QueuedPod) -> Status:
         """Return Success if the PodGroup that a pod names is known, or if the pod names none."""
-        status = group_gate(self._gangs, pod.group)
+        status = self._gangs.gate(pod.group)
         if not status.is_success and (pod.gated_by, pod.gate_reasons) != (status.plugin, status.reasons):
             self._gangs.report_gated(pod)
         return status
@@ -153,6 +146,19 @@ class GangEntries:
             self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
         return True
 
+    def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
+        """Record whether a PreEnqueue plugin gates a pod of a gang; review the gang if that holds its members back."""
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        if gang is None or (pod.uid in gang.gates) is is_closed:
+            return
+        was_held, was_waiting = gang.is_held, is_closed and gang.waiting.pop(pod.uid, None) is not None
+        if is_closed:
+            gang.gates.add(pod.uid)
+        else:
+            gang.gates.discard(pod.uid)
+        if was_waiting or gang.is_held is not was_held:
+            self.review(gang)
+
     def member_updated(self, pod: QueuedPod) -> QueuedGang | None:
         """Handle an update of a grouped member; return the gang's entry if it is unschedulable or gated."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
@@ -181,9 +187,9 @@ class GangEntries:
             return False
         self._places.clear_rejection(pod)
         entry = gang.entry
-        if entry is None:
+        if entry is None and gang.needed:
             entry = gang.entry = self._entry_of(gang, pod)
-        if entry.place is _NOWHERE:
+        if entry is not None and entry.place is _NOWHERE:
             entry.timestamp, entry.backoff_until = pod.timestamp, 0.0
             entry.error_count, entry.unschedulable_count = pod.error_count, pod.unschedulable_count
             entry.rejected_by, entry.pending_on = pod.rejected_by, frozenset()
@@ -198,7 +204,10 @@ class GangEntries:
     def remove_member(self, pod: QueuedPod) -> None:
         """Remove a waiting member that was deleted or bound."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
-        if gang is not None and gang.waiting.pop(pod.uid, None) is not None:
+        if gang is None:
+            return
+        self.note_gate(pod, is_closed=False)
+        if gang.waiting.pop(pod.uid, None) is not None:
             self.review(gang)
 
     def _gang_that_needs(self, pod: QueuedPod) -> Gang | None:
@@ -206,7 +215,7 @@ class GangEntries:
         rules = self._rules(pod.profile)
         if gang is None or rules is None or not rules.places_gangs:
             return None
-        if gang.needed:
+        if not gang.is_one_by_one:
             return gang
         # It is scheduled by itself; the next review regroups it if the gang is not whole any more.
         gang.was_whole = True
@@ -258,7 +267,7 @@ class GangEntries:
         if not was_known:
             gang.is_reported = False
             self._try_gate(gang)
-        is_whole = not gang.needed
+        is_whole = gang.is_one_by_one
         was_whole, gang.was_whole = gang.was_whole, is_whole
         if was_whole and not is_whole:
             self._regroup(gang)

@@ -17,6 +17,9 @@ from scheduler_core.model.pod_group import GroupKey, PodGroup
 QUORUM_BEGINNINGS = ("minCount (", "0/")
 """Beginnings of :attr:`GangOutcome.quorum`."""
 
+_NAMED = 5
+"""Maximum number of gated members named in a message."""
+
 _SUCCEEDED, _FAILED, _RUNNING = "Succeeded", "Failed", "Running"
 
 
@@ -58,6 +61,7 @@ class Gang:
         placed: UIDs of assumed or bound members that have not ended and are not being deleted.
         succeeded: UIDs of members that have succeeded.
         waiting: Ungated members that wait for their gang, by UID.
+        gates: UIDs of members that PreEnqueue plugins gate.
         binding: Number of binding cycles of members that were scheduled together.
         member_left: Called when a member is deleted during binding; None if no binding is active.
         entry: The gang's entry in the queue; None without a quorum.
@@ -70,7 +74,7 @@ class Gang:
         refusal: Why its PodGroup cannot be scheduled, with the remedy; "" if there is no such object.
         reservation: Description of the reserved nodes; "" for none.
         was_known: Whether its PodGroup was known when the queue last reviewed the gang.
-        was_whole: Whether its quorum was scheduled when the queue last reviewed the gang.
+        was_whole: Whether its members were scheduled one by one when the queue last reviewed the gang.
         is_reported: Whether its missing PodGroup was logged.
         victims: Pods that are being evicted for it, (namespace, name).
     """
@@ -80,6 +84,7 @@ class Gang:
         "entry",
         "first_attempt",
         "first_failure",
+        "gates",
         "group",
         "group_uid",
         "is_reported",
@@ -108,6 +113,7 @@ class Gang:
         self.placed: set[str] = set()
         self.succeeded: set[str] = set()
         self.waiting: dict[str, QueuedPod] = {}
+        self.gates: set[str] = set()
         self.binding = 0
         self.member_left: Callable[[], None] | None = None
         self.was_known = False
@@ -136,9 +142,26 @@ class Gang:
         return max(0, self.group.min_member - len(self.placed) - len(self.succeeded))
 
     @property
+    def is_held(self) -> bool:
+        """Whether a gated member holds all waiting members back."""
+        return bool(self.gates) and self.group is not None and self.group.waits_for_gated
+
+    @property
+    def why_held(self) -> str:
+        """Which members are gated; for :attr:`is_held`."""
+        names = sorted(pod.metadata.name for uid in self.gates if (pod := self.pods.get(uid)) is not None)
+        others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"no member is scheduled while others are gated: {', '.join(names[:_NAMED])}{others}"
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether waiting members are scheduled as single pods, because the quorum is scheduled."""
+        return not self.needed and not self.is_held
+
+    @property
     def has_quorum(self) -> bool:
-        """Whether enough members wait."""
-        return self.group is not None and len(self.waiting) >= self.needed
+        """Whether enough members wait, and no gated member holds them back."""
+        return self.group is not None and len(self.waiting) >= self.needed and not self.is_held
 
     @property
     def priority(self) -> int:
@@ -197,4 +220,5 @@ class Gang:
         self.pods.pop(uid, None)
         self.placed.discard(uid)
         self.succeeded.discard(uid)
+        self.gates.discard(uid)
         self.waiting.pop(uid, None)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GROUP_FIELDS, GroupKey, GroupSource, PodGroup, group_key_of
 from scheduler_core.ports import Clock
@@ -86,6 +87,14 @@ class Gangs:
         if refused is not None:
             return f"{waits}: PodGroup {key} of {key.source.value} cannot be scheduled: {refused}, {remedy}"
         return f"{waits}: no valid PodGroup {key} of {key.source.value} exists; create or correct it, {remedy}"
+
+    def gate(self, key: GroupKey | None) -> Status:
+        """Return Success if a PodGroup is known, or if *key* is None; else why its members are gated.
+
+        All profiles have this gate, whether they schedule gangs in one cycle or by Permit.
+        """
+        text = "" if key is None else self.obstacle(key)
+        return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
 
     # -- changes ------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
-from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.nominator import NominatedPods
@@ -46,6 +46,9 @@ class GangMembership(Protocol):
 
     def gather(self, pod: QueuedPod, label: str) -> bool:
         """Group the pod with its gang if the gang needs it; return whether it does."""
+
+    def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
+        """Record whether a PreEnqueue plugin gates a pod of a gang: it may hold the other members back."""
 
 
 class Moves:
@@ -115,6 +118,8 @@ class Moves:
         pod.gated_by, pod.gate_reasons = "", ()
         pod.is_nomination_withheld = False
         self.nominator.withdraw(pod.uid)
+        if pod.group is not None:
+            self._membership.note_gate(pod, is_closed=False)
         if type(pod) is QueuedGang:
             # Its members are parked themselves; regrouping them creates the entry again.
             self.places.drop(pod)
@@ -186,6 +191,8 @@ class Moves:
             if pod.is_nomination_withheld:
                 pod.is_nomination_withheld = False
                 self.nominator.decide(pod.info, None)
+            if pod.group is not None:
+                self._membership.note_gate(pod, is_closed=False)
             return True
         pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
         pod.was_flushed = False
@@ -194,6 +201,8 @@ class Moves:
             pod.rejected_by |= {status.plugin}
             self.places.count_rejection(pod, (status.plugin,))
         self._put_aside(pod, Place.GATED, label)
+        if pod.group is not None:
+            self._membership.note_gate(pod, is_closed=status.plugin != GANG_SCHEDULING)
         return False
 
     def _gate(self, pod: QueuedPod, rules: QueueingRules) -> Status:

@@ -107,6 +107,7 @@ GANG_BUGS: dict[str, Bug] = {
     "members are decided before the list of groups": lambda: _patched(Gangs, "obstacle", _group_is_enough),
     "members are not let in when their group is known": _skipped(GangEntries, "_try_gate"),
     "members that wait keep waiting when their group goes": _skipped(GangEntries, "_gate_members"),
+    "a gated member of a native group holds nobody back": _skipped(GangEntries, "note_gate"),
     "the barrier before the binds is left out": lambda: _patched(GangBinding, "ready", _no_barrier),
     "who fails before the barrier fails alone": _skipped(GangBinding, "failed"),
     "the binding of a gang never ends": _skipped(GangBinding, "ended"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from scheduler_core.framework.queued_pod import Place
+from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
 from scheduler_core.queueing.gang_members import Gang
@@ -32,6 +33,7 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
             yield f"gang {gang.key} has another PodGroup than the scheduler received"
         yield from _inherited(gang, life.received_groups)
         yield from _entry_problems(gang, context.queue)
+        yield from _differs(gang, "gated members", gang.gates, _gated(gang, context.queue))
         for uid in sorted(gang.placed):
             received = known.get(uid)
             if received is not None and not received.spec.node_name and context.cache.get(uid) is None:
@@ -39,6 +41,12 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
         for uid, waiting in gang.waiting.items():
             if waiting.place is not Place.GROUPED:
                 yield f"{uid} waits with gang {gang.key}, and is {waiting.place.label} in the queue"
+
+
+def _gated(gang: Gang, queue: SchedulingQueue) -> list[str]:
+    """Return the members that PreEnqueue plugins gate, by their places in the queue."""
+    queued = (queue.find(uid) for uid in gang.pods)
+    return [pod.uid for pod in queued if pod and pod.place is Place.GATED and pod.gated_by != GANG_SCHEDULING]
 
 
 def _inherited(gang: Gang, received: ReceivedGroups) -> Iterator[str]:
@@ -57,7 +65,8 @@ def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
     entry = gang.entry
     is_queued = entry is not None and entry.place is not Place.NOWHERE
     is_live = entry is not None and entry.place in (*_QUEUED, Place.GATED)
-    should = gang.group is not None and gang.needed > 0 and gang.has_quorum and not gang.binding
+    holds = gang.group is not None and gang.group.waits_for_gated and bool(_gated(gang, queue))
+    should = gang.group is not None and gang.needed > 0 and gang.has_quorum and not gang.binding and not holds
     if should and not is_live:
         where = "nowhere" if entry is None else entry.place.label
         yield f"gang {gang.key} has its quorum waiting, and is {where} in the queue"
@@ -108,8 +117,8 @@ def _count_problems(gang: Gang, pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def _waiting_problems(gang: Gang, pods: Iterable[Pod], queue: SchedulingQueue) -> Iterator[str]:
-    """Check that all ungated members wait with a gang that lacks members, and none with a complete one."""
-    is_lacking = gang.group is None or gang.needed > 0
+    """Check that all ungated members wait with a gang that lacks members or is held back, and none with another one."""
+    is_lacking = gang.group is None or gang.needed > 0 or (gang.group.waits_for_gated and bool(_gated(gang, queue)))
     waiting = []
     for pod in pods:
         if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace as altered
 
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupTopology, PodGroup, group_key_of
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup, group_key_of
 from tests.simulation.api_server import PODS
 from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, draw_job, opened
 from tests.simulation.inhabitants import HOST, ZONE, happens, one_of
@@ -107,7 +107,9 @@ class GangWorld:
         size = least + one_of(rng, (0, 0, 0, 0, 1, 2, -1))
         job = draw_job(rng, f"g{number}", key, size)
         priority = one_of(rng, (None, None, job.priority, 5, 100))
-        group = PodGroup(key, self._group_uid(key), least, generation=1, priority=priority, topology=_topology(rng))
+        uid, is_native = self._group_uid(key), key.source is GroupSource.NATIVE
+        topology = _topology(rng)
+        group = PodGroup(key, uid, least, generation=1, priority=priority, topology=topology, waits_for_gated=is_native)
         group = replace(group, min_resources=self._min_resources(job, least, number))
         first = size if happens(rng, 0.6) else rng.randrange(size)
         if happens(rng, 0.6):

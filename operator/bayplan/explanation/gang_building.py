@@ -86,6 +86,8 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
     bare = replace(bare, phase=judged.phase.value)
     if judged.phase is Phase.FINISHED:
         return replace(bare, verdict=GangVerdict.FINISHED, headline=f"gang {gang.key} has finished: {judged.message}")
+    if gang.is_held:
+        return _not_tried(context, gang, bare, gang.why_held)
     if not gang.needed:
         return replace(bare, verdict=GangVerdict.PLACED, headline=f"gang {gang.key} is scheduled: {judged.message}")
     entry = gang.entry
@@ -159,6 +161,8 @@ def _not_tried(context: CycleContext, gang: Gang, bare: GangExplanation, judged:
         )
         return replace(bare, verdict=GangVerdict.ONE_BY_ONE, scheduler_name=name, headline=headline)
     held = _held_by_plugins(context, gang, unplaced)
+    if held and gang.is_held:
+        return replace(bare, headline=f"gang {gang.key} is not attempted: {judged}; {held}")
     why = f"{len(gang.waiting)} of {_counted(gang.needed, 'member')} that must be placed together wait; {held}"
     return replace(bare, headline=f"gang {gang.key} is not attempted: {why if held else judged}")
 

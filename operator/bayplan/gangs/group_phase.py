@@ -9,7 +9,8 @@ when the pods of a finished Job are cleaned up. The first rule that holds applie
     Running     n run or succeeded, whatever other members failed
     Scheduled   n are bound or succeeded
     Failed      some failed, with them there were n, and without them there are not; until they are replaced
-    Pending     fewer than n exist or succeeded, or fewer than n without those that have scheduling gates
+    Pending     fewer than n exist or succeeded, or fewer than n without those that have scheduling gates, or, for a
+                native group of v1beta1, some are gated
     Scheduling  n exist; they are attempted, or wait for an attempt
 
 Differs on purpose from scheduler-plugins v0.34.7, ``pkg/controllers/podgroup_controller.go``, where Failed and Finished
@@ -124,6 +125,8 @@ def judge(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdic
         The verdict.
     """
     phase = _phase(tally, needed, last_phase)
+    if phase is Phase.SCHEDULING and gang.is_held:
+        phase = Phase.PENDING
     if phase is Phase.FINISHED:
         whole = tally.succeeded >= needed
         words = f"All {needed} required members succeeded."
@@ -140,7 +143,7 @@ def judge(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdic
     if tally.bound:
         return _partial(gang, tally, needed, phase)
     if phase is Phase.PENDING:
-        return _pending(tally, needed)
+        return _pending(gang, tally, needed)
     outcome = gang.outcome
     if outcome is None or outcome.is_scheduled:
         # It was scheduled before, but a bind failed or its members were replaced.
@@ -185,8 +188,10 @@ def _partial(gang: Gang, tally: Tally, needed: int, phase: Phase) -> Verdict:
     return Verdict(phase, "Partial", f"{words} {failure.message}", is_failure=True, is_partial=True)
 
 
-def _pending(tally: Tally, needed: int) -> Verdict:
+def _pending(gang: Gang, tally: Tally, needed: int) -> Verdict:
     lacking = needed - tally.usable
+    if lacking <= 0 and gang.is_held:
+        return Verdict(Phase.PENDING, "Gated", f"{gang.why_held[0].upper()}{gang.why_held[1:]}.")
     if lacking <= 0:
         return Verdict(Phase.PENDING, "Gated", f"{_gated(tally)}; {needed} members are required.")
     words = f"{tally.usable} of {needed} members exist; {lacking} more {_are(lacking)} needed."

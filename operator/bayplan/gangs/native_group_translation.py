@@ -37,6 +37,7 @@ class _Particulars(Struct, frozen=True):
     disrupts_whole: bool
     preempts_in_domain: bool
     is_uniform: bool
+    waits_for_gated: bool
     preemption_policy: str | None = None
 
 
@@ -72,6 +73,7 @@ def _v1beta1(spec: NativeSpecV1Beta1, problems: list[Problem]) -> _Particulars:
         disrupts_whole=mode is not None and mode.all is not None,
         preempts_in_domain=True,
         is_uniform=True,
+        waits_for_gated=True,
         preemption_policy=spec.preemption_policy,
     )
 
@@ -83,6 +85,7 @@ def _v1alpha2(spec: NativeSpecV1Alpha2, problems: list[Problem]) -> _Particulars
         disrupts_whole=spec.disruption_mode == _WHOLE_GROUP,
         preempts_in_domain=False,
         is_uniform=False,
+        waits_for_gated=False,
     )
 
 

@@ -44,7 +44,8 @@ def native(spec: dict[str, Any], version: str) -> PodGroup:
 
 def expected(min_member: int, version: str, **more: Any) -> PodGroup:
     created = datetime(2026, 11, 21, 9, tzinfo=UTC)
-    more = {"priority": 0, "is_uniform": True, **more} if version == NEWER else {"preempts_in_domain": False, **more}
+    newer = {"priority": 0, "is_uniform": True, "waits_for_gated": True}
+    more = {**newer, **more} if version == NEWER else {"preempts_in_domain": False, **more}
     key = GroupKey(GroupSource.NATIVE, "ml", "train")
     return PodGroup(key, "0b1c", min_member, created, 3, version=version, **more)
 
