@@ -25,7 +25,7 @@ from typing import Any
 from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
-from bayplan.process.collector_pause import CollectorPause
+from bayplan.process.garbage_collection import CollectorPause
 from bayplan.settings.operator_settings import Settings, runs_in_cluster
 from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts
 

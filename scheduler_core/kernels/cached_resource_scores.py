@@ -17,9 +17,8 @@ from math import inf, nextafter
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.kernels.integer_division import PERCENT
-from scheduler_core.kernels.resource_scores import ratio_means
-from scheduler_core.kernels.resource_scores_of_row import balance_of_two
+from scheduler_core.kernels.go_arithmetic import PERCENT
+from scheduler_core.kernels.resource_scores import balance_of_two, ratio_means
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -25,7 +25,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
 )
-from scheduler_core.kernels.integer_division import truncated_quotients
+from scheduler_core.kernels.go_arithmetic import truncated_quotients
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

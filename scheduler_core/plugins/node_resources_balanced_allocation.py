@@ -29,8 +29,7 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
 from scheduler_core.kernels.cached_resource_scores import CachedBalance
-from scheduler_core.kernels.resource_scores import balanced_allocation
-from scheduler_core.kernels.resource_scores_of_row import balanced_allocation_row
+from scheduler_core.kernels.resource_scores import balanced_allocation, balanced_allocation_row
 from scheduler_core.plugins.resource_score_cache import ScoreCache
 from scheduler_core.plugins.resource_score_inputs import (
     Demand,

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.kernels.resource_scores import ResourceUse
-from scheduler_core.kernels.resource_scores_of_row import RowUse
+from scheduler_core.kernels.resource_scores import ResourceUse, RowUse
 from scheduler_core.model.pod_requests import is_scalar_resource
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows

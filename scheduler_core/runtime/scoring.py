@@ -1,6 +1,8 @@
 """PreScore, Score and NormalizeScore over the feasible rows.
 
-Follows kube-scheduler v1.37.1 (``RunScorePlugins``): a normalized score outside 0..100 is an error of its plugin.
+Follows kube-scheduler v1.37.1 (``RunScorePlugins``): a normalized score outside 0..100 is an error of its plugin. In
+its ``plugins/helper/normalize_score.go``, products beyond int64 overflow; here such scores are scaled exactly. No score
+is below ``-_LARGEST_SCALED``.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, PreScorePlugin, Scores
 from scheduler_core.framework.status import Code, Status
-from scheduler_core.kernels.score_normalization import normalize_max, normalize_reverse_max
+from scheduler_core.kernels.go_arithmetic import truncated_quotients
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import ScoreRunner
 from scheduler_core.runtime.result_checks import checked
@@ -182,3 +185,45 @@ def _check_range(plugin: str, scores: Scores, scoring: Scoring) -> None:
         raise PluginError(
             plugin, "score", f"returned {worst} for node {node} after normalization; return 0 to {MAX_NODE_SCORE}"
         )
+
+
+_MAX_SCORE = 100
+_LARGEST_SCALED = (2**63 - 1) // _MAX_SCORE
+
+
+def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Scale so that the highest score is 100.
+
+    Args:
+        raw: int64[n]; may be empty.
+
+    Returns:
+        int64[n]: ``100 * raw / max`` in Go's integers, or ``raw`` itself if no score is above 0.
+    """
+    highest = int(raw.max(initial=0))
+    if highest == 0:
+        return raw
+    return _scaled(raw, highest)
+
+
+def normalize_reverse_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Scale so that the highest score is 0 and the score 0 is 100.
+
+    Args:
+        raw: int64[n]; may be empty.
+
+    Returns:
+        int64[n]: ``100 - 100 * raw / max`` in Go's integers, or 100 for all if no score is above 0.
+    """
+    highest = int(raw.max(initial=0))
+    if highest == 0:
+        return np.full(raw.shape, _MAX_SCORE, dtype=np.int64)
+    scaled = _scaled(raw, highest)
+    return np.subtract(_MAX_SCORE, scaled, out=scaled)
+
+
+def _scaled(raw: NDArray[np.int64], highest: int) -> NDArray[np.int64]:
+    if highest <= _LARGEST_SCALED:
+        return truncated_quotients(raw * _MAX_SCORE, highest)
+    exact = [abs(score) * _MAX_SCORE // highest * (1 if score >= 0 else -1) for score in raw.tolist()]
+    return np.array(exact, dtype=np.int64)

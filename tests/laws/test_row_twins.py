@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, ScorePlugin
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.kernels.integer_division import LARGEST_EXACT_WHOLE
+from scheduler_core.kernels.go_arithmetic import LARGEST_EXACT_WHOLE
 from scheduler_core.kernels.resource_scores import (
     ResourceUse,
-    balanced_allocation,
-    least_allocated,
-    most_allocated,
-)
-from scheduler_core.kernels.resource_scores_of_row import (
     RowUse,
+    balanced_allocation,
     balanced_allocation_row,
+    least_allocated,
     least_allocated_row,
+    most_allocated,
     most_allocated_row,
 )
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST

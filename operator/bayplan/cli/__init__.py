@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from bayplan.process.imports import import_without_gc
+from bayplan.process.garbage_collection import import_without_gc
 from bayplan.texts.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 

@@ -35,7 +35,7 @@ from bayplan.gangs.group_status import (
 from bayplan.gangs.group_status_ownership import OtherProcesses
 from bayplan.gangs.group_status_writes import GroupStatusWrite
 from bayplan.kube.backoff import delay_of_try
-from bayplan.kube.http.rate_limit import TokenBucket
+from bayplan.kube.http.request_limits import TokenBucket
 from bayplan.kube.writes.queued_write import WriteDroppedError
 from scheduler_core.errors import NotFoundError, Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey

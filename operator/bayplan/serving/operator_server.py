@@ -12,7 +12,7 @@ from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
 from bayplan.extenders.extender_states import extender_states
-from bayplan.introspection.cache_check import check_cache
+from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_endpoint import LeaderState

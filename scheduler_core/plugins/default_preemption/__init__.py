@@ -39,9 +39,14 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, MemberCandidates, VictimTerms
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
-from scheduler_core.kernels.least_harmful_victims import VictimSets, least_harmful
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.default_preemption.candidate_nodes import DryRunResult, Walk, dry_run
+from scheduler_core.plugins.default_preemption.candidate_nodes import (
+    DryRunResult,
+    VictimSets,
+    Walk,
+    dry_run,
+    least_harmful,
+)
 from scheduler_core.plugins.default_preemption.eligibility import awaits_victims, rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
 from scheduler_core.plugins.default_preemption.victims_on_node import Trial, importance_at

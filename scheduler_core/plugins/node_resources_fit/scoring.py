@@ -20,12 +20,14 @@ from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
 from scheduler_core.kernels.cached_resource_scores import CachedCapacityRatio, CachedLeastAllocated, CachedMostAllocated
 from scheduler_core.kernels.resource_scores import (
     ResourceUse,
+    RowUse,
     least_allocated,
+    least_allocated_row,
     most_allocated,
+    most_allocated_row,
     requested_to_capacity_ratio,
     scores_by_percentage,
 )
-from scheduler_core.kernels.resource_scores_of_row import RowUse, least_allocated_row, most_allocated_row
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
 from scheduler_core.plugins.resource_score_cache import Formula, ScoreCache

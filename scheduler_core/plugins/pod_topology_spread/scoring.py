@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
 from scheduler_core.kernels.domain_counts import DomainIds, domain_sums, domains_present
-from scheduler_core.kernels.natural_logarithm import natural_logarithm
+from scheduler_core.kernels.go_arithmetic import natural_logarithm
 from scheduler_core.plugins.pod_topology_spread.constraints import (
     Constraints,
     Mask,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.config.plugin_args import UtilizationShapePoint
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
-from scheduler_core.kernels.integer_division import PERCENT
+from scheduler_core.kernels.go_arithmetic import PERCENT
 from scheduler_core.kernels.resource_scores import scores_by_percentage
 from scheduler_core.model.quantity import value
 from scheduler_core.model.storage import STORAGE, PersistentVolumeClaim

@@ -7,7 +7,7 @@ from datetime import UTC
 
 import pytest
 from bayplan.kube.backoff import Backoff, delay_of_try
-from bayplan.kube.http.rate_limit import TokenBucket
+from bayplan.kube.http.request_limits import TokenBucket
 from bayplan.kube.system_clock import SystemClock
 
 from scheduler_core.ports import Clock

@@ -30,7 +30,7 @@ from bayplan.kube.http.api_request import (
     Lane,
 )
 from bayplan.kube.http.keep_alive_requests import KeepAliveRequests
-from bayplan.kube.http.rate_limit import TokenBucket
+from bayplan.kube.http.request_limits import TokenBucket
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
 

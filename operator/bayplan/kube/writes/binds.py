@@ -16,9 +16,9 @@ import msgspec
 
 from bayplan.kube.http.api_errors import ResponseLostError, ServerFailedError
 from bayplan.kube.http.api_request import path_part
-from bayplan.kube.http.concurrency_limit import Slots
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.request_limits import Slots
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writes.write_metrics import POD_BINDING, ApiCalls
 from scheduler_core.errors import (

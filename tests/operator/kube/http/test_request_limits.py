@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bayplan.kube.http.concurrency_limit import Slots
+from bayplan.kube.http.request_limits import Slots
 
 
 async def held(slots: Slots, name: str, order: list[str]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.kernels.score_normalization import normalize_max, normalize_reverse_max
+from scheduler_core.runtime.scoring import normalize_max, normalize_reverse_max
 
 
 def _plain(raw: list[int], *, reverse: bool) -> list[int]:

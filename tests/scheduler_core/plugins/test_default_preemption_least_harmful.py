@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.kernels.least_harmful_victims import VictimSets, least_harmful
+from scheduler_core.plugins.default_preemption.candidate_nodes import VictimSets, least_harmful
 
 
 class Victims(NamedTuple):
