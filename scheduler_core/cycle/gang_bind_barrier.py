@@ -45,7 +45,9 @@ class GangBinding:
         self._over = over
         self._opened: asyncio.Future[Status] | None = None
         self._status: Status | None = None
-        gang.member_left = self.member_left
+        self._parts = gang.parts
+        for part in self._parts:
+            part.member_left = self.member_left
 
     def begun(self) -> None:
         """Count a binding cycle that begins."""
@@ -85,7 +87,8 @@ class GangBinding:
         """Count a binding cycle that has ended, with or without success."""
         self._gang.binding -= 1
         if not self._gang.binding:
-            self._gang.member_left = None
+            for part in self._parts:
+                part.member_left = None
             self._over(self._gang)
 
     def _open(self, status: Status) -> None:

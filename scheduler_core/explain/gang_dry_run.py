@@ -288,7 +288,7 @@ class _DryRun:
             return
         infos = [queued.info for queued in cycle.members]
         nodes, placed = self._cache.columns, cycle.placed(self._cache)
-        for domain in candidate_domains(nodes, topology, infos, cycle.needed, placed):
+        for domain in candidate_domains(nodes, topology, infos, cycle.needed, placed=placed):
             if len(tries.best) >= tries.limit:
                 return
             if str(domain) not in tries.best:

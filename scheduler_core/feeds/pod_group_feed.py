@@ -12,7 +12,7 @@ from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import Problem
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
@@ -57,12 +57,26 @@ class GroupFeed:
         if queue.gangs.unread(source) != reason:
             queue.gangs.withhold(source, reason)
             queue.source_changed(source)
-            for gang in [gang for gang in queue.gangs if gang.key.source is source]:
+            for gang in [gang for gang in queue.gangs if gang.depends_on(source)]:
                 self._end_nominations(gang)
 
-    def group_changed(self, group: PodGroup) -> None:
+    def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
         """Handle a created or updated group."""
-        self._report(self._group_changed, group)
+        if isinstance(group, CompositePodGroup):
+            self._report(self._composite_changed, group)
+        else:
+            self._report(self._group_changed, group)
+
+    def _composite_changed(self, composite: CompositePodGroup) -> None:
+        gangs = self._queue.gangs
+        before = gangs.forest.get(composite.key)
+        if before == composite:
+            return
+        if before is not None and before.uid != composite.uid:
+            # It was deleted and created again, and the watch did not deliver the deletion.
+            self._group_deleted(composite.key)
+        for gang in gangs.composite_changed(composite):
+            self._queue.group_changed(gang)
 
     def _group_changed(self, group: PodGroup) -> None:
         queue = self._queue
@@ -84,11 +98,14 @@ class GroupFeed:
 
     def _group_deleted(self, key: GroupKey) -> None:
         queue = self._queue
-        gang = queue.gangs.group_deleted(key)
-        if gang is None:
-            return
-        queue.group_changed(gang)
-        self._end_nominations(gang)
+        if key.source is GroupSource.COMPOSITE:
+            changed = queue.gangs.composite_deleted(key)
+        else:
+            gang = queue.gangs.group_deleted(key)
+            changed = [] if gang is None else [gang]
+        for gang in changed:
+            queue.group_changed(gang)
+            self._end_nominations(gang)
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
         """Handle an object whose spec is invalid and never was valid: its members are gated and say why.
@@ -100,8 +117,7 @@ class GroupFeed:
         self._report(self._group_refused, key, "; ".join(map(str, problems)))
 
     def _group_refused(self, key: GroupKey, reason: str) -> None:
-        gang = self._queue.gangs.group_refused(key, reason)
-        if gang is not None:
+        for gang in self._queue.gangs.group_refused(key, reason):
             self._queue.group_changed(gang)
 
     def _end_nominations(self, gang: Gang) -> None:

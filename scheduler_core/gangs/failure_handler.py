@@ -20,7 +20,7 @@ from scheduler_core.metrics.profile_metrics import ERROR, ProfileRecords
 from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import PodGroup
+from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.ports import Clock, ClusterWriter, Event
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -56,6 +56,7 @@ class GangFailure:
         victims: Pods that are evicted for the gang, (namespace, name).
         untried: Members that were not tried because the quorum was out of reach.
         preemption: Result of the preemption in the words of kube-scheduler v1.37.1; "" if it has none for it.
+        lacks: What each gang of a tree lacks in these words; empty for a gang.
     """
 
     message: str
@@ -70,6 +71,7 @@ class GangFailure:
     victims: tuple[tuple[str, str], ...] = ()
     untried: int = 0
     preemption: str = ""
+    lacks: Mapping[GroupKey, str] = field(default_factory=dict)
 
     @property
     def is_error(self) -> bool:
@@ -155,6 +157,9 @@ def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTri
             pending |= failure.pending_on
             if len(classes) < _MAX_CLASSES:
                 classes.setdefault(filter_class(attempt.instance, attempt.info), attempt.info)
+    if best.lack and not best.failed:
+        # Only another group or member can complete the quorum of the tree.
+        rejected.add(GANG_SCHEDULING)
     if best.where.name:
         # Of the domains with too little room only the nearest is tried: freed resources in any of them may help.
         rejected |= instance.capacity_plugins
@@ -164,11 +169,13 @@ def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTri
         return GangFailure(message, SCHEDULER_ERROR, fitting=best.reached, needed=needed)
     return GangFailure(
         _sentence(needed, best, trials), UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
-        tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried),
+        tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried), lacks=best.lacks,
     )  # fmt: skip
 
 
 def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
+    if best.lack:
+        return "; for ".join([best.lack, *(f"{tried.info.key}: {why.message}" for tried, why in best.failed[:1])])
     domains = {trial.where.name for trial in trials if trial.where.name}
     where = f" in {best.where.name}" if best.where.name else ""
     if where and len(domains) > 1:
@@ -216,9 +223,13 @@ class FailedGangs:
         """Report a failed group cycle and requeue the gang."""
         fitting = max(failure.fitting, 0)
         message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
-        quorum = self._quorum(gang, failure)
-        gang.outcome = GangOutcome(failure.reason, message, fitting, failure.needed, quorum=quorum)
-        gang.victims = failure.victims
+        for part in gang.parts:
+            if part.waiting:
+                quorum = self._quorum(part, failure)
+                part.outcome = GangOutcome(failure.reason, message, fitting, failure.needed, quorum=quorum)
+                part.victims = failure.victims
+        if gang.is_tree:
+            gang.outcome, gang.victims = GangOutcome(failure.reason, message, fitting, failure.needed), failure.victims
         self._count(entry, gang, failure)
         members = list(gang.waiting.values())
         entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
@@ -250,6 +261,9 @@ class FailedGangs:
         group = gang.group
         if group is None or failure.is_error:
             return ""
+        if gang.tree is not None:
+            text = failure.lacks.get(gang.key) or f"minCount ({group.min_member}) cannot be satisfied"
+            return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
         scheduled = group.min_member - failure.needed + max(failure.fitting, 0)
         text = f"minCount ({group.min_member}) cannot be satisfied: {scheduled} scheduled, {failure.untried} remaining"
         if group.topology is not None and group.topology.is_required:

@@ -63,7 +63,9 @@ class GatedMembers:
                 self._report(pod)
             elif pod.place is Place.GROUPED and _shows_a_gate(pod.info.pod):
                 # The condition is outdated, and no attempt corrects it before there is a quorum.
-                patch_status(self._writer, pod.info.pod, Failure(_NO_QUORUM, nominated_node=None, is_gated=True))
+                gang = self._queue.gangs.of_uid(uid)
+                text = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
+                patch_status(self._writer, pod.info.pod, Failure(text, nominated_node=None, is_gated=True))
         if self._pending:
             self._timer = self._clock.call_later(0.0, self._report_some)
 

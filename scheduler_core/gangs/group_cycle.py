@@ -14,6 +14,7 @@ Follows kube-scheduler v1.37.1 where comparable (``pkg/scheduler/schedule_one_po
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
@@ -129,8 +130,9 @@ class GroupAttempts:
     async def run(self, cycle: GroupCycle) -> list[Attempt]:
         """Run one attempt; return the attempts of the scheduled members."""
         gang, clock, begun = cycle.gang, self._clock, self._clock.now()
-        gang.last_attempt = now = clock.wall()
-        gang.first_attempt = gang.first_attempt or now
+        now = clock.wall()
+        for each in (gang, *gang.parts):
+            each.last_attempt, each.first_attempt = now, each.first_attempt or now
         for queued in cycle.members:
             queued.first_attempt = queued.first_attempt or cycle.entry.first_attempt
         lack = cycle.refusal(self._cache.columns)
@@ -252,13 +254,12 @@ class QuorumCommit:
         Returns:
             The attempts of the assumed members.
         """
-        gang, needed, queue = cycle.gang, cycle.needed, self._queue
+        gang, queue = cycle.gang, self._queue
         for each in (*failed, trial):
             for attempt, _ in each.failed:
                 self._report.scheduling_ended(attempt, UNSCHEDULABLE)
         queue.gang_placed(cycle.entry, [attempt.queued for attempt in trial.placed])
-        quorum = [attempt.info.uid for attempt in trial.placed[:needed]]
-        together = GangBinding(gang, quorum, self._holds, self._refuse, queue.gang_changed)
+        together = GangBinding(gang, cycle.quorum_of(trial), self._holds, self._refuse, queue.gang_changed)
         for attempt in trial.placed:
             cycle.instance.begin()
             attempt.gang = together
@@ -266,10 +267,10 @@ class QuorumCommit:
             self._assumed.end_nomination(attempt)
             self._end.conclude(attempt, None)
         queue.gang_changed(gang)
-        gang.first_failure, gang.victims = None, ()
-        gang.outcome = GangOutcome(
-            "Scheduled", _scheduled_message(trial, failed), len(trial.placed), len(cycle.members), trial.where.name
-        )
+        message, of_parts = _scheduled_message(trial, failed), Counter(each.queued.group for each in trial.placed)
+        for part in (gang, *(each for each in gang.parts if each is not gang and of_parts[each.key])):
+            part.first_failure, part.victims = None, ()
+            part.outcome = GangOutcome("Scheduled", message, len(trial.placed), len(cycle.members), trial.where.name)
         queue.gangs.changed(gang)
         return trial.placed
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scheduler_core.framework.group_view import GroupView
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -76,6 +77,53 @@ class GangView:
         return found
 
 
+class _JoinedView:
+    """View of all gangs below a CompositePodGroup."""
+
+    __slots__ = ("_of", "_views")
+
+    def __init__(self, of: CompositePodGroup, views: Sequence[GangView]) -> None:
+        self._of = of
+        self._views = views
+
+    @property
+    def key(self) -> GroupKey:
+        """Key of the CompositePodGroup."""
+        return self._of.key
+
+    @property
+    def group(self) -> PodGroup:
+        """Its priority, policies and topology."""
+        return self._of.as_unit
+
+    @property
+    def since(self) -> float:
+        """Time at which the first of the gangs was first seen, in the clock's seconds."""
+        return min((view.since for view in self._views), default=0.0)
+
+    @property
+    def known(self) -> int:
+        """Number of existing members, ended ones included."""
+        return sum(view.known for view in self._views)
+
+    @property
+    def succeeded(self) -> int:
+        """Number of members that have succeeded."""
+        return sum(view.succeeded for view in self._views)
+
+    def members(self) -> Sequence[Pod]:
+        """Return the members of all gangs that have not ended and are not being deleted."""
+        return [pod for view in self._views for pod in view.members()]
+
+    def assigned(self) -> Sequence[PodInfo]:
+        """Return those of :meth:`members` that have a node, bound or assumed."""
+        return [info for view in self._views for info in view.assigned()]
+
+    def waiting(self) -> Sequence[PodInfo]:
+        """Return those of :meth:`members` that are in the queue or in flight without a node."""
+        return [info for view in self._views for info in view.waiting()]
+
+
 class GangViews:
     """Views of all gangs."""
 
@@ -100,12 +148,22 @@ class GangViews:
         gang = self._queue.gangs.get(key)
         return None if gang is None else self._view(gang)
 
-    def disrupted_whole(self) -> Sequence[GangView]:
-        """Return the groups with scheduled members that are preempted as a whole."""
+    def disrupted_whole(self) -> Sequence[GroupView]:
+        """Return the groups with scheduled members that are preempted as a whole, without groups below others."""
         gangs = self._queue.gangs
-        return [
-            self._view(gang) for gang in gangs if gang.placed and gang.group is not None and gang.group.disrupts_whole
-        ]
+        found: list[GroupView] = []
+        joined: dict[GroupKey, CompositePodGroup] = {}
+        for gang in gangs:
+            if not gang.placed or gang.group is None:
+                continue
+            whole = [each for each in gangs.forest.above(gang) if each.disrupts_whole]
+            if whole:
+                joined[whole[-1].key] = whole[-1]
+            elif gang.group.disrupts_whole:
+                found.append(self._view(gang))
+        for key, composite in joined.items():
+            found.append(_JoinedView(composite, [self._view(gang) for gang in gangs.forest.leaves_below(key)]))
+        return found
 
     def ranked(self) -> Sequence[GangView]:
         """Return the groups with scheduled members that have a priority of their own."""

@@ -16,8 +16,11 @@ from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.reservation_cycle import ReservedScheduling
 from scheduler_core.gangs.reservation_planning import PlanRequest
 from scheduler_core.gangs.topology_domains import candidate_domains, member_orders
+from scheduler_core.gangs.tree_search import TreeCycle, TreeSearch
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -36,6 +39,7 @@ class GroupCycle:
         gang: The gang.
         instance: The profile's revision that decides.
         needed: How many members must be scheduled together.
+        needed_of: The same for each gang of a tree, or for the gang itself.
         members: Its waiting members of that profile, in the order in which they are tried.
     """
 
@@ -44,8 +48,20 @@ class GroupCycle:
         self.gang = gang
         self.instance = instance
         self.needed = gang.needed
+        self.needed_of = {part.key: part.needed for part in gang.parts}
         own = [pod for pod in gang.waiting.values() if pod.profile == entry.profile]
         self.members = sorted(own, key=lambda pod: (-pod.info.priority, pod.sequence))
+
+    def quorum_of(self, trial: GangTrial) -> list[str]:
+        """Return the UIDs of the assumed members that are bound together or not at all: the first ones of each gang."""
+        left = dict(self.needed_of)
+        found = []
+        for attempt in trial.placed:
+            key = attempt.queued.group
+            if key is not None and left.get(key, 0) > 0:
+                left[key] -= 1
+                found.append(attempt.info.uid)
+        return found
 
     def placed(self, cache: ClusterCache) -> list[PodInfo]:
         """Return the members that have a node already."""
@@ -98,7 +114,7 @@ def ways(cache: ClusterCache, cycle: GroupCycle) -> Iterator[tuple[Where, Sequen
     wheres: list[Where] = []
     if topology is not None:
         infos = [pod.info for pod in cycle.members]
-        domains = candidate_domains(nodes, topology, infos, cycle.needed, cycle.placed(cache))
+        domains = candidate_domains(nodes, topology, infos, cycle.needed, placed=cycle.placed(cache))
         enough = [domain for domain in domains if domain.room >= cycle.needed]
         wheres = [domain.where for domain in enough or domains[:1]]
     if topology is None or not topology.is_required:
@@ -135,6 +151,7 @@ class QuorumSearch:
         self._trials = trials
         self._assumed = assumed
         self._reserved = reserved
+        self._trees = TreeSearch(cache, trials, assumed)
         self._nearest_nodes = nearest_nodes
 
     async def search(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
@@ -150,7 +167,22 @@ class QuorumSearch:
         """
         # Nominations of members do not block other members of the same gang.
         with self._nominator.without(cycle.gang.waiting):
+            if isinstance(cycle.gang, GangTree):
+                return await self._in_tree(cycle, cycle.gang, failed)
             return await self._in_domains(cycle, failed) or await self._as_reserved(cycle)
+
+    async def _in_tree(self, cycle: GroupCycle, tree: GangTree, failed: list[GangTrial]) -> GangTrial | None:
+        members: dict[GroupKey, list[QueuedPod]] = {}
+        for pod in cycle.members:
+            if pod.group is not None:
+                members.setdefault(pod.group, []).append(pod)
+        inputs = TreeCycle(tree, cycle.instance, members, cycle.needed_of)
+        trial = inputs.trial
+        if await self._trees.search(inputs) and self._permit(trial, len(trial.placed)):
+            return trial
+        trial.undo(self._assumed)
+        failed.append(trial)
+        return None
 
     async def _in_domains(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
         for where, order in ways(self._cache, cycle):

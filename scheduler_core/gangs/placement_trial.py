@@ -20,6 +20,7 @@ from scheduler_core.cycle.scheduling_cycle import failure_of
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
@@ -35,6 +36,8 @@ class GangTrial:
         reached: How many members were assumed before the undo.
         nearest: Text on the nearest nodes of the next member; "" if it was not computed.
         untried: Members that were not tried because the quorum was out of reach.
+        lack: What a tree of groups lacks; "" for a gang.
+        lacks: What each group of a tree lacks in the words of kube-scheduler v1.37.1, for groups that failed.
     """
 
     where: Where
@@ -43,6 +46,8 @@ class GangTrial:
     reached: int = 0
     nearest: str = ""
     untried: list[QueuedPod] = field(default_factory=list)
+    lack: str = ""
+    lacks: dict[GroupKey, str] = field(default_factory=dict)
 
     @property
     def is_error(self) -> bool:

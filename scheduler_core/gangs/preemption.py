@@ -33,6 +33,7 @@ from scheduler_core.gangs.topology_domains import candidate_domains, member_orde
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import Clock, ObjectReference
 from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -49,6 +50,7 @@ _TURNED_OFF = "preemption for gangs is turned off"
 _HAS_EXTENDERS = "extenders of the profile judge nodes, and would have no say in the choice of victims"
 _CONSTRAINED = "pod groups of scheduling.k8s.io/v1alpha2 with a topology constraint do not preempt"
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
+_NESTED = "composite pod groups with topology constraints below the root do not preempt"
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
 _NOBODY = "no pod of lower priority runs where the gang could go"
 _NO_HELP = "the quorum would not fit either if pods of lower priority were gone"
@@ -116,8 +118,9 @@ def _counted(count: int, noun: str) -> str:
 
 def _preemptor(gang: Gang, group: PodGroup, instance: FrameworkInstance) -> Preemptor:
     key = gang.key
-    reference = ObjectReference("PodGroup", key.name, key.namespace, group.uid, group.api_version)
-    return Preemptor(group.uid, "podgroup", str(key), instance.name, gang.priority, reference, group=key)
+    reference = ObjectReference(key.source.kind, key.name, key.namespace, group.uid, group.api_version)
+    kind = key.source.kind.lower()
+    return Preemptor(group.uid, kind, str(key), instance.name, gang.priority, reference, group=key)
 
 
 def _policies(preempting: _Preempting) -> set[str]:
@@ -254,7 +257,8 @@ class GangPreemption:
         """
         if gang.group is None or not gang.needed or not gang.has_quorum:
             return GangPreview(None, "the gang has no quorum that waits")
-        waiting = sorted(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
+        candidates = gang.required_members() if isinstance(gang, GangTree) else gang.waiting.values()
+        waiting = sorted(candidates, key=lambda pod: (-pod.info.priority, pod.sequence))
         members = tuple(pod for pod in waiting if pod.profile == instance.name)
         try:
             return self._preview(_Preempting(gang, gang.group, instance, members))
@@ -312,6 +316,8 @@ class GangPreemption:
             return GangPreview(None, _HAS_EXTENDERS)
         if not preempting.group.may_preempt:
             return GangPreview(None, _CONSTRAINED)
+        if isinstance(preempting.gang, GangTree) and preempting.gang.has_nested_topology:
+            return GangPreview(None, _NESTED)
         if _NEVER in _policies(preempting):
             return GangPreview(None, _BY_POLICY)
         if self._preemptions.get(holder_of(preempting.gang.key)) is not None:
@@ -370,7 +376,7 @@ class GangPreemption:
             cached = (self._cache.get(uid) for uid in sorted(preempting.gang.placed))
             placed = [each.info for each in cached if each is not None]
             room = member_room(nodes, infos, when_empty=True)
-            for domain in candidate_domains(nodes, topology, infos, request.needed, placed):
+            for domain in candidate_domains(nodes, topology, infos, request.needed, placed=placed):
                 rows = np.flatnonzero(domain.among)
                 if room[rows].sum() >= request.needed and nodes.priorities.below(request.priority, rows).any():
                     yield domain.where, orders

@@ -176,7 +176,7 @@ def _search_spaces(nodes: NodeColumns, request: PlanRequest, allowed: NDArray[np
     now, then = member_room(nodes, infos), member_room(nodes, infos, when_empty=True)
     wheres: list[Where] = []
     if topology is not None:
-        found = candidate_domains(nodes, topology, infos, request.needed, request.placed)
+        found = candidate_domains(nodes, topology, infos, request.needed, placed=request.placed)
         wheres = [Where(domain.among & allowed, "", str(domain)) for domain in found]
     if topology is None or not topology.is_required:
         wheres.append(Where(allowed))

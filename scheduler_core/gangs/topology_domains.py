@@ -8,7 +8,7 @@ enough room is always infeasible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -52,7 +53,13 @@ class Domain:
 
 
 def candidate_domains(
-    nodes: NodeColumns, topology: GroupTopology, members: Sequence[PodInfo], needed: int, placed: Sequence[PodInfo]
+    nodes: NodeColumns,
+    topology: GroupTopology,
+    members: Sequence[PodInfo],
+    needed: int,
+    *,
+    placed: Sequence[PodInfo],
+    within: NDArray[np.bool_] | None = None,
 ) -> list[Domain]:
     """Return the domains to try, in order; those without enough room come last, for explanations.
 
@@ -62,6 +69,7 @@ def candidate_domains(
         members: The members to schedule.
         needed: How many of them must be scheduled.
         placed: Members that have a node already; if one domain is required, it is theirs.
+        within: bool per row, the only nodes of the domains; None for all nodes.
     """
     room = member_room(nodes, members)
     allowed = _domain_of_placed(nodes, topology, placed) if topology.is_required else None
@@ -69,7 +77,7 @@ def candidate_domains(
     for key in (*reversed(topology.levels), topology.key):
         of_level = [
             domain
-            for domain in _domains(nodes, key, topology.key, room)
+            for domain in _domains(nodes, (key, topology.key), room, within)
             if allowed is None or not (domain.among & ~allowed).any()
         ]
         if topology.prefers_allocated:
@@ -136,11 +144,23 @@ class GangDomains:
     def of_member(self, uid: str) -> Where | None:
         """Return the domain of the scheduled members of a pod's gang; None for none, or if the gang requires none."""
         gang = self._gangs.of_uid(uid)
-        topology = None if gang is None or gang.group is None else gang.group.topology
-        if gang is None or topology is None or not topology.is_required:
+        if gang is None or gang.group is None:
             return None
+        topology = gang.group.topology
+        found = None if topology is None or not topology.is_required else self._shared(topology, [gang])
+        for above, gangs in () if gang.tree is None else gang.tree.topologies_of(gang):
+            outer = self._shared(above, gangs)
+            if outer is not None and outer.among is not None and found is not None and found.among is not None:
+                found = Where(outer.among & found.among, found.reason, f"{outer.name}, {found.name}")
+            else:
+                found = outer or found
+        return found
+
+    def _shared(self, topology: GroupTopology, gangs: Iterable[Gang]) -> Where | None:
+        """Return the domain of the scheduled members of some gangs; None for none."""
         # Sorted, because the domain is that of the first member and must not depend on hashes.
-        placed = [held.info for each in sorted(gang.placed) if (held := self._cache.get(each)) is not None]
+        uids = (uid for gang in gangs for uid in sorted(gang.placed))
+        placed = [held.info for uid in uids if (held := self._cache.get(uid)) is not None]
         domain = domain_of_members(self._cache.columns, topology, placed)
         return None if domain is None else domain.where
 
@@ -158,15 +178,20 @@ def _domain_of_placed(
     return None if domain is None else domain.among
 
 
-def _domains(nodes: NodeColumns, key: str, within: str, room: NDArray[np.int64]) -> Iterator[Domain]:
+def _domains(
+    nodes: NodeColumns, keys: tuple[str, str], room: NDArray[np.int64], within: NDArray[np.bool_] | None
+) -> Iterator[Domain]:
     """Yield the domains of a level; equal values in different domains of the group's key are different domains."""
-    inner, outer = nodes.label_column(key), nodes.label_column(within)
+    key, group_key = keys
+    inner, outer = nodes.label_column(key), nodes.label_column(group_key)
     here = nodes.alive & (inner.ids >= 0) & (outer.ids >= 0)
+    if within is not None:
+        here &= within
     pairs = np.unique(np.stack((outer.ids[here], inner.ids[here])), axis=1)
     for outside, inside in pairs.T.tolist():
         among = here & (outer.ids == outside) & (inner.ids == inside)
         value = inner.values.keys[inside] or ""
-        if key != within:
+        if key != group_key:
             value = f"{value} in {outer.values.keys[outside]}"
         yield Domain(key, value, among, int(room[among].sum()))
 

@@ -19,17 +19,38 @@ from scheduler_core.model.pod import Pod
 
 
 class GroupSource(StrEnum):
-    """The API group of a PodGroup."""
+    """The API of groups: the API group of PodGroups, or the resource and API group of CompositePodGroups."""
 
     BAYPLAN = "bayplan.dev"
     SCHEDULER_PLUGINS = "scheduling.x-k8s.io"
     NATIVE = "scheduling.k8s.io"
+    COMPOSITE = "compositepodgroups.scheduling.k8s.io"
+
+    @property
+    def kind(self) -> str:
+        """Kind of its objects."""
+        return "CompositePodGroup" if self is GroupSource.COMPOSITE else "PodGroup"
+
+    @property
+    def plural(self) -> str:
+        """Plural of its resource."""
+        return f"{self.kind.lower()}s"
+
+    @property
+    def api_group(self) -> str:
+        """API group of its resource."""
+        return (GroupSource.NATIVE if self is GroupSource.COMPOSITE else self).value
+
+
+POD_GROUP_SOURCES = (GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS, GroupSource.NATIVE)
+"""The APIs of PodGroups, which pods name."""
 
 
 NEWEST_VERSIONS: Mapping[GroupSource, str] = {
     GroupSource.BAYPLAN: "v1alpha1",
     GroupSource.SCHEDULER_PLUGINS: "v1alpha1",
     GroupSource.NATIVE: "v1beta1",
+    GroupSource.COMPOSITE: "v1alpha3",
 }
 """Newest version of each API that is read."""
 
@@ -101,6 +122,7 @@ class PodGroup:
         is_uniform: Whether an attempt fails if members differ in ``schedulerName``, priority or preemption policy from
             each other or from the group.
         waits_for_gated: Whether none of its waiting members is scheduled while a PreEnqueue plugin gates one of them.
+        parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for none.
     """
 
     key: GroupKey
@@ -119,16 +141,73 @@ class PodGroup:
     preempts_in_domain: bool = True
     is_uniform: bool = False
     waits_for_gated: bool = False
+    parent: str = ""
 
     @property
     def api_version(self) -> str:
         """API group and version of the object."""
-        return f"{self.key.source.value}/{self.version or NEWEST_VERSIONS[self.key.source]}"
+        return f"{self.key.source.api_group}/{self.version or NEWEST_VERSIONS[self.key.source]}"
+
+    @property
+    def parent_key(self) -> GroupKey | None:
+        """Key of the CompositePodGroup that it is a child of; None for none."""
+        return GroupKey(GroupSource.COMPOSITE, self.key.namespace, self.parent) if self.parent else None
 
     @property
     def may_preempt(self) -> bool:
         """Whether the topology constraint of the group, if any, lets the group and its members preempt."""
         return self.preempts_in_domain or self.topology is None
+
+
+@dataclass(frozen=True, slots=True)
+class CompositePodGroup:
+    """Content of a CompositePodGroup object: a group of groups.
+
+    Attributes:
+        key: The key of the group.
+        uid: The UID.
+        min_groups: Number of child groups that are scheduled together or not at all; at least 1.
+        parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for a root.
+        generation: ``metadata.generation``.
+        priority: Priority; that of a root counts for the whole tree.
+        preemption_policy: ``PreemptLowerPriority`` or ``Never``; None if the policies of the pods apply.
+        topology: The domain to share; None for any nodes.
+        disrupts_whole: Whether a preemption evicts all pods below it or none.
+        version: Version of the API in which the object was read; "" for the newest one.
+    """
+
+    key: GroupKey
+    uid: str
+    min_groups: int = 1
+    parent: str = ""
+    generation: int = 0
+    priority: int = 0
+    preemption_policy: str | None = None
+    topology: GroupTopology | None = None
+    disrupts_whole: bool = False
+    version: str = ""
+
+    @property
+    def parent_key(self) -> GroupKey | None:
+        """Key of the CompositePodGroup that it is a child of; None for a root."""
+        return GroupKey(GroupSource.COMPOSITE, self.key.namespace, self.parent) if self.parent else None
+
+    @property
+    def as_unit(self) -> PodGroup:
+        """A PodGroup with what the queue, the cycle and preemption need of a root."""
+        return PodGroup(
+            self.key,
+            self.uid,
+            self.min_groups,
+            generation=self.generation,
+            priority=self.priority,
+            topology=self.topology,
+            disrupts_whole=self.disrupts_whole,
+            version=self.version,
+            preemption_policy=self.preemption_policy,
+            is_uniform=True,
+            waits_for_gated=True,
+        )
 
 
 def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:

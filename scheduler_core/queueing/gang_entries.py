@@ -8,7 +8,8 @@
            │ needed is 0             │ └──────────────── failed ◀──────────────────────────────┤
            └─────────────────────────┘                                         in flight, each member by itself
 
-A native group with a gated member has no entry, and its members stay grouped, also if needed is 0.
+A native group with a gated member has no entry, and its members stay grouped, also if needed is 0. The gangs of a tree
+have one entry, that of the tree; see :mod:`scheduler_core.queueing.group_trees`.
 
 There is no polling: every change of a gang calls :meth:`GangEntries.review`, whose cost does not depend on the size of
 the gang unless the quorum is reached or lost.
@@ -18,12 +19,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
-from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, Status
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
@@ -37,7 +36,6 @@ GROUP_CHANGED = "PodGroupUpdate"
 
 _BACKOFF_FACTOR = 2.0
 """Minimum backoff of a failing gang, as a multiple of the time that one cycle of every failing gang takes."""
-DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
@@ -65,6 +63,7 @@ class GangEntries:
         self._rules = rules
         self._sequence = sequence
         self._failing: dict[str, float] = {}
+        gangs.forest.on_detached.append(self.review)
 
     # -- members ------------------------------------------------------------------------------------------------
 
@@ -80,13 +79,7 @@ class GangEntries:
             self._gangs.report_gated(pod)
         return status
 
-    def source_changed(self, source: GroupSource) -> None:
-        """Call when the PodGroups of a source become known, or are not known for another reason."""
-        for gang in [gang for gang in self._gangs if gang.key.source is source]:
-            self.review(gang)
-            self._try_gate(gang)
-
-    def _try_gate(self, gang: Gang) -> None:
+    def try_gate(self, gang: Gang) -> None:
         """Run the gate again for gated members."""
         for pod in self._queued(gang):
             if self.is_gated_by_group(pod):
@@ -140,7 +133,7 @@ class GangEntries:
         if pod.info.pod.metadata.deletion_timestamp is None:
             gang.waiting[pod.uid] = pod
         self.review(gang, label)
-        entry = gang.entry
+        entry = gang.unit.entry
         if is_new and entry is not None and entry.place is Place.UNSCHEDULABLE:
             # The quorum may be feasible with another member, and that member needs a condition.
             self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
@@ -166,7 +159,7 @@ class GangEntries:
             return None
         if pod.info.pod.metadata.deletion_timestamp is not None and gang.waiting.pop(pod.uid, None) is not None:
             self.review(gang)
-        entry = gang.entry
+        entry = gang.unit.entry
         return entry if entry is not None and entry.place in _ASIDE else None
 
     def requeue_member(self, pod: QueuedPod) -> bool:
@@ -186,9 +179,9 @@ class GangEntries:
         if gang is None:
             return False
         self._places.clear_rejection(pod)
-        entry = gang.entry
-        if entry is None and gang.needed:
-            entry = gang.entry = self._entry_of(gang, pod)
+        entry = gang.unit.entry
+        if entry is None and gang.unit.needed:
+            entry = gang.unit.entry = self._entry_of(gang.unit, pod)
         if entry is not None and entry.place is _NOWHERE:
             entry.timestamp, entry.backoff_until = pod.timestamp, 0.0
             entry.error_count, entry.unschedulable_count = pod.error_count, pod.unschedulable_count
@@ -224,7 +217,7 @@ class GangEntries:
     def entry_of(self, pod: QueuedPod) -> QueuedGang | None:
         """Return the queue entry of the gang of a grouped pod; None without a quorum."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
-        entry = None if gang is None else gang.entry
+        entry = None if gang is None else gang.unit.entry
         return None if entry is None or entry.place is _NOWHERE else entry
 
     # -- the entry ----------------------------------------------------------------------------------------------
@@ -233,49 +226,53 @@ class GangEntries:
         """Handle a created, updated or invalid PodGroup: its gang may be schedulable now, or gated otherwise."""
         self.review(gang)
         if not gang.was_known:
-            self._try_gate(gang)
-        entry = gang.entry
+            self.try_gate(gang)
+        entry = gang.unit.entry
         if entry is not None and entry.place in _ASIDE:
             self.moves.requeue(entry, Requeue.AFTER_BACKOFF, GROUP_CHANGED)
 
-    def domains_changed(self, labels: Collection[str]) -> None:
-        """Requeue gangs whose topology uses one of some changed node labels.
-
-        Queueing hints do not cover this: they are called for single pods, and domains belong to the group.
-        """
-        if not labels:
-            return
-        for gang in self._gangs:
-            topology = None if gang.group is None else gang.group.topology
-            entry = gang.entry
-            if topology is None or entry is None or entry.place not in _ASIDE:
-                continue
-            if not {topology.key, *topology.levels}.isdisjoint(labels):
-                self.moves.requeue(entry, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
-
     def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
-        """Update the entry of a changed gang; members of a whole gang continue as single pods."""
-        entry = gang.entry
-        if entry is not None and entry.place is _IN_FLIGHT:
+        """Update the entry of a changed gang or tree; members of a whole gang continue as single pods."""
+        unit = gang.unit
+        if unit.entry is not None and unit.entry.place is _IN_FLIGHT:
+            return
+        if gang.is_tree:
+            for leaf in gang.parts:
+                self._review_members(leaf, label)
+            self._review_entry(gang, label)
             return
         was_known, gang.was_known = gang.was_known, not self._gangs.obstacle(gang.key)
         if not gang.was_known:
             gang.was_whole = False
             if was_known:
                 self._gate_members(gang)
+            if gang.tree is not None:
+                self._review_entry(gang.tree, label)
             return
         if not was_known:
             gang.is_reported = False
-            self._try_gate(gang)
+            self.try_gate(gang)
+        self._review_members(gang, label)
+        if gang.tree is None:
+            self._review_entry(gang, label)
+        else:
+            self.review(gang.tree, label)
+
+    def _review_members(self, gang: Gang, label: str) -> None:
+        """Release the members of a gang that is whole now, or regroup those of one that is not whole any more."""
         is_whole = gang.is_one_by_one
         was_whole, gang.was_whole = gang.was_whole, is_whole
         if was_whole and not is_whole:
             self._regroup(gang)
-        # Moving members may have created the entry.
-        entry = gang.entry
         if is_whole:
             self._release_members(gang, label)
-        elif gang.binding or not gang.has_quorum:
+        elif gang.tree is not None:
+            self._withdraw(gang)
+
+    def _review_entry(self, gang: Gang, label: str) -> None:
+        # Moving members may have created the entry.
+        entry = gang.entry
+        if gang.is_one_by_one or gang.binding or not gang.has_quorum:
             self._withdraw(gang)
         elif entry is None or entry.place is _NOWHERE:
             self._enter(gang, label)
@@ -288,7 +285,7 @@ class GangEntries:
         if entry is None or entry.profile != first.profile:
             entry = gang.entry = self._entry_of(gang, first)
         entry.info = copy.copy(first.info)
-        entry.set_sort_position(gang.priority, gang.since)
+        entry.set_sort_position(gang.priority, gang.waits_since)
         self._places.register(entry)
         self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
@@ -299,7 +296,7 @@ class GangEntries:
         """Reorder the entry if the priority of the gang has changed."""
         priority = gang.priority
         if priority != entry.info.priority:
-            entry.set_sort_position(priority, gang.since)
+            entry.set_sort_position(priority, gang.waits_since)
             if entry.place in _RANKED:
                 self.moves.reorder(entry)
 
@@ -373,26 +370,9 @@ class GangEntries:
         for pod in placed:
             self._places.take(pod)
             self._places.begin_attempt(pod)
-            if gang is not None:
-                gang.waiting.pop(pod.uid, None)
+            member_of = self._gangs.of_uid(pod.uid)
+            if member_of is not None:
+                member_of.waiting.pop(pod.uid, None)
         if gang is not None:
             gang.entry = None
         return gang
-
-    # -- profiles -----------------------------------------------------------------------------------------------
-
-    def profile_changed(self, profile: str) -> None:
-        """Requeue waiting members by the new rules of a profile, or park them if it was withdrawn."""
-        rules = self._rules(profile)
-        for gang in self._gangs:
-            members = [pod for pod in gang.waiting.values() if pod.profile == profile]
-            if not members:
-                continue
-            for pod in members:
-                del gang.waiting[pod.uid]
-            self.review(gang)
-            for pod in members:
-                if rules is None:
-                    self.moves.park(pod)
-                else:
-                    self.moves.enter(pod, PROFILE_SWAPPED.name)

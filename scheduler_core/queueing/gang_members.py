@@ -6,13 +6,17 @@ quorum; otherwise a Job whose first pods have completed could never replace a fa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping, MutableSet
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+
+if TYPE_CHECKING:
+    from scheduler_core.queueing.group_trees import GangTree
 
 QUORUM_BEGINNINGS = ("minCount (", "0/")
 """Beginnings of :attr:`GangOutcome.quorum`."""
@@ -77,6 +81,7 @@ class Gang:
         was_whole: Whether its members were scheduled one by one when the queue last reviewed the gang.
         is_reported: Whether its missing PodGroup was logged.
         victims: Pods that are being evicted for it, (namespace, name).
+        tree: The tree of groups that it is a part of; None if its PodGroup is no child of a CompositePodGroup.
     """
 
     __slots__ = (
@@ -99,6 +104,7 @@ class Gang:
         "reservation",
         "since",
         "succeeded",
+        "tree",
         "victims",
         "waiting",
         "was_known",
@@ -109,11 +115,12 @@ class Gang:
         self.key = key
         self.group: PodGroup | None = None
         self.group_uid = ""
-        self.pods: dict[str, Pod] = {}
-        self.placed: set[str] = set()
-        self.succeeded: set[str] = set()
-        self.waiting: dict[str, QueuedPod] = {}
-        self.gates: set[str] = set()
+        self.pods: MutableMapping[str, Pod] = {}
+        self.placed: MutableSet[str] = set()
+        self.succeeded: MutableSet[str] = set()
+        self.waiting: MutableMapping[str, QueuedPod] = {}
+        self.gates: MutableSet[str] = set()
+        self.tree: GangTree | None = None
         self.binding = 0
         self.member_left: Callable[[], None] | None = None
         self.was_known = False
@@ -142,13 +149,48 @@ class Gang:
         return max(0, self.group.min_member - len(self.placed) - len(self.succeeded))
 
     @property
+    def unit(self) -> Gang:
+        """What has the entry in the queue: the tree that it is a part of, or itself."""
+        return self.tree or self
+
+    @property
+    def parts(self) -> tuple[Gang, ...]:
+        """The gangs with the members: itself, or the gangs of a tree."""
+        return (self,)
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether it is a tree of gangs."""
+        return False
+
+    @property
+    def waits_since(self) -> float:
+        """When the first of its gangs with waiting members was seen."""
+        return min((part.since for part in self.parts if part.waiting), default=self.since)
+
+    def depends_on(self, source: GroupSource) -> bool:
+        """Return whether its members are gated while the groups of a source are not known."""
+        is_child = self.group is not None and bool(self.group.parent)
+        return self.key.source is source or (is_child and source is GroupSource.COMPOSITE)
+
+    @property
+    def domain_labels(self) -> set[str]:
+        """Node labels of its topology constraint."""
+        topology = None if self.group is None else self.group.topology
+        return set() if topology is None else {topology.key, *topology.levels}
+
+    @property
     def is_held(self) -> bool:
         """Whether a gated member holds all waiting members back."""
+        if self.tree is not None:
+            return self.tree.is_held
         return bool(self.gates) and self.group is not None and self.group.waits_for_gated
 
     @property
     def why_held(self) -> str:
         """Which members are gated; for :attr:`is_held`."""
+        if self.tree is not None:
+            return self.tree.why_held
         names = sorted(pod.metadata.name for uid in self.gates if (pod := self.pods.get(uid)) is not None)
         others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"no member is scheduled while others are gated: {', '.join(names[:_NAMED])}{others}"
@@ -156,12 +198,14 @@ class Gang:
     @property
     def is_one_by_one(self) -> bool:
         """Whether waiting members are scheduled as single pods, because the quorum is scheduled."""
-        return not self.needed and not self.is_held
+        return not self.needed and not self.is_held and (self.tree is None or self.tree.settles(self))
 
     @property
     def has_quorum(self) -> bool:
-        """Whether enough members wait, and no gated member holds them back."""
-        return self.group is not None and len(self.waiting) >= self.needed and not self.is_held
+        """Whether enough members wait, and no gated member holds them back; False for a part of a tree."""
+        if self.group is None or self.tree is not None:
+            return False
+        return len(self.waiting) >= self.needed and not self.is_held
 
     @property
     def priority(self) -> int:

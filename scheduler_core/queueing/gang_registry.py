@@ -15,9 +15,17 @@ from datetime import datetime
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GROUP_FIELDS, GroupKey, GroupSource, PodGroup, group_key_of
+from scheduler_core.model.pod_group import (
+    GROUP_FIELDS,
+    CompositePodGroup,
+    GroupKey,
+    GroupSource,
+    PodGroup,
+    group_key_of,
+)
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.group_trees import GroupForest
 
 _TIMESTAMP_SECONDS = 1.0
 """Resolution of a creation timestamp."""
@@ -30,6 +38,7 @@ class Gangs:
         clock: Time.
 
     Attributes:
+        forest: The CompositePodGroups, and the trees of gangs below them.
         on_change: Called with every gang whose status may have changed.
         on_gated: Called with a pod that the queue gates because its PodGroup is not known, again when the reason
             changes, and when the pod waits for other members of its gang instead.
@@ -40,8 +49,11 @@ class Gangs:
         self._gangs: dict[GroupKey, Gang] = {}
         self._key_of: dict[str, GroupKey] = {}
         self._counted = set(GroupSource)
-        self._unread = {source: f"the PodGroups of {source.value} have not been listed yet" for source in GroupSource}
+        self._unread = {
+            source: f"the {source.kind}s of {source.api_group} have not been listed yet" for source in GroupSource
+        }
         self._refused: dict[GroupKey, str] = {}
+        self.forest = GroupForest(self._gangs, clock.now)
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
 
@@ -53,8 +65,15 @@ class Gangs:
     def __len__(self) -> int:
         return len(self._gangs)
 
+    def units(self) -> Iterator[Gang]:
+        """Yield what has an entry in the queue: the gangs that are no part of a tree, and the trees."""
+        yield from (gang for gang in self._gangs.values() if gang.tree is None)
+        yield from self.forest.trees.values()
+
     def get(self, key: GroupKey) -> Gang | None:
-        """Return the gang of a key; None for none."""
+        """Return the gang of a key, or the tree of the key of a root; None for none."""
+        if key.source is GroupSource.COMPOSITE:
+            return self.forest.trees.get(key)
         return self._gangs.get(key)
 
     def of_uid(self, uid: str) -> Gang | None:
@@ -80,13 +99,34 @@ class Gangs:
             return f'pod group "{key.name}" cannot be read: {unread}'
         gang = self._gangs.get(key)
         if gang is not None and gang.group is not None:
-            return ""
+            return self._obstacle_above(gang.group.parent_key)
         waits = f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue'
         remedy = f"or create the pod without {GROUP_FIELDS[key.source]}"
         refused = self._refused.get(key)
         if refused is not None:
             return f"{waits}: PodGroup {key} of {key.source.value} cannot be scheduled: {refused}, {remedy}"
         return f"{waits}: no valid PodGroup {key} of {key.source.value} exists; create or correct it, {remedy}"
+
+    def _obstacle_above(self, parent: GroupKey | None) -> str:
+        """Return why the CompositePodGroups above a PodGroup are not known; "" if they are, or if there are none."""
+        if parent is None:
+            return ""
+        unread = self._unread.get(parent.source)
+        if unread is not None:
+            return f'composite pod group "{parent.name}" cannot be read: {unread}'
+        broken = self.forest.broken_above(parent)
+        if broken is None:
+            return ""
+        key, is_own_ancestor = broken
+        remedy = "or create its child groups without spec.parentCompositePodGroupName"
+        if is_own_ancestor:
+            return f'composite pod group "{key.name}" is its own ancestor; create it without a parent, {remedy}'
+        waits = f'waiting for composite pod group "{key.name}" to appear in scheduling queue'
+        what = f"{key.source.kind} {key} of {key.source.api_group}"
+        refused = self._refused.get(key)
+        if refused is not None:
+            return f"{waits}: {what} cannot be scheduled: {refused}, {remedy}"
+        return f"{waits}: no valid {what} exists; create or correct it, {remedy}"
 
     def gate(self, key: GroupKey | None) -> Status:
         """Return Success if a PodGroup is known, or if *key* is None; else why its members are gated.
@@ -126,6 +166,7 @@ class Gangs:
         if gang.group is None and group.key.source is not GroupSource.NATIVE:
             gang.since = min(gang.since, self._created_at(group.created))
         gang.group, gang.group_uid = group, group.uid
+        self.forest.gang_changed(gang)
         self.changed(gang)
         return gang
 
@@ -135,17 +176,28 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is not None:
             gang.group, gang.refusal = None, ""
+            self.forest.gang_changed(gang)
             self._drop_if_empty(gang)
             self.changed(gang)
         return gang
 
-    def group_refused(self, key: GroupKey, reason: str) -> Gang | None:
-        """Record why the only version of a PodGroup is invalid; return its gang, None for none."""
+    def composite_changed(self, composite: CompositePodGroup) -> list[Gang]:
+        """Record a created or updated CompositePodGroup; return the gangs below it."""
+        self._refused.pop(composite.key, None)
+        return self.forest.composite_changed(composite)
+
+    def composite_deleted(self, key: GroupKey) -> list[Gang]:
+        """Remove a deleted CompositePodGroup; return the gangs below it."""
+        self._refused.pop(key, None)
+        return self.forest.composite_deleted(key)
+
+    def group_refused(self, key: GroupKey, reason: str) -> list[Gang]:
+        """Record why the only version of a group is invalid; return its gang, or those below a CompositePodGroup."""
         self._refused[key] = reason
         gang = self._gangs.get(key)
         if gang is not None:
             gang.refusal = reason
-        return gang
+        return self.forest.leaves_below(key)
 
     def saw(self, pod: Pod) -> Gang | None:
         """Record a created or updated pod; return its gang, None for none."""
@@ -192,9 +244,10 @@ class Gangs:
         return gang
 
     def changed(self, gang: Gang) -> None:
-        """Call :attr:`on_change`."""
-        for callback in self.on_change:
-            callback(gang)
+        """Call :attr:`on_change` for the gang, or for each gang of a tree."""
+        for part in gang.parts:
+            for callback in self.on_change:
+                callback(part)
 
     def report_gated(self, pod: QueuedPod) -> None:
         """Call :attr:`on_gated`."""

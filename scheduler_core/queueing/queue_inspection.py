@@ -43,7 +43,7 @@ class QueueReadings:
         yield from self._places.pods(Place.GROUPED)
 
     def __len__(self) -> int:
-        return self._places.waiting_count() + sum(map(_members_more, self._gangs))
+        return self._places.waiting_count() + sum(map(_members_more, self._gangs.units()))
 
     def places(self) -> Iterator[tuple[str, QueuedPod]]:
         """Yield every pod with the name of its place, such as ``errorBackoff``; move none while iterating."""
@@ -57,7 +57,7 @@ class QueueReadings:
 
     def _place_of_gang(self, pod: QueuedPod) -> str:
         gang = None if pod.group is None else self._gangs.get(pod.group)
-        entry = None if gang is None else gang.entry
+        entry = None if gang is None else gang.unit.entry
         return _GATED if entry is None or entry.place is Place.NOWHERE else entry.place.label
 
     @property
@@ -78,7 +78,7 @@ class QueueReadings:
     def counts(self) -> dict[str, QueueCounts]:
         """Return counts by profile."""
         counts = self._places.counts()
-        for gang in self._gangs:
+        for gang in self._gangs.units():
             if gang.waiting:
                 first = next(iter(gang.waiting.values()))
                 of_profile = counts.setdefault(first.profile, QueueCounts())
@@ -93,7 +93,7 @@ class QueueReadings:
         for counts in self._places.counts().values():
             for queue in _QUEUES:
                 found[queue, QueuedPod.entity] += getattr(counts, queue)
-        for gang in self._gangs:
+        for gang in self._gangs.units():
             place = None if gang.entry is None else gang.entry.place
             queue = "" if place is None else _COUNTED_AS.get(place.label, place.label)
             if queue in _QUEUES and place is not Place.IN_FLIGHT:

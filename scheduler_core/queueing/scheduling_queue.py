@@ -27,6 +27,7 @@ from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_entries import GangEntries
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.gang_requeueing import GangRequeueing
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.in_flight_events import InFlight
 from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, RulesLookup
@@ -64,6 +65,7 @@ class SchedulingQueue:
         self._sequence = itertools.count()
         gangs = Gangs(clock)
         self._gang_entries = GangEntries(gangs, rules, clock, self._sequence)
+        self._gang_requeueing = GangRequeueing(gangs, self._gang_entries, rules)
         self._moves = self._gang_entries.moves
         self.gangs = gangs
         self._places = self._moves.places
@@ -260,11 +262,11 @@ class SchedulingQueue:
 
     def domains_changed(self, labels: Collection[str]) -> None:
         """Requeue gangs whose topology uses one of some changed node labels."""
-        self._gang_entries.domains_changed(labels)
+        self._gang_requeueing.domains_changed(labels)
 
     def source_changed(self, source: GroupSource) -> None:
         """Call when the PodGroups of a source become known, or are not known for another reason."""
-        self._gang_entries.source_changed(source)
+        self._gang_requeueing.source_changed(source)
 
     def gang_placed(self, entry: QueuedGang, members: Sequence[QueuedPod]) -> None:
         """End the attempt of a scheduled gang; each of ``members`` is in flight by itself from now on."""
@@ -351,7 +353,7 @@ class SchedulingQueue:
         self._live.pop(profile, None)
         if rules is not None:
             self._live[profile] = rules
-        self._gang_entries.profile_changed(profile)
+        self._gang_requeueing.profile_changed(profile)
         aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
         parked = [pod for pod in self._places.pods(_PARKED) if pod.profile == profile]
         queued = [pod for pod in self._places.pods(_ACTIVE, *_BACKING_OFF) if pod.profile == profile]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +23,16 @@ from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
+from hack.controlplane.servers import Options
 from scheduler_core.errors import ClusterWriteError, Problem
-from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import NEWEST_VERSIONS, POD_GROUP_SOURCES, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from tests.support.group_scenarios import member
 
 pytestmark = pytest.mark.cluster
 
+ROOT = Path(__file__).resolve().parents[2]
 CLOCK = SystemClock()
 GROUPS = native_groups()
 VERSIONS = {**NEWEST_VERSIONS, GroupSource.NATIVE: GROUPS.api_version.rpartition("/")[2]}
@@ -78,8 +81,13 @@ def scheduler_plugins_definition() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
-    with GROUPS.serve() as plane:
-        plane.kubectl("apply", "--server-side", "--filename=-", input=json.dumps(scheduler_plugins_definition()))
+    options = Options(
+        kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
+    )
+    with ControlPlane(options) as plane:
+        definition = json.dumps(scheduler_plugins_definition())
+        plane.kubectl("apply", "--server-side", f"--filename={ROOT / 'crds'}")
+        plane.kubectl("apply", "--server-side", "--filename=-", input=definition)
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         yield plane
 
@@ -121,7 +129,7 @@ def create(plane: ControlPlane, key: GroupKey) -> str:
     return str(shown(plane, key)["metadata"]["uid"])
 
 
-@pytest.mark.parametrize("source", list(GroupSource))
+@pytest.mark.parametrize("source", POD_GROUP_SOURCES)
 async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> None:
     """From pending to finished each status is accepted and read back without a difference; events are found."""
     key = GroupKey(source, NAMESPACE, "train")

@@ -14,6 +14,8 @@ import pytest
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS, NativeGroups
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
@@ -26,7 +28,9 @@ NAMESPACE = "default"
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
     """A control plane of the older release."""
-    with OLDER.serve() as plane:
+    options = Options(feature_gates=OLDER.feature_gates, runtime_config=OLDER.runtime_config)
+    with ControlPlane(replace(options, kubernetes=OLDER.kubernetes)) as plane:
+        install_crds(plane)
         yield plane
 
 

@@ -15,7 +15,14 @@ from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import (
+    POD_GROUP_LABELS,
+    POD_GROUP_SOURCES,
+    GroupKey,
+    GroupSource,
+    GroupTopology,
+    PodGroup,
+)
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, profile, rig
@@ -77,7 +84,7 @@ class Start:
         await settle(self.made)
 
 
-@pytest.mark.parametrize("source", GroupSource)
+@pytest.mark.parametrize("source", POD_GROUP_SOURCES)
 @settings(max_examples=30)
 @given(order=st.permutations(STEPS))
 async def test_reports_in_any_order(source: GroupSource, order: list[str]) -> None:
@@ -90,7 +97,7 @@ async def test_reports_in_any_order(source: GroupSource, order: list[str]) -> No
     assert set(start.made.bound.values()) == {"b", "c"}
 
 
-@pytest.mark.parametrize("source", GroupSource)
+@pytest.mark.parametrize("source", POD_GROUP_SOURCES)
 @settings(max_examples=30)
 @given(order=st.permutations(("pod 0", "pod 1", "group", "list", "profile")), later=st.permutations(LATER))
 async def test_what_is_known_is_lost_again(source: GroupSource, order: list[str], later: list[str]) -> None:

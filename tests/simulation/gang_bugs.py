@@ -105,7 +105,7 @@ def _net_sum(original: Original) -> Original:
 GANG_BUGS: dict[str, Bug] = {
     "members whose group is not known are decided": lambda: _patched(GangEntries, "gate", _no_group_gate),
     "members are decided before the list of groups": lambda: _patched(Gangs, "obstacle", _group_is_enough),
-    "members are not let in when their group is known": _skipped(GangEntries, "_try_gate"),
+    "members are not let in when their group is known": _skipped(GangEntries, "try_gate"),
     "members that wait keep waiting when their group goes": _skipped(GangEntries, "_gate_members"),
     "a gated member of a native group holds nobody back": _skipped(GangEntries, "note_gate"),
     "the barrier before the binds is left out": lambda: _patched(GangBinding, "ready", _no_barrier),

@@ -14,7 +14,7 @@ from datetime import datetime
 from bayplan.gangs.accepted_groups import AcceptedGroups
 
 from scheduler_core.feeds.pod_group_feed import GroupFeed
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.simulation.virtual_loop import LoopClock, VirtualLoop
 
@@ -138,9 +138,10 @@ class ReceivedGroups(GroupFeed):
         self._note(self.listed.add, source)
         super().serve(source)
 
-    def group_changed(self, group: PodGroup) -> None:
+    def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
         """Receive a new or changed group."""
-        self._note(self._remember, group)
+        if isinstance(group, PodGroup):
+            self._note(self._remember, group)
         super().group_changed(group)
 
     def group_deleted(self, key: GroupKey) -> None:

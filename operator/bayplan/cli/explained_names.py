@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 
 _PODS = frozenset({"pod", "pods", "po"})
 _GROUPS = frozenset({"podgroup", "podgroups", "bpg", "pg"})
@@ -63,7 +63,7 @@ def explained_name(namespace: str, text: str) -> PodName | GroupName:
         raise click.UsageError(f'"{text}" does not name a pod or PodGroup; specify POD, pod/POD or podgroup/NAME')
     if not dot:
         return GroupName(namespace, name, GroupSource.BAYPLAN if kind == _SHORT else None)
-    known = {source.value: source for source in GroupSource}
+    known = {source.value: source for source in POD_GROUP_SOURCES}
     if api not in known:
         raise click.UsageError(f'unsupported API of PodGroups "{api}": supported values: {", ".join(known)}')
     return GroupName(namespace, name, known[api])

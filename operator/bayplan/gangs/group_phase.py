@@ -144,6 +144,8 @@ def judge(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdic
         return _partial(gang, tally, needed, phase)
     if phase is Phase.PENDING:
         return _pending(gang, tally, needed)
+    if gang.tree is not None and not gang.tree.has_quorum:
+        return Verdict(phase, "Waiting", f"{gang.tree.lacks_quorum[0].upper()}{gang.tree.lacks_quorum[1:]}.")
     outcome = gang.outcome
     if outcome is None or outcome.is_scheduled:
         # It was scheduled before, but a bind failed or its members were replaced.

@@ -197,11 +197,12 @@ def _state(gang: Gang, now: float) -> GangState:
     if group is not None:
         verdict = judge(gang, Tally.of(gang), group.min_member)
         reason, message = verdict.reason, verdict.message
-    entry = gang.entry
+    unit = gang.unit
+    entry = unit.entry
     return GangState(
         gang=str(gang.key),
         api=gang.key.source.value,
-        place="" if entry is None or not gang.has_quorum else entry.place.label,
+        place="" if entry is None or not unit.has_quorum else entry.place.label,
         priority=gang.priority,
         min_member=0 if group is None else group.min_member,
         needed=0 if group is None else gang.needed,

@@ -17,11 +17,11 @@ from bayplan.explanation.pod_model import Explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.same_host_access import for_this_host, refusal
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 
 PATH = "/debug/explain"
 
-_SOURCES = {source.value: source for source in GroupSource}
+_SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
 
 Explainer = Callable[[str, str], Explanation | None]
 """Explains the pod with a namespace and name; None if it does not exist."""

@@ -1,0 +1,289 @@
+"""CompositePodGroups: trees of gangs that are scheduled in one cycle, as their policies require.
+
+The cases follow kube-scheduler v1.37.1, ``test/integration/scheduler/podgroup/cpg_test.go``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.queueing.gang_members import Gang
+from tests.support.builders import node, pod
+from tests.support.gang_preemption import evicted, runs, small
+from tests.support.gangs import settle
+from tests.support.scheduling import Rig, rig
+
+ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
+    return made
+
+
+def composite(name: str, min_groups: int = 1, parent: str = "", **fields: Any) -> CompositePodGroup:
+    key = GroupKey(GroupSource.COMPOSITE, "default", name)
+    return CompositePodGroup(key, f"uid-of-{name}", min_groups, parent, **fields)
+
+
+def leaf(name: str, parent: str, min_member: int = 1, **fields: Any) -> PodGroup:
+    key = GroupKey(GroupSource.NATIVE, "default", name)
+    return PodGroup(key, f"uid-of-{name}", min_member, parent=parent, waits_for_gated=True, priority=0, **fields)
+
+
+def members(of: str, *cpus: int, **fields: Any) -> list[Pod]:
+    return [
+        pod(f"{of}-{number}", requests={"cpu": str(cpu)}, group=of, **fields)
+        for number, cpu in enumerate(cpus, start=1)
+    ]
+
+
+def gang(cluster: Rig, name: str) -> Gang:
+    found = cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", name))
+    assert found is not None
+    return found
+
+
+def know(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
+    for group in groups:
+        cluster.scheduler.group_feed.group_changed(group)
+
+
+def bound_groups(cluster: Rig) -> set[str]:
+    """Groups of bound members; a group that is bound in part is an error."""
+    return {name.rpartition("-")[0] for name in cluster.bound}
+
+
+async def retried(cluster: Rig) -> None:
+    cluster.clock.advance(30.0)
+    await settle(cluster)
+
+
+async def test_a_hierarchy_of_three_levels(cluster: Rig) -> None:
+    """Groups that fail do not keep those from nodes that meet the quorum of every group above them."""
+    cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
+    know(cluster, composite("root", 2), composite("sub1", 2, "root"), composite("sub2", 1, "root"))
+    know(cluster, composite("sub3", 2, "root"))
+    of = {"pg1": "sub1", "pg2": "sub1", "pg3": "sub1", "pg4": "sub2", "pg5": "sub2", "pg6": "sub3", "pg7": "sub3"}
+    know(cluster, *(leaf(name, parent, 1 if name == "pg4" else 3) for name, parent in of.items()))
+    for name in of:
+        cluster.add(*members(name, *(3 * [100 if name in ("pg3", "pg7") else 1])))
+    await settle(cluster)
+    await retried(cluster)
+    assert bound_groups(cluster) == {"pg1", "pg2", "pg4", "pg5"}
+    assert len(cluster.bound) == 12
+    assert {cluster.place(each) for each in members("pg6", 1, 1, 1)} == {"unschedulable"}
+
+
+@pytest.mark.parametrize(("min_groups", "bound"), [(1, {"a", "b"}), (2, {"a", "b"}), (3, set())])
+async def test_the_quorum_of_groups(cluster: Rig, min_groups: int, bound: set[str]) -> None:
+    """Nothing is bound unless as many groups fit; a group that does not fit is left out whole."""
+    cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
+    know(cluster, composite("root", min_groups), *(leaf(name, "root", 3) for name in "abc"))
+    cluster.add(*members("a", 1, 1, 1), *members("b", 1, 1, 1), *members("c", 100, 1, 1))
+    await settle(cluster)
+    assert bound_groups(cluster) == bound
+    assert len(cluster.bound) == 3 * len(bound)
+    outcome = gang(cluster, "c").outcome
+    if not bound:
+        assert outcome is not None
+        lack = "minCount (3) cannot be satisfied: 0 scheduled, 2 remaining"
+        preemption = "pod group preemption: No preemption victims found for incoming preemptor"
+        assert (outcome.reason, outcome.quorum) == ("Unschedulable", f"{lack}, {preemption}")
+        why = cluster.condition.message
+        assert why.startswith('composite pod group "root": minCount (3) cannot be satisfied: 2 scheduled, 0 remaining')
+
+
+async def test_it_waits_for_its_quorum(cluster: Rig) -> None:
+    """No member is tried before as many groups have their members; more room is not enough."""
+    cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
+    know(cluster, composite("root", 2), leaf("a", "root", 2), leaf("b", "root", 2))
+    cluster.add(*members("a", 1, 1), *members("b", 1))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert cluster.queue.pop() is None
+    tree = gang(cluster, "a").tree
+    assert tree is not None
+    assert tree.lacks_quorum == 'waiting for composite pod group "root" tree to meet quorum'
+    cluster.add(*members("b", 1, 1)[1:])
+    await settle(cluster)
+    assert len(cluster.bound) == 4
+
+
+@pytest.mark.parametrize("missing", ["root", "middle"])
+async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
+    """Members are gated, with the name of the missing group, until it is created and after it is deleted."""
+    cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
+    groups = {"root": composite("root"), "middle": composite("middle", 1, "root")}
+    know(cluster, *(group for name, group in groups.items() if name != missing), leaf("a", "middle", 2))
+    first, *others = members("a", 1, 1)
+    cluster.add(first, *others)
+    await settle(cluster)
+    assert (cluster.bound, cluster.place(first)) == ({}, "gated")
+    obstacle = cluster.queue.gangs.obstacle(gang(cluster, "a").key)
+    assert obstacle.startswith(f'waiting for composite pod group "{missing}" to appear in scheduling queue: ')
+    know(cluster, groups[missing])
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+    cluster.scheduler.group_feed.group_deleted(groups[missing].key)
+    cluster.add(*members("a", 1, 1, 1)[2:])
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+    know(cluster, groups[missing])
+    await settle(cluster)
+    assert len(cluster.bound) == 3
+
+
+async def test_a_group_that_is_its_own_ancestor(cluster: Rig) -> None:
+    """Its members are gated."""
+    cluster.add(node("n"))
+    know(cluster, composite("x", 1, "y"), composite("y", 1, "x"), leaf("a", "x"))
+    cluster.add(*members("a", 1))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert "is its own ancestor" in cluster.queue.gangs.obstacle(gang(cluster, "a").key)
+
+
+async def test_composite_groups_that_are_not_read(cluster: Rig) -> None:
+    """Members of their children are gated, and other gangs are scheduled."""
+    cluster.add(node("n"))
+    know(cluster, composite("root"), leaf("a", "root"), leaf("b", ""))
+    cluster.scheduler.group_feed.withhold(GroupSource.COMPOSITE, "it is refused")
+    cluster.add(*members("a", 1), *members("b", 1))
+    await settle(cluster)
+    assert bound_groups(cluster) == {"b"}
+    assert (
+        cluster.queue.gangs.obstacle(gang(cluster, "a").key)
+        == 'composite pod group "root" cannot be read: it is refused'
+    )
+    cluster.scheduler.group_feed.serve(GroupSource.COMPOSITE)
+    await settle(cluster)
+    assert bound_groups(cluster) == {"a", "b"}
+
+
+async def test_groups_that_are_added_later(cluster: Rig) -> None:
+    """A root that is scheduled takes further groups; those below a gang of groups wait for its quorum."""
+    cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
+    know(cluster, composite("root"), leaf("a", "root"))
+    cluster.add(*members("a", 1, 1))
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+    know(cluster, leaf("b", "root"))
+    cluster.add(*members("b", 1, 1))
+    await settle(cluster)
+    assert len(cluster.bound) == 4
+    know(cluster, composite("sub", 2, "root"), leaf("c", "sub"))
+    waiting = members("c", 1, 1)
+    cluster.add(*waiting)
+    await settle(cluster)
+    assert len(cluster.bound) == 4
+    assert {cluster.place(each) for each in waiting} == {"unschedulable"}
+    know(cluster, leaf("d", "sub"))
+    cluster.add(*members("d", 1, 1))
+    await settle(cluster)
+    await retried(cluster)
+    assert len(cluster.bound) == 8
+
+
+async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
+    """A member with a scheduling gate in one group holds the other groups back."""
+    cluster.add(node("n"))
+    know(cluster, composite("root"), leaf("a", "root"), leaf("b", "root"))
+    gated = pod("gated", requests={"cpu": "1"}, group="b", gates=["example.com/later"])
+    cluster.add(*members("a", 1), gated)
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert gang(cluster, "a").why_held == "no member is scheduled while others are gated: gated"
+    cluster.scheduler.feed.pod_deleted(gated)
+    await settle(cluster)
+    assert bound_groups(cluster) == {"a"}
+
+
+@pytest.mark.parametrize("room", [pytest.param(4, id="fits"), pytest.param(3, id="does-not-fit")])
+async def test_a_domain_for_the_tree(cluster: Rig, room: int) -> None:
+    """All groups below a root with a topology constraint share its domain, and each leaf a domain within."""
+    for name, zone, rack in (("x1", "x", "r1"), ("x2", "x", "r2"), ("y1", "y", "r3"), ("y2", "y", "r4")):
+        cpus = room - 2 if name == "y2" else 2 if zone == "y" else 1
+        cluster.add(small(name, cpus, zone=zone, rack=rack))
+    know(cluster, composite("root", 2, topology=ZONE))
+    know(cluster, leaf("a", "root", 2, topology=RACK), leaf("b", "root", 2, topology=RACK))
+    cluster.add(*members("a", 1, 1), *members("b", 1, 1))
+    await settle(cluster)
+    if room == 3:
+        assert cluster.bound == {}
+        return
+    by_group = {name: {cluster.bound[f"{name}-1"], cluster.bound[f"{name}-2"]} for name in "ab"}
+    assert sorted(map(sorted, by_group.values())) == [["y1"], ["y2"]]
+    cluster.add(small("x3", 9, zone="x", rack="r1"), *members("a", 1, 1, 1)[2:])
+    await retried(cluster)
+    assert len(cluster.bound) == 4
+
+
+async def test_priority_and_uniformity(cluster: Rig) -> None:
+    """Pods must have the priority of the root."""
+    cluster.add(node("n"))
+    know(cluster, composite("root", priority=7), leaf("a", "root"))
+    cluster.add(*members("a", 1))
+    await settle(cluster)
+    assert cluster.bound == {}
+    outcome = gang(cluster, "a").outcome
+    assert outcome is not None
+    expected = "all pods in a single pod group should have the same priority as the pod group's priority, got 0 and 7"
+    assert (outcome.reason, outcome.message) == ("SchedulerError", expected)
+
+
+@pytest.mark.parametrize("min_groups", [1, 2])
+async def test_preemption(cluster: Rig, min_groups: int) -> None:
+    """Pods are evicted only for the groups that the quorum needs."""
+    running = [runs(f"v{number}", "n", priority=-5) for number in range(4)]
+    cluster.add(small("n", 4), *running)
+    know(cluster, composite("root", min_groups), leaf("a", "root", 2), leaf("b", "root", 2))
+    cluster.add(*members("a", 1, 1), *members("b", 1, 1))
+    await settle(cluster)
+    assert len(evicted(cluster)) == 2 * min_groups
+    for each in running:
+        if each.metadata.name in evicted(cluster):
+            cluster.scheduler.feed.pod_deleted(each)
+    await retried(cluster)
+    assert len(cluster.bound) == 2 * min_groups
+
+
+@pytest.mark.parametrize(("disrupts_whole", "victims"), [(True, {"a-1", "a-2", "b-1"}), (False, {"a-1"})])
+async def test_a_tree_that_is_disrupted_whole(cluster: Rig, disrupts_whole: bool, victims: set[str]) -> None:
+    """With the mode All of a CompositePodGroup every pod below it is evicted or none."""
+    cluster.add(small("n", 3))
+    know(cluster, composite("root"), composite("sub", 1, "root", disrupts_whole=disrupts_whole))
+    know(cluster, leaf("a", "sub"), leaf("b", "sub"))
+    cluster.add(*members("a", 1, 1), *members("b", 1))
+    await settle(cluster)
+    assert len(cluster.bound) == 3
+    cluster.add(pod("high", requests={"cpu": "1"}, priority=100))
+    await settle(cluster)
+    assert len(evicted(cluster)) == len(victims)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_a_member_that_goes_before_the_binds(cluster: Rig, kept: int) -> None:
+    """No member of any group is bound before all are ready; the barrier rejects them together."""
+    cluster.add(node("n"))
+    know(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
+    pods = [*members("a", 1), *members("b", 1)]
+    cluster.add(*pods)
+    entry = cluster.pop()
+    assert isinstance(entry, QueuedGang)
+    attempts = await cluster.scheduler.cycles.gangs.schedule(entry)
+    assert len(attempts) == 2
+    barrier = attempts[0].gang
+    assert barrier is not None
+    assert barrier is attempts[1].gang
+    cluster.scheduler.feed.pod_deleted(pods[1 - kept])
+    assert not (await barrier.ready(pods[kept].metadata.uid)).is_success
