@@ -1,0 +1,1 @@
+"""Common Expression Language as Kubernetes uses it to select devices."""

@@ -1,0 +1,189 @@
+"""Field selection and indexing, with presence tests and optional chains, as cel-go's attributes resolve them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scheduler_core.cel.formatting import go_text
+from scheduler_core.cel.operators import Frame
+from scheduler_core.cel.problems import EvaluationError
+from scheduler_core.cel.values import MAX_INT, MISSING, NONE, Mapping, Optional, Uint
+
+Run = Callable[[Frame], Any]
+_KEY_TYPES = frozenset({bool, int, float, str, Uint})
+
+
+@dataclass(frozen=True)
+class Qualifier:
+    """One selection or index.
+
+    Attributes:
+        key: The key; MISSING when it is computed.
+        compute: Computes the key; None for a constant.
+        optional: Whether an absent key yields ``optional.none()``.
+        test_only: Whether only the presence counts, as in ``has()``.
+    """
+
+    key: Any
+    compute: Run | None = None
+    optional: bool = False
+    test_only: bool = False
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A value and the qualifiers applied to it; or a choice between two attributes.
+
+    Attributes:
+        base: Computes the value.
+        qualifiers: The qualifiers, applied in order.
+        condition: Computes the condition of a choice; None for no choice.
+        choices: The attributes for true and false.
+        root: The name of the environment's variable that *base* reads, empty for others.
+    """
+
+    base: Run | None
+    qualifiers: tuple[Qualifier, ...] = ()
+    condition: Run | None = None
+    choices: tuple[Attribute, ...] = ()
+    root: str = ""
+
+    def qualified(self, qualifier: Qualifier) -> Attribute:
+        """Return the attribute with one more qualifier."""
+        if self.condition is not None:
+            return replace(self, choices=tuple(choice.qualified(qualifier) for choice in self.choices))
+        return replace(self, qualifiers=(*self.qualifiers, qualifier))
+
+    def resolver(self) -> Run:
+        """Return a function that resolves the attribute. The cost of qualifiers is counted, that of the base is not."""
+        if self.condition is not None:
+            return _choice(self.condition, self.choices[0].resolver(), self.choices[1].resolver())
+        assert self.base is not None
+        if not self.qualifiers:
+            return self.base
+        plain = all(q.compute is None and not q.optional and not q.test_only for q in self.qualifiers)
+        if plain:
+            return _constant_path(self.base, tuple(q.key for q in self.qualifiers))
+        return _path(self.base, self.qualifiers)
+
+
+def _choice(condition: Run, if_true: Run, if_false: Run) -> Run:
+    def resolve(frame: Frame) -> Any:
+        value = condition(frame)
+        if value is True:
+            return if_true(frame)
+        if value is False:
+            return if_false(frame)
+        raise EvaluationError("no such overload")
+
+    return resolve
+
+
+def _constant_path(base: Run, keys: tuple[Any, ...]) -> Run:
+    def resolve(frame: Frame) -> Any:
+        value = base(frame)
+        if type(value) is Optional:
+            return _optional_path(frame, value, keys)
+        for key in keys:
+            frame.cost += 1
+            value = qualify(value, key)
+        return value
+
+    return resolve
+
+
+def _optional_path(frame: Frame, value: Optional, keys: tuple[Any, ...]) -> Optional:
+    if value.value is MISSING:
+        return value
+    inner = value.value
+    for key in keys:
+        inner = find(inner, key)
+        if inner is MISSING:
+            return NONE
+        frame.cost += 1
+    return Optional(inner)
+
+
+def _path(base: Run, qualifiers: tuple[Qualifier, ...]) -> Run:
+    def resolve(frame: Frame) -> Any:
+        value = base(frame)
+        optional = type(value) is Optional
+        if optional:
+            if value.value is MISSING:
+                return value
+            value = value.value
+        for qualifier in qualifiers:
+            optional = optional or qualifier.optional
+            if optional:
+                value = _present(frame, qualifier, value)
+                if value is MISSING:
+                    return NONE
+                continue
+            frame.cost += 1
+            key = qualifier.key
+            if qualifier.compute is not None:
+                key = _computed(qualifier.compute(frame))
+            value = find(value, key) is not MISSING if qualifier.test_only else qualify(value, key)
+        return Optional(value) if optional else value
+
+    return resolve
+
+
+def _present(frame: Frame, qualifier: Qualifier, value: Any) -> Any:
+    key = qualifier.key
+    if qualifier.compute is not None:
+        key = _computed(qualifier.compute(frame))
+    found = find(value, key)
+    if found is not MISSING:
+        frame.cost += 1
+    return found
+
+
+def _computed(key: Any) -> Any:
+    if type(key) not in _KEY_TYPES:
+        raise EvaluationError(f"invalid qualifier type: {_go_type(key)}")
+    return key
+
+
+def _go_type(value: Any) -> str:
+    names = {"NoneType": "types.Null", "bytes": "types.Bytes", "Duration": "types.Duration"}
+    return names.get(type(value).__name__, f"*types.{type(value).__name__}")
+
+
+def qualify(value: Any, key: Any) -> Any:
+    """Return the field, entry or element *key* of *value*.
+
+    Raises:
+        EvaluationError: There is none.
+    """
+    if isinstance(value, Mapping):
+        found = value.find(key)
+        if found is not MISSING:
+            return found
+    elif type(value) is tuple:
+        index = _index(key)
+        if 0 <= index < len(value):
+            return value[index]
+        raise EvaluationError(f"index out of bounds: {go_text(key)}")
+    raise EvaluationError(f"no such key: {go_text(key)}")
+
+
+def find(value: Any, key: Any) -> Any:
+    """Return the field, entry or element *key* of *value*, MISSING if there is none."""
+    if isinstance(value, Mapping):
+        return value.find(key)
+    if type(value) is tuple:
+        index = _index(key)
+        return value[index] if 0 <= index < len(value) else MISSING
+    return MISSING
+
+
+def _index(key: Any) -> int:
+    if type(key) is int or (type(key) is Uint and key <= MAX_INT) or (type(key) is float and key.is_integer()):
+        return int(key)
+    if type(key) in (float, Uint):
+        raise EvaluationError(f"unsupported index value {go_text(key)} in list")
+    kind = {bool: "bool", str: "string"}.get(type(key), "value")
+    raise EvaluationError(f"unsupported index type '{kind}' in list")

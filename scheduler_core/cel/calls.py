@@ -1,0 +1,217 @@
+"""Calls of functions: evaluation of arguments, choice of the overload at run time, and cost.
+
+An error in one argument does not stop the evaluation of the others of an operator, because they count towards the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scheduler_core.cel.attributes import Run
+from scheduler_core.cel.cost import COST_LIMIT, ERROR_VALUE, CallCost, call_cost, equality_cost, inequality_cost
+from scheduler_core.cel.declarations import Overload, functions
+from scheduler_core.cel.function_table import IMPLEMENTATIONS, SINGLETONS, UNGUARDED
+from scheduler_core.cel.operators import Frame, equal
+from scheduler_core.cel.problems import CostLimitError, EvaluationError
+from scheduler_core.cel.value_types import Type
+from scheduler_core.cel.values import Mapping, type_name
+
+Implementation = Callable[..., Any]
+
+
+def plan_call(function: str, overloads: tuple[str, ...], args: list[Run], *, constant_pattern: bool = False) -> Run:
+    """Return a function that evaluates a call.
+
+    Args:
+        function: The resolved name.
+        overloads: Identifiers of the overloads that match by type.
+        args: Evaluate the arguments, the receiver first.
+        constant_pattern: Whether the call searches for a constant pattern, which the reference compiles beforehand.
+    """
+    overload = overloads[0] if len(overloads) == 1 else ""
+    if function in SINGLETONS:
+        implementation, several = SINGLETONS[function], False
+    else:
+        implementation, several = _dispatcher(function, overload, unguarded=constant_pattern)
+    cost = call_cost(function, overload)
+    if len(args) == 1:
+        return _unary(args[0], implementation, cost)
+    if len(args) == 2 and not several and not constant_pattern:
+        return _binary(args[0], args[1], implementation, cost)
+    return _sequence(args, implementation, cost)
+
+
+def _dispatcher(function: str, overload: str, *, unguarded: bool) -> tuple[Implementation, bool]:
+    """Return the implementation, and whether it takes any number of arguments, which decides how errors are handled."""
+    declared = [one for one in functions()[function] if one.identifier in IMPLEMENTATIONS]
+    if overload or len(declared) == 1:
+        found = next((one for one in declared if one.identifier == overload), declared[0] if declared else None)
+        if found is None:
+            return _missing(function), False
+        guarded = IMPLEMENTATIONS[found.identifier] if unguarded else _guarded(function, found)
+        return guarded, len(found.args) > 2
+    candidates = [(one, IMPLEMENTATIONS[one.identifier]) for one in declared]
+
+    def dispatch(*args: Any) -> Any:
+        values = args[:-1]
+        for candidate, implementation in candidates:
+            if len(candidate.args) == len(values) and _matches(candidate, values):
+                return implementation(*args)
+        raise _no_match(function, values)
+
+    return dispatch, True
+
+
+def _missing(function: str) -> Implementation:
+    def fail(*args: Any) -> Any:
+        raise _no_match(function, args[:-1])
+
+    return fail
+
+
+def _guarded(function: str, overload: Overload) -> Implementation:
+    implementation = IMPLEMENTATIONS[overload.identifier]
+    if function in UNGUARDED:
+        return implementation
+
+    def call(*args: Any) -> Any:
+        values = args[:-1]
+        if not _matches(overload, values):
+            raise _no_match(function, values)
+        return implementation(*args)
+
+    return call
+
+
+def _matches(overload: Overload, values: tuple[Any, ...]) -> bool:
+    return all(matches_type(kind, value) for kind, value in zip(overload.args, values, strict=True))
+
+
+def matches_type(kind: Type, value: Any) -> bool:
+    """Return whether a value is of a type; of a list or map the first element or entry decides."""
+    if kind.kind in ("param", "dyn", "any"):
+        return True
+    if kind.name != type_name(value):
+        return False
+    if kind.kind == "list" and value:
+        return matches_type(kind.params[0], value[0])
+    if kind.kind == "map" and isinstance(value, Mapping) and len(value):
+        key = next(iter(value.iterate()))
+        return matches_type(kind.params[0], key) and matches_type(kind.params[1], value.find(key))
+    return True
+
+
+def _no_match(function: str, values: tuple[Any, ...]) -> EvaluationError:
+    return EvaluationError(f"no such overload: {function}({', '.join([type_name(value) for value in values])})")
+
+
+def charge(frame: Frame, amount: int) -> None:
+    """Add to the cost.
+
+    Raises:
+        CostLimitError: The cost exceeds the limit.
+    """
+    frame.cost += amount
+    if frame.cost > COST_LIMIT:
+        raise CostLimitError
+
+
+def _charge_call(frame: Frame, cost: CallCost, args: tuple[Any, ...], result: Any) -> None:
+    charge(frame, cost if isinstance(cost, int) else cost(args, result))
+
+
+def _unary(arg: Run, implementation: Implementation, cost: CallCost) -> Run:
+    def evaluate(frame: Frame) -> Any:
+        try:
+            value = arg(frame)
+        except EvaluationError:
+            _charge_call(frame, cost, (ERROR_VALUE,), ERROR_VALUE)
+            raise
+        try:
+            result = implementation(value, frame)
+        except EvaluationError:
+            _charge_call(frame, cost, (value,), ERROR_VALUE)
+            raise
+        _charge_call(frame, cost, (value,), result)
+        return result
+
+    return evaluate
+
+
+def _both(left: Run, right: Run, frame: Frame) -> tuple[Any, Any, EvaluationError | None]:
+    """Evaluate two arguments, both even if the first fails."""
+    error: EvaluationError | None = None
+    try:
+        one = left(frame)
+    except EvaluationError as failure:
+        one, error = ERROR_VALUE, failure
+    try:
+        two = right(frame)
+    except EvaluationError as failure:
+        two, error = ERROR_VALUE, error or failure
+    return one, two, error
+
+
+def _binary(left: Run, right: Run, implementation: Implementation, cost: CallCost) -> Run:
+    def evaluate(frame: Frame) -> Any:
+        one, two, error = _both(left, right, frame)
+        result: Any = ERROR_VALUE
+        if error is None:
+            try:
+                result = implementation(one, two, frame)
+            except EvaluationError as failure:
+                error = failure
+        _charge_call(frame, cost, (one, two), result)
+        if error is not None:
+            raise error
+        return result
+
+    return evaluate
+
+
+def _sequence(args: list[Run], implementation: Implementation, cost: CallCost) -> Run:
+    last = len(args) - 1
+
+    def evaluate(frame: Frame) -> Any:
+        values = []
+        for index, arg in enumerate(args):
+            try:
+                values.append(arg(frame))
+            except EvaluationError:
+                # The reference counts a call only if it finds all arguments evaluated.
+                if index == last:
+                    _charge_call(frame, cost, (*values, ERROR_VALUE), ERROR_VALUE)
+                raise
+        try:
+            result = implementation(*values, frame)
+        except EvaluationError:
+            _charge_call(frame, cost, tuple(values), ERROR_VALUE)
+            raise
+        _charge_call(frame, cost, tuple(values), result)
+        return result
+
+    return evaluate
+
+
+def plan_equality(left: Run, right: Run, *, negated: bool) -> Run:
+    """Return a function that evaluates ``==`` or ``!=``."""
+    cost = inequality_cost if negated else equality_cost
+
+    def evaluate(frame: Frame) -> bool:
+        one, two, error = _both(left, right, frame)
+        if error is not None:
+            charge(frame, cost(one, two))
+            raise error
+        if type(one) is str and type(two) is str:
+            frame.cost += (min(len(one), len(two)) + 9) // 10
+            return (one == two) is not negated
+        charge(frame, cost(one, two))
+        try:
+            return equal(one, two, frame) is not negated
+        except EvaluationError:
+            if negated:
+                return True
+            raise
+
+    return evaluate

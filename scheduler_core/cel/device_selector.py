@@ -1,0 +1,211 @@
+"""CEL selectors of devices (``resource.k8s.io`` requests and device classes), as kube-scheduler v1.37.1 evaluates them.
+
+Nothing is cached here: a caller keeps its ``DeviceSelector`` by expression and bounds that cache.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping as AbstractMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler_core.cel.attribute_reads import Reads, attribute_reads
+from scheduler_core.cel.calls import charge
+from scheduler_core.cel.checker import check
+from scheduler_core.cel.evaluation import compile_tree
+from scheduler_core.cel.literal_validation import validate
+from scheduler_core.cel.operators import Frame
+from scheduler_core.cel.parser import parse
+from scheduler_core.cel.problems import (
+    AbortedError,
+    EvaluationError,
+    InvalidExpressionError,
+    Problems,
+    SourceText,
+    TooComplexError,
+)
+from scheduler_core.cel.quantity_functions import parse_quantity, parse_semver
+from scheduler_core.cel.value_types import Type
+from scheduler_core.cel.values import DomainMapping, Mapping, Semver, type_name
+from scheduler_core.errors import SchedulerCoreError
+
+MAX_LENGTH = 10 * 1024
+_DEEP_EXPRESSION = 128
+_RECURSION_LIMIT = 20_000
+_ADVICE = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
+    "fields"
+)
+
+
+class SelectorCompileError(SchedulerCoreError):
+    """A selector does not compile. The text is the reference's, with position and source line."""
+
+
+class SelectorRuntimeError(SchedulerCoreError):
+    """The evaluation of a selector failed. The text is the reference's, without ``CEL runtime error:``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version attribute: a semantic version as the slice spells it."""
+
+    text: str
+
+
+Scalar = bool | int | str | Version
+AttributeValue = Scalar | tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What a selector can read of a device.
+
+    Attributes:
+        driver: The driver of the slice.
+        allow_multiple_allocations: Whether the device allows multiple allocations.
+        attributes: Attributes by the name in the slice, ``name`` or ``domain/name``. Names without a domain are in
+            the driver's.
+        capacity: Capacities, as quantity text, by the name in the slice.
+    """
+
+    driver: str
+    allow_multiple_allocations: bool = False
+    attributes: AbstractMapping[str, AttributeValue] = field(default_factory=dict)
+    capacity: AbstractMapping[str, str] = field(default_factory=dict)
+
+    def variable(self) -> Mapping:
+        """Return the variable ``device``.
+
+        Raises:
+            EvaluationError: A version or quantity is invalid.
+        """
+        known: Mapping | None = self.__dict__.get("_variable")
+        if known is None:
+            known = Mapping(
+                {
+                    "driver": self.driver,
+                    "allowMultipleAllocations": self.allow_multiple_allocations,
+                    "attributes": self._domains({name: _attribute(name, v) for name, v in self.attributes.items()}),
+                    "capacity": self._domains({name: parse_quantity(text) for name, text in self.capacity.items()}),
+                }
+            )
+            # The facts are immutable, hence the variable is built once.
+            self.__dict__["_variable"] = known
+        return known
+
+    def _domains(self, values: dict[str, Any]) -> DomainMapping:
+        domains = DomainMapping()
+        for name, value in values.items():
+            domain, slash, identifier = name.partition("/")
+            if not slash:
+                domain, identifier = self.driver, name
+            domains.entries.setdefault(domain, Mapping()).entries[identifier] = value
+        return domains
+
+
+def _attribute(name: str, value: AttributeValue) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_attribute(name, element) for element in value])
+    return _version(name, value.text) if isinstance(value, Version) else value
+
+
+def _version(name: str, text: str) -> Semver:
+    try:
+        return parse_semver(text)
+    except EvaluationError as error:
+        raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None
+
+
+class DeviceSelector:
+    """A compiled selector.
+
+    Attributes:
+        expression: The expression.
+        reads: The attributes and capacities that the expression reads, as pairs of domain and name; None if they
+            cannot be known without a device. ``device.driver`` and ``allowMultipleAllocations`` are not among them.
+    """
+
+    __slots__ = ("_run", "_slots", "expression", "reads")
+
+    def __init__(self, expression: str, run: Any, slots: int, reads: Reads) -> None:
+        self.expression = expression
+        self.reads = reads
+        self._run = run
+        self._slots = slots
+
+    def matches(self, facts: DeviceFacts) -> bool:
+        """Return whether the device matches.
+
+        Raises:
+            SelectorRuntimeError: The evaluation failed or exceeded the cost limit.
+        """
+        return self.matches_with_cost(facts)[0]
+
+    def matches_with_cost(self, facts: DeviceFacts) -> tuple[bool, int]:
+        """Return whether the device matches, and the cost of the evaluation.
+
+        Raises:
+            SelectorRuntimeError: The evaluation failed or exceeded the cost limit.
+        """
+        try:
+            frame = Frame(facts.variable(), self._slots)
+            result = self._run(frame)
+            charge(frame, 0)
+        except (EvaluationError, AbortedError) as error:
+            text = str(error)
+            raise SelectorRuntimeError(text + _ADVICE if "no such key:" in text else text) from None
+        if type(result) is not bool:
+            name = type_name(result)
+            raise SelectorRuntimeError(
+                f"CEL result of type {name} could not be converted to bool: {_unsupported_conversion(name)}"
+            )
+        return result, frame.cost
+
+
+def _unsupported_conversion(name: str) -> str:
+    texts = {
+        "double": "type conversion error from Double to 'bool'",
+        "string": "unsupported native conversion from string to 'bool'",
+        "bytes": "type conversion error from Bytes to 'bool'",
+        "list": "type conversion error from list to 'bool'",
+        "map": "type conversion error from map to 'bool'",
+        "null_type": "type conversion error from 'null_type' to 'bool'",
+        "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",
+        "kubernetes.Quantity": "type conversion error from 'Quantity' to 'bool'",
+        "google.protobuf.Duration": "type conversion error from 'Duration' to 'bool'",
+        "google.protobuf.Timestamp": "type conversion error from 'Timestamp' to 'bool'",
+        "type": "type conversion not supported for 'type'",
+    }
+    return texts.get(name, f"unsupported type conversion from '{name}' to bool")
+
+
+def _require_bool(kind: Type) -> None:
+    if kind.kind not in ("bool", "dyn"):
+        raise InvalidExpressionError(f"must evaluate to bool or the unknown type, not {kind.native_text()}")
+
+
+def compile_selector(expression: str) -> DeviceSelector:
+    """Compile a selector.
+
+    Raises:
+        SelectorCompileError: The expression is invalid, too long or too complex, or does not evaluate to bool.
+    """
+    if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
+        raise SelectorCompileError(f"expression exceeds the maximum length of {MAX_LENGTH} bytes")
+    if expression.count("(") + expression.count("[") + expression.count(".") > _DEEP_EXPRESSION:
+        # Deep expressions recurse deeper than the interpreter's default; its nesting is bounded by the parser.
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
+    problems = Problems(SourceText(expression))
+    try:
+        tree = parse(problems)
+        result = check(tree, problems)
+        problems.raise_if_any()
+        validate(tree, problems)
+        problems.raise_if_any()
+        _require_bool(result)
+        run, slots = compile_tree(tree)
+    except (InvalidExpressionError, TooComplexError) as error:
+        raise SelectorCompileError(str(error)) from None
+    return DeviceSelector(expression, run, slots, attribute_reads(tree))
