@@ -49,7 +49,6 @@ from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, Sch
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extender_lifecycle import ExtenderClients, MakeClient
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
-from scheduler_core.runtime.plugin_time_budget import watch_over
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -242,15 +241,13 @@ class Scheduler:
             ConfigError: The profile is invalid; contains every problem.
         """
         services = self.context.services
-        instance = build_planned(
+        return build_planned(
             plan,
             self.registry,
             lambda name, reference: PluginHandle(services, name, reference),
             self._extender_clients.open,
+            self._watchdog,
         )
-        if self._watchdog is not None:
-            watch_over(instance, self.registry, self._watchdog)
-        return instance
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:
         """Make instances live together; they replace those of the same names.

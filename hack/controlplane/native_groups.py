@@ -5,10 +5,15 @@ Every gate that changes what a PodGroup may say is on, so that a test can create
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from hack.controlplane.binaries import NEWEST, selected_minor
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,24 @@ class NativeGroups:
     def runtime_config(self) -> Mapping[str, str]:
         """API versions to enable in kube-apiserver."""
         return {self.api_version: "true"}
+
+    @property
+    def options(self) -> Options:
+        """Options of an API server that serves them."""
+        return Options(kubernetes=self.kubernetes, feature_gates=self.feature_gates, runtime_config=self.runtime_config)
+
+    @contextmanager
+    def serve(self, *definitions: Path) -> Iterator[ControlPlane]:
+        """Run a control plane that serves them and Bayplan's CRDs.
+
+        Args:
+            definitions: Files of further CRDs to serve.
+        """
+        with ControlPlane(self.options) as plane:
+            for file in definitions:
+                plane.kubectl("apply", "--server-side", f"--filename={file}")
+            install_crds(plane)
+            yield plane
 
 
 NATIVE_GROUPS: Mapping[str, NativeGroups] = {
@@ -69,8 +92,6 @@ NATIVE_GROUPS: Mapping[str, NativeGroups] = {
         ),
     )
 }
-
-
 """The releases that have them, by minor version."""
 
 

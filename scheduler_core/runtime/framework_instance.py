@@ -40,8 +40,10 @@ from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.plugin_set_merge import ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.framework.registry import Registry
 from scheduler_core.metrics.profile_metrics import Evaluations
+from scheduler_core.ports import Watchdog
 from scheduler_core.runtime.extenders import EXTENDER, OpenExtenders
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
+from scheduler_core.runtime.plugin_time_budget import PluginTimeBudget
 
 if TYPE_CHECKING:
     from scheduler_core.runtime.equivalence.reuse import PodClasses
@@ -72,7 +74,9 @@ class FrameworkInstance:
             They refer to plugins, which refer to the instance, so a table elsewhere would keep the instance alive.
     """
 
-    def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin], extenders: OpenExtenders) -> None:
+    def __init__(
+        self, plan: ProfilePlan, plugins: Mapping[str, Plugin], extenders: OpenExtenders, budget: PluginTimeBudget
+    ) -> None:
         self.config = plan.config
         self.name = plan.config.scheduler_name
         self.revision = plan.revision
@@ -87,12 +91,12 @@ class FrameworkInstance:
         self.pre_enqueue = at("preEnqueue", PreEnqueuePlugin)  # type: ignore[type-abstract]  # as above
         self.pre_filter = at("preFilter", PreFilterPlugin)  # type: ignore[type-abstract]  # as above
         self.filters: tuple[FilterRunner, ...] = tuple(
-            filter_runner(plugins[entry.name]) for entry in resolved["filter"]
+            budget.runner(filter_runner(plugins[entry.name])) for entry in resolved["filter"]
         )
         self.post_filter = at("postFilter", PostFilterPlugin)  # type: ignore[type-abstract]  # as above
         self.pre_score = at("preScore", PreScorePlugin)  # type: ignore[type-abstract]  # as above
         self.scores: tuple[tuple[ScoreRunner, int], ...] = tuple(
-            (score_runner(plugins[entry.name]), entry.weight) for entry in resolved["score"]
+            (budget.runner(score_runner(plugins[entry.name])), entry.weight) for entry in resolved["score"]
         )
         self.reserve = at("reserve", ReservePlugin)  # type: ignore[type-abstract]  # as above
         self.permit = at("permit", PermitPlugin)  # type: ignore[type-abstract]  # as above
@@ -100,9 +104,7 @@ class FrameworkInstance:
         self.bind = at("bind", BindPlugin)  # type: ignore[type-abstract]  # as above
         self.post_bind = at("postBind", PostBindPlugin)  # type: ignore[type-abstract]  # as above
         self.registrations: dict[str, tuple[EventRegistration, ...]] = {
-            name: tuple(plugin.events_to_register())
-            for name, plugin in plugins.items()
-            if isinstance(plugin, _REJECTING)
+            name: budget.registrations(plugin) for name, plugin in plugins.items() if isinstance(plugin, _REJECTING)
         }
         self.capacity_plugins = self._rejecting_with(NodeChange.CAPACITY)
         self.label_plugins = self._rejecting_with(NodeChange.LABELS)
@@ -286,7 +288,11 @@ def _without_ignored(args: BaseModel | None, config: ProfileConfig) -> BaseModel
 
 
 def build_planned(
-    plan: ProfilePlan, registry: Registry, make_handle: HandleFactory, open_extenders: OpenProfileExtenders
+    plan: ProfilePlan,
+    registry: Registry,
+    make_handle: HandleFactory,
+    open_extenders: OpenProfileExtenders,
+    watchdog: Watchdog | None = None,
 ) -> FrameworkInstance:
     """Instantiate a planned profile, completely or not at all.
 
@@ -295,18 +301,19 @@ def build_planned(
         registry: The available plugins.
         make_handle: Creates the handle of the plugins.
         open_extenders: Opens the clients of the extenders, after all plugins are created.
+        watchdog: Interrupts plugins that are not built in and take too long; None for no limit.
 
     Raises:
         ConfigError: All problems of the plan, and plugins that cannot be created; without any, those of the extenders.
     """
     config, problems = plan.config, list(plan.problems)
     paths = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(config.plugin_config)}
-    reference = InstanceReference(config.scheduler_name)
+    reference, budget = InstanceReference(config.scheduler_name), PluginTimeBudget(registry, watchdog)
     handle = make_handle(config.scheduler_name, reference)
     plugins: dict[str, Plugin] = {}
     for name, args in plan.args.items():
         try:
-            plugins[name] = _make(name, args, paths.get(name, "plugins"), registry, handle)
+            plugins[name] = budget.watch(_make(name, args, paths.get(name, "plugins"), registry, handle))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -318,7 +325,7 @@ def build_planned(
         _close_all(plugins)
         raise
     try:
-        return reference.built(FrameworkInstance(plan, plugins, extenders))
+        return reference.built(FrameworkInstance(plan, plugins, extenders, budget))
     except Exception as error:
         _close_all(plugins)
         extenders.close()

@@ -8,13 +8,16 @@ two awaits is not watched; the operator's liveness limit ends a loop that hangs 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.plugin import Plugin
 from scheduler_core.framework.registry import Registry
 from scheduler_core.ports import Watchdog
-from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAdapter
+from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
+
+Runner = TypeVar("Runner", bound=FilterRunner | ScoreRunner)
+Watched = TypeVar("Watched", bound=Plugin | FilterRunner | ScoreRunner)
 
 _POINTS = {
     "pre_enqueue": "preEnqueue",
@@ -39,27 +42,38 @@ _POINTS = {
 }
 
 
-def watch_over(instance: FrameworkInstance, registry: Registry, watchdog: Watchdog) -> None:
-    """Put every plugin of a new instance that is not built in under the watchdog."""
-    for name, plugin in instance.plugins.items():
-        if not registry.is_built_in(name):
-            _watch(plugin, name, watchdog)
-            registrations = instance.registrations.get(name)
-            if registrations:
-                instance.registrations[name] = tuple(_watched(each, name, watchdog) for each in registrations)
-    for runner in (*instance.filters, *(runner for runner, _ in instance.scores)):
-        if isinstance(runner, NodeFilterAdapter | NodeScoreAdapter) and not registry.is_built_in(runner.name):
-            _watch(runner, runner.name, watchdog)
+class PluginTimeBudget:
+    """Puts what is not built in under a watchdog, as an instance is built.
 
+    Args:
+        registry: Says which plugins are built in.
+        watchdog: Interrupts calls that take too long; None for no limit.
+    """
 
-def _watch(watched: Any, name: str, watchdog: Watchdog) -> None:
-    for method, point in _POINTS.items():
-        call = getattr(watched, method, None)
-        if callable(call):
-            setattr(watched, method, watchdog.guarded(name, point, call))
+    def __init__(self, registry: Registry, watchdog: Watchdog | None) -> None:
+        self._registry = registry
+        self._watchdog = watchdog
 
+    def runner(self, runner: Runner) -> Runner:
+        """Watch an adapter of a plugin; a plugin that is its own runner is watched already."""
+        return self.watch(runner) if isinstance(runner, NodeFilterAdapter | NodeScoreAdapter) else runner
 
-def _watched(registration: EventRegistration, name: str, watchdog: Watchdog) -> EventRegistration:
-    if registration.hint is None:
-        return registration
-    return replace(registration, hint=watchdog.guarded(name, "queueingHint", registration.hint))
+    def watch(self, called: Watched) -> Watched:
+        """Watch the calls of a new plugin or adapter, and return it."""
+        name, watchdog = called.name, self._watchdog
+        if watchdog is not None and not self._registry.is_built_in(name):
+            for method, point in _POINTS.items():
+                call = getattr(called, method, None)
+                if callable(call):
+                    setattr(called, method, watchdog.guarded(name, point, call))
+        return called
+
+    def registrations(self, plugin: Plugin) -> tuple[EventRegistration, ...]:
+        """Return the events that a plugin registers, with hints that are watched."""
+        registered, watchdog = tuple(plugin.events_to_register()), self._watchdog
+        if watchdog is None or self._registry.is_built_in(plugin.name):
+            return registered
+        return tuple(
+            each if each.hint is None else replace(each, hint=watchdog.guarded(plugin.name, "queueingHint", each.hint))
+            for each in registered
+        )

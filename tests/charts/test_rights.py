@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import install_crds
-from hack.controlplane.servers import Options
 from hack.controlplane.volume_controller import PROVISIONER, VolumeController
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
@@ -76,9 +76,7 @@ class UnhelpfulProxy(FaultyProxy):
 def plane() -> Iterator[ControlPlane]:
     """A control plane with all three APIs of PodGroups, which streams no lists."""
     gates = {**_GROUPS.feature_gates, "WatchList": False}
-    with ControlPlane(
-        Options(kubernetes=_GROUPS.kubernetes, audit=True, feature_gates=gates, runtime_config=_GROUPS.runtime_config)
-    ) as plane:
+    with ControlPlane(replace(_GROUPS.options, audit=True, feature_gates=gates)) as plane:
         plane.kubectl("apply", "--server-side", f"--filename={_COMPATIBLE_DEFINITION}")
         install_crds(plane)
         plane.kubectl("create", "namespace", _RELEASE)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +12,13 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner
 
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.support.asking import Asker
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 KINDS = "nodes,pods,events,persistentvolumeclaims"
 """Whose versions must stay; the operator writes a profile's counts at its own pace."""
 PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "batch"}, "spec": {}}
@@ -64,37 +63,11 @@ OBJECTS = [
 ]
 
 
-@dataclass
-class Asker:
-    """Both ways to ask about a pod."""
-
-    plane: ControlPlane
-    operator: OperatorProcess
-
-    def operator_says(self, pod: str) -> dict[str, Any]:
-        """Ask the operator."""
-        return self._explained(pod, f"--server={self.operator.url}")
-
-    def api_server_says(self, pod: str) -> dict[str, Any]:
-        """Read the cluster and decide in memory."""
-        return self._explained(pod, "--offline", f"--kubeconfig={self.plane.kubeconfig}")
-
-    def versions(self) -> dict[str, str]:
-        """The version of everything that is there, events too."""
-        listed = json.loads(self.plane.kubectl("get", KINDS, "--all-namespaces", "--output=json"))
-        found = [(item["kind"], item["metadata"]) for item in listed["items"]]
-        return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in found}
-
-    def wait(self, pod: str, condition: str) -> None:
-        """Wait for a condition of a pod."""
-        self.plane.kubectl("wait", f"pod/{pod}", f"--for={condition}", "--timeout=20s")
-
-    @staticmethod
-    def _explained(pod: str, *options: str) -> dict[str, Any]:
-        result = CliRunner().invoke(bayplan, ["explain", pod, *options, "-o", "json"])
-        assert result.exit_code == 0, result.stderr
-        document: dict[str, Any] = json.loads(result.stdout)
-        return document
+def versions(asker: Asker) -> dict[str, str]:
+    """The version of everything that is there, events too."""
+    listed = json.loads(asker.plane.kubectl("get", KINDS, "--all-namespaces", "--output=json"))
+    found = [(item["kind"], item["metadata"]) for item in listed["items"]]
+    return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in found}
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +75,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     """A control plane of its own with an operator that has tried every pod."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
-        plane.kubectl("apply", "-f", str(CRDS))
-        plane.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=20s")
+        install_crds(plane)
         for manifest in OBJECTS:
             plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
         with OperatorProcess(plane.kubeconfig, log) as operator:
@@ -128,11 +100,11 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
 )
 def test_operator_and_api_server_say_the_same(asker: Asker, pod: str, verdict: str) -> None:
     """The one knows what its watches brought, the other what one list brings; neither changes anything."""
-    before = asker.versions()
+    before = versions(asker)
     explained = asker.operator_says(pod)
     assert explained["verdict"] == verdict
     assert explained == asker.api_server_says(pod)
-    assert asker.versions() == before
+    assert versions(asker) == before
 
 
 def test_it_says_what_the_condition_says(asker: Asker) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.support.asking import Asker
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 
 
@@ -51,43 +49,19 @@ OBJECTS = [
 ]
 
 
-@dataclass
-class Asker:
-    """Both ways to ask."""
-
-    plane: ControlPlane
-    operator: OperatorProcess
-
-    def operator_says(self, asked: str) -> dict[str, Any]:
-        """Ask the operator."""
-        return self._explained(asked, f"--server={self.operator.url}")
-
-    def api_server_says(self, asked: str) -> dict[str, Any]:
-        """Read the cluster and decide in memory."""
-        return self._explained(asked, "--offline", f"--kubeconfig={self.plane.kubeconfig}")
-
-    @staticmethod
-    def _explained(asked: str, *options: str) -> dict[str, Any]:
-        result = CliRunner().invoke(bayplan, ["explain", asked, *options, "-o", "json"])
-        assert result.exit_code == 0, result.stderr
-        document: dict[str, Any] = json.loads(result.stdout)
-        return document
-
-
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     """A control plane of its own with an operator whose attempts of the gang have failed."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
-        plane.kubectl("apply", "-f", str(CRDS))
-        plane.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=20s")
+        install_crds(plane)
         for manifest in OBJECTS:
             plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
         with OperatorProcess(plane.kubeconfig, log) as operator:
             operator.start()
-            unschedulable = "jsonpath={.status.conditions[0].reason}=Unschedulable"
-            plane.kubectl("wait", "pod/train-2", f"--for={unschedulable}", "--timeout=20s")
-            yield Asker(plane, operator)
+            asker = Asker(plane, operator)
+            asker.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
+            yield asker
             operator.terminate()
 
 

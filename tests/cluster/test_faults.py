@@ -33,14 +33,6 @@ def plane() -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The only operator; it is to live through everything but its own killing."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start()
-        yield operator
-
-
 @pytest.fixture
 def drain(plane: ControlPlane, operator: OperatorProcess) -> Iterator[Drain]:
     """A backlog of which a fifth is bound."""

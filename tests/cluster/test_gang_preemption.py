@@ -9,28 +9,13 @@ import pytest
 
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.processes import Process
-from hack.controlplane.schedulers import install_crds
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("kwok"), pytest.mark.timeout(120)]
 
 PRIORITIES = "scheduling.k8s.io/v1"
 SLOW: dict[str, Any] = {"finalizers": ["example.com/slow"]}
-
-
-@pytest.fixture(scope="module")
-def operator(
-    control_plane: ControlPlane, kwok: Process, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster."""
-    del kwok  # finishes deletions
-    install_crds(control_plane)
-    log = tmp_path_factory.mktemp("operator") / "operator.log"
-    with OperatorProcess(control_plane.kubeconfig, log) as operator:
-        operator.start()
-        yield operator
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ import pytest
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
-from hack.controlplane.schedulers import install_crds
-from hack.controlplane.servers import Options
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
@@ -23,28 +21,15 @@ SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "sched
 GROUPS = native_groups()
 SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version
 NAMESPACE = "default"
-OPTIONS = Options(
-    kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
-)
 NARROW = 80
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
-    with ControlPlane(OPTIONS) as plane:
-        plane.kubectl("apply", "--server-side", f"--filename={SCHEDULER_PLUGINS_CRD}")
-        install_crds(plane)
+    with GROUPS.serve(SCHEDULER_PLUGINS_CRD) as plane:
         plane.start_kwok()
         yield plane
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start()
-        yield operator
 
 
 @pytest.fixture

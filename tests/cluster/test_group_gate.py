@@ -33,12 +33,7 @@ DECIDED_AS_A_GANG = "2 of the 3 members that must be placed together fit"
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
-    options = Options(
-        kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
-    )
-    with ControlPlane(options) as plane:
-        plane.kubectl("apply", "--server-side", f"--filename={SCHEDULER_PLUGINS_CRD}")
-        install_crds(plane)
+    with GROUPS.serve(SCHEDULER_PLUGINS_CRD) as plane:
         yield plane
 
 

@@ -21,7 +21,6 @@ from bayplan.settings.operator_settings import load_settings
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
-from hack.controlplane.servers import Options
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.support.recording_writer import RecordingWriter
@@ -29,20 +28,15 @@ from tests.support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).resolve().parents[2]
-SCHEDULER_PLUGINS = ROOT / "tests" / "support" / "scheduler-plugins-podgroups.yaml"
+SCHEDULER_PLUGINS = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
-NATIVE = Options(kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config)
 Manifest = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane of its own: the session's has neither the gates nor, for other tests, the definition."""
-    with ControlPlane(NATIVE) as plane:
-        crds = f"--filename={ROOT / 'crds'}"
-        plane.kubectl("apply", "--server-side", crds)
-        plane.kubectl("wait", "--for=condition=Established", crds, "--timeout=20s")
+    with GROUPS.serve() as plane:
         yield plane
 
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
-from hack.controlplane.servers import Options
 from scheduler_core.errors import ClusterWriteError, Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, POD_GROUP_SOURCES, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import GangOutcome
@@ -32,7 +30,6 @@ from tests.support.group_scenarios import member
 
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).resolve().parents[2]
 CLOCK = SystemClock()
 GROUPS = native_groups()
 VERSIONS = {**NEWEST_VERSIONS, GroupSource.NATIVE: GROUPS.api_version.rpartition("/")[2]}
@@ -81,13 +78,8 @@ def scheduler_plugins_definition() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
-    options = Options(
-        kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
-    )
-    with ControlPlane(options) as plane:
-        definition = json.dumps(scheduler_plugins_definition())
-        plane.kubectl("apply", "--server-side", f"--filename={ROOT / 'crds'}")
-        plane.kubectl("apply", "--server-side", "--filename=-", input=definition)
+    with GROUPS.serve() as plane:
+        plane.kubectl("apply", "--server-side", "--filename=-", input=json.dumps(scheduler_plugins_definition()))
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         yield plane
 

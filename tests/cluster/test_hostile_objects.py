@@ -12,7 +12,6 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient, ApiRefusalError
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
 from scheduler_core.model.pod_demands import MAX_DEMANDS
 from tests.security.hostility import Document, Hostility
 from tests.support.live_world import LiveWorld, live_world
@@ -25,15 +24,6 @@ DEEPEST = 9_000
 """The API server takes 10,000 levels."""
 LONGEST = 1 << 15
 """Of a manifest; over larger pods the API server itself thinks for many seconds."""
-
-
-@pytest.fixture(scope="module")
-def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """An operator of this module's own."""
-    install_crds(control_plane)
-    with OperatorProcess(control_plane.kubeconfig, tmp_path_factory.mktemp("hostile") / "operator.log") as operator:
-        operator.start()
-        yield operator
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ import pytest
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
-from hack.controlplane.schedulers import install_crds
-from hack.controlplane.servers import Options
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
@@ -25,21 +23,9 @@ PRIORITY = 100
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane that serves native PodGroups."""
-    options = Options(
-        kubernetes=GROUPS.kubernetes, feature_gates=GROUPS.feature_gates, runtime_config=GROUPS.runtime_config
-    )
-    with ControlPlane(options) as plane:
-        install_crds(plane)
+    with GROUPS.serve() as plane:
         plane.start_kwok()
         yield plane
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start()
-        yield operator
 
 
 @pytest.fixture

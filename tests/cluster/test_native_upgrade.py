@@ -14,8 +14,6 @@ import pytest
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS, NativeGroups
-from hack.controlplane.schedulers import install_crds
-from hack.controlplane.servers import Options
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
@@ -28,9 +26,7 @@ NAMESPACE = "default"
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
     """A control plane of the older release."""
-    options = Options(feature_gates=OLDER.feature_gates, runtime_config=OLDER.runtime_config)
-    with ControlPlane(replace(options, kubernetes=OLDER.kubernetes)) as plane:
-        install_crds(plane)
+    with OLDER.serve() as plane:
         yield plane
 
 

@@ -130,15 +130,6 @@ class Cluster:
                     self.plane.kubectl("patch", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
 
 
-@pytest.fixture(scope="module")
-def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster."""
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    with OperatorProcess(control_plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start()
-        yield operator
-
-
 @pytest.fixture
 def cluster(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Cluster]:
     """A namespace, nodes and a profile that are the test's own."""

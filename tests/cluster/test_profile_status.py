@@ -11,7 +11,6 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
 from tests.support.manifests import most_allocated
 from tests.support.operator_process import OperatorProcess
 
@@ -72,15 +71,6 @@ class Shown:
     def clean_up(self) -> None:
         for made in self._made:
             self.plane.kubectl("delete", made, "--ignore-not-found", f"--namespace={self.namespace}")
-
-
-@pytest.fixture(scope="module")
-def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    install_crds(control_plane)
-    log = tmp_path_factory.mktemp("operator") / "operator.log"
-    with OperatorProcess(control_plane.kubeconfig, log) as operator:
-        operator.start()
-        yield operator
 
 
 @pytest.fixture

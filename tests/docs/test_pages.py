@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,28 @@ def _manifests(page: Page) -> Iterator[tuple[str, dict[str, Any]]]:
         for document in yaml.safe_load_all(block.text):
             if isinstance(document, dict) and document.get("kind") in KINDS and document.get("metadata"):
                 yield block.place, document
+
+
+def test_the_map_of_the_code_names_what_exists() -> None:
+    """A name without a folder is in the folder of the name before it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = text.partition("## Find your way in the code")[2].partition("\n## ")[0].splitlines()
+    folder, missing = ROOT, []
+    for name in re.findall(
+        r"`([\w/]+(?:\.py|/))`", "\n".join(row.split("|")[2] for row in rows if row.startswith("|"))
+    ):
+        path = ROOT / name if "/" in name else folder / name
+        folder = path.parent
+        missing += [] if path.exists() else [name]
+    assert not missing
+
+
+def test_the_modules_that_the_architecture_names_exist() -> None:
+    """Modules are named without the package that contains all of them: ``cycle.binding_cycle``."""
+    text = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+    roots = (ROOT / "scheduler_core", ROOT / "operator" / "bayplan")
+    packages = {path.name for root in roots for path in root.iterdir() if path.is_dir()}
+    named = {name for name in re.findall(r"`((?:[a-z_]+\.)+[a-z_]+)`", text) if name.split(".")[0] in packages}
+    assert len(named) > 20
+    paths = [(name, root / name.replace(".", "/")) for name in sorted(named) for root in roots]
+    assert named - {name for name, path in paths if path.is_dir() or path.with_suffix(".py").is_file()} == set()

@@ -11,10 +11,11 @@ from collections import Counter, deque
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.churn_life import ChurnLife
 from scheduler_core.scheduler import SchedulerOptions
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
+from tests.laws.twins.twin import TINY
 from tests.support.virtual_clock import VirtualClock
 
 _SHARED = (
@@ -60,18 +61,7 @@ def census(*roots: object) -> Counter[str]:
     return counts
 
 
-THREE = SnapshotBounds(
-    changes=3,
-    resources=3,
-    label_columns=3,
-    taint_lists=3,
-    queries=3,
-    idle_checks=3,
-    default_selectors=3,
-    toleration_tables=3,
-    selector_tables=3,
-    volume_affinities=3,
-)
+THREE = replace(TINY.snapshot, resources=3)
 MONTHS = 12
 FULL = 5
 """Month by which all tables are as full as they get."""

@@ -35,8 +35,11 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unschedulable
+from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node
+from tests.support.scheduling import Rig, rig
 
 T = TypeVar("T")
 
@@ -148,3 +151,16 @@ class Recorder(
 def recorder(name: str, journal: Journal) -> type[Recorder]:
     """A plugin class of that name which writes into ``journal``."""
     return cast("type[Recorder]", type(name, (Recorder,), {"name": name, "journal": journal}))
+
+
+def recorded(journal: Journal, *names: str, waiting: Pod, nodes: int = 2) -> Rig:
+    """A scheduler with recorders of these names (``Rec`` for none), nodes ``n0``, ``n1`` and so on, and a pod."""
+    made = rig([recorder(name, journal) for name in names or ("Rec",)])
+    made.add(*(node(f"n{number}") for number in range(nodes)), waiting)
+    return made
+
+
+def nothing_held(made: Rig) -> bool:
+    """Whether no pod is assumed, counted on a node or waiting at Permit."""
+    columns = made.context.cache.columns
+    return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)

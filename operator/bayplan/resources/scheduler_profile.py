@@ -311,9 +311,6 @@ class SchedulerProfile(CustomResource):
         Raises:
             ConfigError: A plugin is configured twice.
         """
-        inline = self.spec.document()
-        inline.pop("pluginConfigRefs", None)
-        entries = [*inline.get("pluginConfig", ()), *(entry.document() for entry in referenced)]
-        return validate(
-            ProfileConfig, {**inline, "schedulerName": self.scheduler_name, "pluginConfig": entries}, "spec"
-        )
+        fields = {name: value for name, value in self.spec if name != "plugin_config_refs"}
+        fields |= {"scheduler_name": self.scheduler_name, "plugin_config": (*self.spec.plugin_config, *referenced)}
+        return validate(ProfileConfig, fields, "spec")

@@ -19,26 +19,15 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.cluster_cache import Placement
 from tests.support.builders import node, pod
-from tests.support.recording_plugins import Journal, recorder
+from tests.support.recording_plugins import Journal, nothing_held, recorded
 from tests.support.scheduling import Rig, rig
 
 POD = pod("web", requests={"cpu": "1"})
 UID = POD.metadata.uid
 
 
-def recorded(journal: Journal, *names: str) -> Rig:
-    made = rig([recorder(name, journal) for name in names or ("Rec",)])
-    made.add(node("n0"), POD)
-    return made
-
-
 def waits(seconds: float) -> PermitResult:
     return PermitResult(Status(Code.WAIT), seconds)
-
-
-def nothing_held(made: Rig) -> bool:
-    columns = made.context.cache.columns
-    return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)
 
 
 async def begun(made: Rig) -> asyncio.Task[bool]:
@@ -53,7 +42,7 @@ async def begun(made: Rig) -> asyncio.Task[bool]:
 
 async def test_a_bound_pod_is_reported() -> None:
     """The bind contains name and UID, the event names the node, and the cache knows that the bind succeeded."""
-    made = recorded(Journal())
+    made = recorded(Journal(), waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert [(entry.name, entry.uid, entry.node_name) for entry in made.writer.bindings] == [("web", UID, "n0")]
     event = made.writer.events[0]
@@ -68,7 +57,7 @@ async def test_a_bound_pod_is_reported() -> None:
 async def test_a_plugin_that_binds_keeps_others_from_binding() -> None:
     """The first Bind plugin that does not skip binds the pod."""
     journal = Journal(answers={"Rec.bind": Status()})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert made.writer.attempted == []
 
@@ -76,7 +65,7 @@ async def test_a_plugin_that_binds_keeps_others_from_binding() -> None:
 async def test_no_plugin_binds() -> None:
     """If every Bind plugin skips, the error says which plugin to enable."""
     journal = Journal(answers={"Rec.bind": SKIP})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     attempt = made.decide()
     assert attempt is not None
     attempt.instance.bind = attempt.instance.bind[:1]
@@ -97,7 +86,7 @@ async def test_no_plugin_binds() -> None:
 async def test_a_bind_that_did_not_happen_is_unwound(failure: ClusterWriteError) -> None:
     """Everything is released in reverse order, the message contains the cluster's reason, and the pod is retried."""
     journal = Journal()
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
     made.writer.fail_binds([failure])
     assert not await made.attempt()
     assert journal.plugins_at("unreserve") == ["B", "A"]
@@ -111,7 +100,7 @@ async def test_a_bind_that_did_not_happen_is_unwound(failure: ClusterWriteError)
 async def test_an_unknown_outcome_holds_the_node_until_it_is_read() -> None:
     """A node is not released on a guess; the pod is read and is bound, so the attempt has succeeded."""
     journal = Journal()
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     made.writer.fail_binds([WriteTimeoutError("no answer")])
     made.writer.read_failure = ServerUnavailableError("away")
     task = await begun(made)
@@ -136,7 +125,7 @@ async def test_an_unknown_outcome_holds_the_node_until_it_is_read() -> None:
 async def test_an_unknown_outcome_that_is_read_to_be_a_failure_is_unwound(found: Pod | None) -> None:
     """The pod is read and is not on the node, so everything is released."""
     journal = Journal()
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     made.writer.fail_binds([WriteTimeoutError("no answer")])
     if found is not None:
         made.writer.pods["default/web"] = found
@@ -152,7 +141,7 @@ async def test_an_unknown_outcome_that_is_read_to_be_a_failure_is_unwound(found:
 async def test_unwinding_is_in_reverse(point: str, answer: object) -> None:
     """Whichever point of the binding cycle fails, all Reserve plugins run Unreserve, the last first."""
     journal = Journal(answers={f"B.{point}": answer})
-    made = recorded(journal, "A", "B", "C")
+    made = recorded(journal, "A", "B", "C", waiting=POD, nodes=1)
     assert not await made.attempt()
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
     assert nothing_held(made)
@@ -162,7 +151,7 @@ async def test_unwinding_is_in_reverse(point: str, answer: object) -> None:
 async def test_a_pre_flight_that_skips_leaves_out_that_plugins_pre_bind() -> None:
     """PreBind of the other plugins runs."""
     journal = Journal(answers={"A.preBindPreFlight": SKIP})
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert journal.plugins_at("preBind") == ["B"]
 
@@ -170,7 +159,7 @@ async def test_a_pre_flight_that_skips_leaves_out_that_plugins_pre_bind() -> Non
 async def test_post_bind_cannot_fail_a_pod() -> None:
     """The pod is bound whatever PostBind does, and PostBind of the other plugins runs."""
     journal = Journal(answers={"A.postBind": ValueError("no")})
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert journal.plugins_at("postBind") == ["A", "B"]
 
@@ -178,7 +167,7 @@ async def test_post_bind_cannot_fail_a_pod() -> None:
 async def test_permit_waits_for_all() -> None:
     """A pod that waits is bound when the last plugin allows it; meanwhile it is assumed and nominated to its node."""
     journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
-    made = recorded(journal, "A", "B", "C")
+    made = recorded(journal, "A", "B", "C", waiting=POD, nodes=1)
     task = await begun(made)
     waiting = made.context.waiting.get(UID)
     assert waiting is not None
@@ -198,7 +187,7 @@ async def test_permit_waits_for_all() -> None:
 async def test_permit_ends_without_leave(how: str) -> None:
     """The plugin that rejected or timed out is recorded; everything is released in reverse order."""
     journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
-    made = recorded(journal, "A", "B", "C")
+    made = recorded(journal, "A", "B", "C", waiting=POD, nodes=1)
     task = await begun(made)
     if how == "rejected":
         waiting = made.context.waiting.get(UID)
@@ -223,7 +212,7 @@ async def test_permit_ends_without_leave(how: str) -> None:
 async def test_no_permit_waits_longer_than_a_quarter_of_an_hour() -> None:
     """A longer timeout is capped, as in kube-scheduler."""
     journal = Journal(answers={"Rec.permit": waits(86_400)})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     task = await begun(made)
     made.clock.advance(15 * 60)
     assert not await task
@@ -233,7 +222,7 @@ async def test_no_permit_waits_longer_than_a_quarter_of_an_hour() -> None:
 async def test_the_nomination_is_cleared_when_the_attempt_fails() -> None:
     """It is cleared even if no watch has shown the nomination yet: its patch may still be queued."""
     journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     task = await begun(made)
     made.clock.advance(10)
     assert not await task
@@ -243,7 +232,7 @@ async def test_the_nomination_is_cleared_when_the_attempt_fails() -> None:
 async def test_a_failed_pre_flight_ends_the_wait() -> None:
     """A pod that fails before it waits leaves no waiting entry and no timer behind."""
     journal = Journal(answers={"A.permit": waits(10), "B.preBindPreFlight": error("no")})
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
     assert not await made.attempt()
     assert len(made.context.waiting) == 0
     assert made.place(POD) == "errorBackoff"
@@ -254,7 +243,7 @@ async def test_a_failed_pre_flight_ends_the_wait() -> None:
 async def test_a_rejected_pod_is_not_woken_by_its_own_release() -> None:
     """The room that it releases requeues other pods only."""
     journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     task = await begun(made)
     other = pod("other", requests={"cpu": "4"})
     made.add(other)
@@ -284,7 +273,7 @@ async def test_a_released_node_wakes_others() -> None:
 async def test_a_cancelled_binding_cycle_holds_nothing() -> None:
     """The scheduler stops while a pod waits: node, timer and waiting entry are released."""
     journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     task = await begun(made)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -296,7 +285,7 @@ async def test_a_cancelled_binding_cycle_holds_nothing() -> None:
 async def test_a_pod_deleted_while_it_waits_is_not_put_back() -> None:
     """Its node is released, and nothing is reported."""
     journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     task = await begun(made)
     made.scheduler.feed.pod_deleted(POD)
     assert not await task
@@ -309,7 +298,7 @@ async def test_a_pod_deleted_while_it_waits_is_not_put_back() -> None:
 async def test_a_pod_bound_by_a_rival_while_it_waits_is_not_put_back() -> None:
     """The pod counts on the rival's node."""
     journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     made.add(node("n1"))
     task = await begun(made)
     held = made.context.waiting.get(UID)
@@ -327,7 +316,7 @@ async def test_a_pod_bound_by_a_rival_while_it_waits_is_not_put_back() -> None:
 async def test_an_update_during_the_attempt_is_seen_by_the_next() -> None:
     """The pod stays assumed in its old version; if the attempt fails, the new version is requeued."""
     journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD, nodes=1)
     task = await begun(made)
     newer = pod("web", requests={"cpu": "1"}, labels={"new": "yes"})
     made.scheduler.feed.pod_updated(POD, newer)

@@ -11,21 +11,10 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.extension_points import PostFilterResult
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
 from tests.support.builders import node, pod
-from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.recording_plugins import Journal, recorded, recorder
+from tests.support.scheduling import plugin_set, profile, rig
 
 POD = pod("web", nominated_node="gone")
-
-
-def recorded(journal: Journal, *names: str, nodes: int = 2) -> Rig:
-    made = rig([recorder(name, journal) for name in names or ("Rec",)])
-    made.add(*(node(f"n{number}") for number in range(nodes)), POD)
-    return made
-
-
-def nothing_held(made: Rig) -> bool:
-    columns = made.context.cache.columns
-    return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)
 
 
 class Help(NamedTuple):
@@ -90,7 +79,7 @@ def test_post_filter(case: Help) -> None:
             "B.postFilter": PostFilterResult(unschedulable("B too")),
         }
     )
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD)
     assert made.decide() is None
     assert made.condition.message == f"0/2 nodes are available: 2 why.{case.adds}"
     assert made.queue.nominator.node_of(POD.metadata.uid) == case.nominated

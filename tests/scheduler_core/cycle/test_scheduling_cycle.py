@@ -8,28 +8,16 @@ import pytest
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
-from tests.support.builders import node, pod
-from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import Rig, rig
+from tests.support.builders import pod
+from tests.support.recording_plugins import Journal, nothing_held, recorded
 
 POD = pod("web")
-
-
-def recorded(journal: Journal, *names: str, nodes: int = 2) -> Rig:
-    made = rig([recorder(name, journal) for name in names or ("Rec",)])
-    made.add(*(node(f"n{number}") for number in range(nodes)), POD)
-    return made
-
-
-def nothing_held(made: Rig) -> bool:
-    columns = made.context.cache.columns
-    return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)
 
 
 async def test_all_points_in_order() -> None:
     """A pod that is bound passes every point once, in the framework's order."""
     journal = Journal()
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD)
     assert await made.attempt() in ("n0", "n1")
     assert journal.of("Rec") == [
         *("preEnqueue", "preFilter", "filter", "preScore", "score", "normalizeScore"),
@@ -41,7 +29,7 @@ async def test_all_points_in_order() -> None:
 async def test_plugins_of_a_point_run_in_the_order_of_the_profile() -> None:
     """All plugins of a point run before the next point begins."""
     journal = Journal()
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD)
     assert await made.attempt()
     for point in ("preEnqueue", "preFilter", "filter", "preScore", "reserve", "permit", "preBind", "bind", "postBind"):
         assert journal.plugins_at(point) == ["A", "B"]
@@ -50,7 +38,7 @@ async def test_plugins_of_a_point_run_in_the_order_of_the_profile() -> None:
 async def test_one_feasible_node_is_not_scored() -> None:
     """One node need not be ranked."""
     journal = Journal()
-    made = recorded(journal, nodes=1)
+    made = recorded(journal, nodes=1, waiting=POD)
     assert await made.attempt() == "n0"
     assert not {"preScore", "score"} & set(journal.of("Rec"))
 
@@ -63,7 +51,7 @@ BINDING_FAULTS = ["preBindPreFlight", "preBind", "bind"]
 async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
     """The message names plugin and error, nothing stays assumed, and the next pod is scheduled."""
     journal = Journal()
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD)
     other = pod("other")
     made.add(other)
     if point == "decode":
@@ -108,7 +96,7 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
 async def test_nonsense_fails_the_attempt(point: str, answer: object, says: str) -> None:
     """A value that the point does not allow is an error that names the plugin and the allowed values."""
     journal = Journal(answers={f"Rec.{point}": answer})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD)
     assert not await made.attempt()
     assert '"Rec"' in made.condition.message
     assert says in made.condition.message
@@ -125,7 +113,7 @@ async def test_unreserve_runs_in_reverse_for_all(point: str, answer: object) -> 
     if point == "permit" and isinstance(answer, Status):
         answer = PermitResult(answer)
     journal = Journal(answers={f"B.{point}": answer})
-    made = recorded(journal, "A", "B", "C")
+    made = recorded(journal, "A", "B", "C", waiting=POD)
     assert made.decide() is None
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
     assert nothing_held(made)
@@ -135,7 +123,7 @@ async def test_unreserve_runs_in_reverse_for_all(point: str, answer: object) -> 
 async def test_unreserve_runs_through() -> None:
     """A plugin whose Unreserve fails does not prevent that of the others."""
     journal = Journal(answers={"A.permit": PermitResult(unschedulable("no")), "B.unreserve": ValueError("stuck")})
-    made = recorded(journal, "A", "B", "C")
+    made = recorded(journal, "A", "B", "C", waiting=POD)
     assert made.decide() is None
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
     assert made.place(POD) == "unschedulable"
@@ -145,7 +133,7 @@ async def test_unreserve_runs_through() -> None:
 def test_skip_from_pre_filter_leaves_out_that_plugins_filter_only() -> None:
     """Filter of the other plugins runs."""
     journal = Journal(answers={"A.preFilter": PreFilterResult(SKIP)})
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD)
     assert made.decide() is not None
     assert journal.plugins_at("filter") == ["B"]
 
@@ -153,7 +141,7 @@ def test_skip_from_pre_filter_leaves_out_that_plugins_filter_only() -> None:
 def test_skip_from_pre_score_leaves_out_that_plugins_score_only() -> None:
     """Scores of the other plugins count."""
     journal = Journal(answers={"A.preScore": SKIP})
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD)
     assert made.decide() is not None
     assert journal.plugins_at("score") == ["B"]
     assert journal.plugins_at("normalizeScore") == ["B"]
@@ -169,7 +157,7 @@ def test_skip_from_pre_score_leaves_out_that_plugins_score_only() -> None:
 def test_pre_filter_rejection(status: Status, asked: list[str]) -> None:
     """Preemption needs the state of the other plugins, unless it cannot help."""
     journal = Journal(answers={"A.preFilter": PreFilterResult(status)})
-    made = recorded(journal, "A", "B")
+    made = recorded(journal, "A", "B", waiting=POD)
     assert made.decide() is None
     assert journal.plugins_at("preFilter") == asked
     assert journal.plugins_at("filter") == []
@@ -178,7 +166,7 @@ def test_pre_filter_rejection(status: Status, asked: list[str]) -> None:
 
 def test_no_nodes_at_all() -> None:
     """The pod is unschedulable by no plugin, so only time retries it."""
-    made = recorded(Journal(), nodes=0)
+    made = recorded(Journal(), nodes=0, waiting=POD)
     assert made.decide() is None
     assert (made.condition.reason, made.condition.message) == ("Unschedulable", "no nodes available to schedule pods")
     assert made.place(POD) == "errorBackoff"
@@ -187,7 +175,7 @@ def test_no_nodes_at_all() -> None:
 
 def test_a_pod_that_is_being_deleted_is_not_scheduled() -> None:
     """It is dropped with an event."""
-    made = recorded(Journal())
+    made = recorded(Journal(), waiting=POD)
     made.queue.remove(POD.metadata.uid)
     ending = pod("ending", deleted=made.clock.wall())
     made.add(ending)

@@ -10,22 +10,10 @@ import pytest
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import Code, Status
-from tests.support.builders import node, pod
-from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import Rig, rig
+from tests.support.builders import pod
+from tests.support.recording_plugins import Journal, nothing_held, recorded
 
 POD = pod("web")
-
-
-def recorded(journal: Journal, *names: str, nodes: int = 2) -> Rig:
-    made = rig([recorder(name, journal) for name in names or ("Rec",)])
-    made.add(*(node(f"n{number}") for number in range(nodes)), POD)
-    return made
-
-
-def nothing_held(made: Rig) -> bool:
-    columns = made.context.cache.columns
-    return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)
 
 
 class Outcome(NamedTuple):
@@ -145,7 +133,7 @@ def answer_at(point: str, status: Status) -> object:
 async def test_every_status_at_every_point(point: str, code: Code, outcome: Outcome) -> None:
     """The rejecting plugins, the condition, the event and the place are as expected; nothing stays assumed."""
     journal = Journal()
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD)
     if point == "decode":
         journal.answers["Rec.filter"] = np.ones(2, dtype=np.int16)
     journal.answers[f"Rec.{point}"] = answer_at(point, Status(code, ("why",)))
@@ -175,7 +163,7 @@ async def test_every_status_at_every_point(point: str, code: Code, outcome: Outc
 def test_pre_enqueue_holds_back(code: Code) -> None:
     """Any status but Success keeps a pod out of the active queue, without an attempt, condition or event."""
     journal = Journal(answers={"Rec.preEnqueue": Status(code, ("why",))})
-    made = recorded(journal)
+    made = recorded(journal, waiting=POD)
     assert made.place(POD) == "gated"
     assert made.queue.pop() is None
     assert not made.writer.patches

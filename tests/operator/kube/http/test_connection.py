@@ -113,38 +113,36 @@ async def test_timeout(api: FakeApi, connection: ApiConnection) -> None:
         await connection.request(ApiRequest("POST", PATH, b"{}", timeout=0.05))
 
 
+class Rotating(FakeApi):
+    """Access to an API server with one token after the other."""
+
+    def __init__(self, api: FakeApi, tokens: list[str]) -> None:
+        super().__init__()
+        self._api = api
+        self._tokens = iter(tokens)
+
+    @property
+    def base_url(self) -> str:
+        return self._api.base_url
+
+    async def authorization(self) -> str | None:
+        return next(self._tokens)
+
+
 async def test_renewed_token_after_401(api: FakeApi, clock: HastyClock) -> None:
     """After HTTP 401 the credentials are read again, and the request is repeated if they changed."""
-    tokens = iter(["Bearer old", "Bearer new"])
-
-    class Rotating(FakeApi):
-        @property
-        def base_url(self) -> str:
-            return api.base_url
-
-        async def authorization(self) -> str | None:
-            return next(tokens)
-
+    access = Rotating(api, ["Bearer old", "Bearer new"])
     api.on("GET", PATH, refusal(401, "who?"), Answer(200, b"ok"))
-    async with ApiConnection(Rotating(), ConnectionOptions(), clock) as connection:
+    async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
     assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer old", "Bearer new"]
 
 
 async def test_token_is_read_again_every_minute(api: FakeApi, clock: HastyClock) -> None:
     """A rotated token file is used without an error in between."""
-    tokens = iter(["Bearer first", "Bearer second"])
-
-    class Rotating(FakeApi):
-        @property
-        def base_url(self) -> str:
-            return api.base_url
-
-        async def authorization(self) -> str | None:
-            return next(tokens)
-
+    access = Rotating(api, ["Bearer first", "Bearer second"])
     api.on("GET", PATH, Answer())
-    async with ApiConnection(Rotating(), ConnectionOptions(), clock) as connection:
+    async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         await connection.request(ApiRequest("GET", PATH))
         await connection.request(ApiRequest("GET", PATH))
         await clock.sleep(61.0)
