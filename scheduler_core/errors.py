@@ -135,6 +135,26 @@ class StorageError(SchedulerCoreError):
     """A volume or claim is in an unexpected state: a source cannot be translated, or a binding was lost."""
 
 
+class AllocationError(SchedulerCoreError):
+    """A claim, class or slice is invalid: the scheduling attempt ends, not only the evaluation of the node."""
+
+
+class AllocationTimeoutError(SchedulerCoreError):
+    """The search for devices on a node exceeded its time or its number of steps.
+
+    Args:
+        steps: Steps of the search until it ended.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        super().__init__(f"gave up the search for devices after {steps} steps")
+
+
+class InvalidPoolsError(SchedulerCoreError):
+    """A node has no devices for the claims, but it has invalid pools that could have provided them."""
+
+
 class CacheError(SchedulerCoreError):
     """An operation that the state of the cluster cache does not allow."""
 

@@ -86,3 +86,45 @@ def value(quantity: str | float) -> int:
         QuantityError: The text is not a quantity.
     """
     return whole_units(nano(quantity))
+
+
+DECIMAL_SI = "DecimalSI"
+DECIMAL_EXPONENT = "DecimalExponent"
+BINARY_SI = "BinarySI"
+
+_DECIMAL_SUFFIX = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_BINARY_SUFFIX = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def notation(quantity: str | float) -> str:
+    """Return the notation of a valid quantity: BINARY_SI, DECIMAL_EXPONENT or DECIMAL_SI."""
+    text = str(quantity)
+    if text.endswith("i"):
+        return BINARY_SI
+    return DECIMAL_EXPONENT if "e" in text or ("E" in text and not text.endswith("E")) else DECIMAL_SI
+
+
+def canonical_text(nano_units: int, form: str) -> str:
+    """Return the text of a quantity as the API server writes it.
+
+    Args:
+        nano_units: The amount.
+        form: Its notation; a binary one applies to whole numbers from 1024 only.
+    """
+    if nano_units == 0:
+        return "0"
+    sign, amount = ("-", -nano_units) if nano_units < 0 else ("", nano_units)
+    if form == BINARY_SI and amount >= 1024 * NANO and amount % NANO == 0:
+        amount //= NANO
+        power = 0
+        while amount % 1024 == 0 and power < len(_BINARY_SUFFIX) - 1:
+            amount //= 1024
+            power += 1
+        return f"{sign}{amount}{_BINARY_SUFFIX[power]}"
+    exponent = -9
+    while amount % 1000 == 0 and exponent < max(_DECIMAL_SUFFIX):
+        amount //= 1000
+        exponent += 3
+    if form == DECIMAL_EXPONENT:
+        return f"{sign}{amount}e{exponent}" if exponent else f"{sign}{amount}"
+    return f"{sign}{amount}{_DECIMAL_SUFFIX[exponent]}"

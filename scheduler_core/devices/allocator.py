@@ -1,0 +1,217 @@
+"""Allocator: finds devices for the claims of one pod, node by node.
+
+The result on each node is that of kube-scheduler v1.37.1, device for device. Nodes with equal behaviour and equal
+use of devices share one search, because the search depends on nothing else; only names differ in their results.
+
+Two details of kube-scheduler depend on the order in which its threads evaluate nodes, and are decided by node here:
+the counters of a pool of which some nodes see an older generation, and which of several errors is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
+from scheduler_core.devices.behaviours import DeviceKnowledge
+from scheduler_core.devices.device_state import NodeDevices, Position
+from scheduler_core.devices.inventory import DeviceInventory
+from scheduler_core.devices.pools import PoolView
+from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.devices.requests import RequestTerms, plan_claims
+from scheduler_core.devices.results import NodeAllocation
+from scheduler_core.devices.search import Search, SearchLimits, Solution
+from scheduler_core.errors import AllocationError, InvalidPoolsError
+from scheduler_core.model.device_claims import MAX_RESULTS, AllocationResult, ResourceClaim
+from scheduler_core.model.devices import DeviceClass
+
+
+def random_share_id() -> str:
+    """Return a random UUID."""
+    return str(uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDevices:
+    """The long-lived state of the devices of a cluster; feeds keep it current.
+
+    Attributes:
+        features: Feature gates.
+        inventory: Slices and taint rules.
+        allocated: Devices in use.
+        knowledge: Verdicts of selectors and behaviours of devices.
+    """
+
+    features: DeviceFeatures
+    inventory: DeviceInventory
+    allocated: AllocatedDevices
+    knowledge: DeviceKnowledge
+
+    @classmethod
+    def empty(cls, features: DeviceFeatures | None = None) -> ClusterDevices:
+        """Return the state of a cluster without devices."""
+        chosen = DeviceFeatures() if features is None else features
+        return cls(
+            chosen,
+            DeviceInventory(chosen),
+            AllocatedDevices(consumable_capacity=chosen.consumable_capacity),
+            DeviceKnowledge(chosen),
+        )
+
+
+class Allocator:
+    """Finds devices for the claims of one pod.
+
+    Args:
+        claims: Claims without an allocation, in the order of the pod.
+        classes: Device classes by name.
+        devices: Devices of the cluster.
+        limits: Bounds of the search on one node.
+        new_share_id: Returns a random UUID for a share of a device.
+    """
+
+    def __init__(
+        self,
+        claims: Sequence[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        devices: ClusterDevices,
+        limits: SearchLimits,
+        new_share_id: Callable[[], str] = random_share_id,
+    ) -> None:
+        self._plans = plan_claims(claims, classes, devices.features)
+        self._inventory = devices.inventory
+        self._allocated = devices.allocated
+        self._table = devices.knowledge.table(self._plans)
+        self._limits = limits
+        self._new_share_id = new_share_id
+        self._solutions: dict[Hashable, Solution | None] = {}
+        self.steps = 0
+        """Steps of all searches."""
+        self.searches = 0
+        """Number of searches; other nodes shared a result."""
+
+    def allocate(self, node: str, labels: Mapping[str, str]) -> list[AllocationResult] | None:
+        """Return the allocation of each claim on a node, None if the claims cannot be allocated there.
+
+        Args:
+            node: Name of the node.
+            labels: Labels of the node.
+
+        Raises:
+            AllocationError: An object is invalid: the scheduling attempt ends.
+            AllocationTimeoutError: The search reached a limit.
+            InvalidPoolsError: The claims cannot be allocated on the node, which has invalid pools.
+        """
+        found = self.find(node, labels)
+        return None if found is None else found.results(self._new_share_id)
+
+    def find(self, node: str, labels: Mapping[str, str]) -> NodeAllocation | None:
+        """Return the devices on a node like :meth:`allocate`, without the results, which cost more than the search."""
+        pools = self._inventory.pools(node, labels)
+        rows = tuple(map(self._table.row, pools))
+        usages = tuple(self._allocated.usage(view.key) for view in pools)
+        key = tuple(
+            (row.number, None if usage is None else self._use(view, usage))
+            for view, row, usage in zip(pools, rows, usages, strict=True)
+        )
+        if key in self._solutions:
+            solution = self._solutions[key]
+        else:
+            solution = self._solutions[key] = self._search(NodeDevices(pools, rows, usages))
+        if solution is not None:
+            return NodeAllocation(node, pools, rows, self._plans, solution)
+        if any(view.is_invalid for view in pools):
+            raise InvalidPoolsError("invalid resource pools were encountered")
+        return None
+
+    def _use(self, view: PoolView, usage: PoolUsage) -> Hashable:
+        pattern = usage.pattern(view.names)
+        return (pattern, usage.revision) if view.counters and view.others else pattern
+
+    def _search(self, node: NodeDevices) -> Solution | None:
+        all_devices = self._prepare(node)
+        self.searches += 1
+        if self._lacks_devices(node):
+            return None
+        search = Search(node, self._plans, all_devices, self._limits)
+        try:
+            return search.run()
+        finally:
+            self.steps += search.steps
+
+    def _prepare(self, node: NodeDevices) -> dict[int, list[Position]]:
+        """Check the claims and return the devices of requests in mode All, by number of the terms."""
+        all_devices: dict[int, list[Position]] = {}
+        for plan in self._plans:
+            total = 0
+            for request in plan.requests:
+                if request.error:
+                    raise AllocationError(request.error)
+                counts = []
+                for terms in request.terms:
+                    if terms.error:
+                        raise AllocationError(terms.error)
+                    if terms.takes_all:
+                        all_devices[terms.number] = _matching_devices(node, terms)
+                    counts.append(len(all_devices[terms.number]) if terms.takes_all else terms.count)
+                least = min(counts)
+                if least > MAX_RESULTS - total:
+                    raise AllocationError(
+                        f"claim {plan.claim.key}, request {request.name}: adding {least} devices exceeds the claim "
+                        f"limit of {MAX_RESULTS}, with {total} already accounted for"
+                    )
+                total += least
+            if plan.constraint_error:
+                raise AllocationError(plan.constraint_error)
+        return all_devices
+
+    def _lacks_devices(self, node: NodeDevices) -> bool:
+        """Return whether fewer devices are free than all requests together need at least.
+
+        False if that cannot be counted: devices can be shared, or the search would end in an error.
+        """
+        ordinary = [request for plan in self._plans for request in plan.requests if not request.terms[0].admin_access]
+        terms = [one for request in ordinary for one in request.terms]
+        if any(one.takes_all for one in terms) or any(row.has_errors for row in node.rows):
+            return False
+        needed = sum(min(one.count for one in request.terms) for request in ordinary)
+        free = 0
+        for position in node.positions():
+            if free >= needed:
+                return False
+            assessments = node.behaviour(position).assessments
+            if not any(assessments[one.number].is_usable for one in terms) or node.is_allocated(position):
+                continue
+            if node.pools[position[0]].records[position[1]].shareable:
+                return False
+            free += 1
+        return free < needed
+
+
+def _matching_devices(node: NodeDevices, terms: RequestTerms) -> list[Position]:
+    """Return all devices that match a request in mode All and are large enough, in use or not."""
+    found: list[Position] = []
+    for pool, view in enumerate(node.pools):
+        if view.is_incomplete or view.is_invalid:
+            state = "being updated" if view.is_incomplete else "invalid"
+            raise AllocationError(
+                f"claim {terms.claim}, request {terms.name}: asks for all devices, but resource pool {view.name} is "
+                f"currently {state}"
+            )
+        for device, record in enumerate(view.records):
+            position = (pool, device)
+            assessment = node.select(terms, position)
+            if assessment is None:
+                continue
+            if assessment.capacity_error:
+                raise AllocationError(
+                    f"claim {terms.claim}, request {terms.name}: checking capacity for device "
+                    f"{view.names.names[device]}: {assessment.capacity_error}"
+                )
+            consumed = assessment.consumed
+            if consumed is not None and all(
+                amount.nano <= record.rules[name].value.nano for name, amount in consumed.items()
+            ):
+                found.append(position)
+    return found

@@ -1,0 +1,242 @@
+"""How devices behave towards the claims of a pod: which requests they can serve, and what constraints read of them.
+
+Devices of equal behaviour are interchangeable in a search, even if they differ in attributes that no selector reads.
+Tables are shared by all pods with equal claims, because pods of a workload come in numbers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from scheduler_core.devices.consumable_capacity import CapacityError, consumed_capacity
+from scheduler_core.devices.pools import PoolView
+from scheduler_core.devices.records import Amount, DeviceFeatures, DeviceRecord
+from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
+from scheduler_core.devices.selector_cache import SelectorCache, Verdict
+
+_MAX_TABLES = 64
+_MAX_RECORDS = 200_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assessment:
+    """How a device serves a request.
+
+    Attributes:
+        is_selected: Whether all selectors match.
+        error: The selector that failed; None if none did.
+        error_in_class: Whether the failed selector is one of the class.
+        consumed: Capacity that a share consumes; None if the device cannot serve the requested capacity.
+        capacity_error: Why the requested capacity cannot be computed; "" if it can.
+        is_tolerated: Whether all taints are tolerated.
+        has_attributes: Whether it has the attributes that constraints read.
+    """
+
+    is_selected: bool
+    error: Verdict | None = None
+    error_in_class: bool = False
+    consumed: dict[str, Amount] | None = None
+    capacity_error: str = ""
+    is_tolerated: bool = False
+    has_attributes: bool = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the device serves the request if it is free, and nothing else is taken."""
+        return self.is_selected and self.is_tolerated and self.has_attributes and self.consumed is not None
+
+    @property
+    def key(self) -> Hashable:
+        """Key that is equal for equal assessments."""
+        consumed = None
+        if self.consumed is not None:
+            consumed = tuple((name, amount.nano, amount.form) for name, amount in self.consumed.items())
+        return (
+            self.is_selected,
+            self.error,
+            self.error_in_class,
+            consumed,
+            self.capacity_error,
+            self.is_usable,
+            self.is_tolerated,
+        )
+
+
+_REJECTED = Assessment(is_selected=False)
+
+
+class Behaviour:
+    """Behaviour of devices towards all requests of a plan, by the number of the terms."""
+
+    __slots__ = ("assessments", "is_relevant", "number")
+
+    def __init__(self, number: int, assessments: tuple[Assessment, ...]) -> None:
+        self.number = number
+        self.assessments = assessments
+        self.is_relevant = any(one.is_selected or one.error is not None for one in assessments)
+
+
+class BehaviourRow:
+    """Behaviours of the devices of a pool; pools of one row have equal devices for the plan."""
+
+    __slots__ = ("behaviours", "has_errors", "number")
+
+    def __init__(self, number: int, behaviours: tuple[Behaviour, ...]) -> None:
+        self.number = number
+        self.behaviours = behaviours
+        self.has_errors = any(
+            one.error is not None or one.capacity_error for each in behaviours for one in each.assessments
+        )
+
+
+class BehaviourTable:
+    """Behaviours of devices towards one plan.
+
+    Args:
+        plans: The plan.
+        selectors: Verdicts of selectors.
+        features: Feature gates.
+        max_records: Number of devices whose behaviour is stored; when it is exceeded, all are dropped.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[ClaimPlan],
+        selectors: SelectorCache,
+        features: DeviceFeatures,
+        max_records: int = _MAX_RECORDS,
+    ) -> None:
+        # Requests of a pod are often equal: each distinct one is assessed once.
+        distinct: dict[Hashable, int] = {}
+        self._terms: list[RequestTerms] = []
+        self._number_of_terms: list[int] = []
+        for plan in plans:
+            for request in plan.requests:
+                for terms in request.terms:
+                    number = distinct.setdefault(terms.device_key, len(distinct))
+                    if number == len(self._terms):
+                        self._terms.append(terms)
+                    self._number_of_terms.append(number)
+        names = {
+            name
+            for plan in plans
+            for constraint in plan.claim.spec.devices.constraints
+            for name in (constraint.match_attribute, constraint.distinct_attribute)
+            if name is not None
+        }
+        self._attributes = sorted(names)
+        self._selectors = selectors
+        self._features = features
+        self._max_records = max_records
+        self._numbers = count()
+        self._by_record: dict[int, Behaviour] = {}
+        self._by_key: dict[Hashable, Behaviour] = {}
+        self._by_shape: dict[int, BehaviourRow] = {}
+        self._rows: dict[Hashable, BehaviourRow] = {}
+
+    def row(self, view: PoolView) -> BehaviourRow:
+        """Return the behaviours of the devices of a pool."""
+        found = self._by_shape.get(view.shape.number)
+        if found is None:
+            if len(self._by_record) + len(self._by_shape) > self._max_records:
+                for stored in (self._by_record, self._by_key, self._by_shape, self._rows):
+                    stored.clear()
+            found = self._by_shape[view.shape.number] = self._row(view)
+        return found
+
+    def _row(self, view: PoolView) -> BehaviourRow:
+        behaviours = tuple(map(self.behaviour, view.records))
+        # Devices in use consume counters, even if no request selects them.
+        exact = view.shape.number if view.counters else None
+        numbers = tuple(one.number for one in behaviours)
+        key = (view.is_incomplete, view.is_invalid, exact, view.targeted, numbers)
+        found = self._rows.get(key)
+        if found is None:
+            found = self._rows[key] = BehaviourRow(next(self._numbers), behaviours)
+        return found
+
+    def behaviour(self, record: DeviceRecord) -> Behaviour:
+        """Return the behaviour of a device."""
+        found = self._by_record.get(record.number)
+        if found is None:
+            assessments = tuple(self._assess(terms, record) for terms in self._terms)
+            key = self._key(record, assessments)
+            found = self._by_key.get(key)
+            if found is None:
+                of_terms = tuple(assessments[number] for number in self._number_of_terms)
+                found = self._by_key[key] = Behaviour(next(self._numbers), of_terms)
+            self._by_record[record.number] = found
+        return found
+
+    def _key(self, record: DeviceRecord, assessments: tuple[Assessment, ...]) -> Hashable:
+        if not any(one.is_selected or one.error is not None for one in assessments):
+            return None
+        values = []
+        for name in self._attributes:
+            attribute = record.facts.attribute(name)
+            values.append(() if attribute is None else attribute.scalar)
+        return (
+            tuple(one.key for one in assessments),
+            tuple(values),
+            record.shareable,
+            tuple((name, rule.value.nano) for name, rule in record.rules.items()),
+            tuple(sorted(record.counters.items())),
+        )
+
+    def _assess(self, terms: RequestTerms, record: DeviceRecord) -> Assessment:
+        if record.binding_conditions and not self._features.binding_conditions:
+            return _REJECTED
+        verdict = self._selectors.verdict(terms.class_selectors, record.facts)
+        in_class = True
+        if verdict.matches:
+            verdict = self._selectors.verdict(terms.selectors, record.facts)
+            in_class = False
+        if not verdict.matches:
+            return (
+                Assessment(is_selected=False, error=verdict, error_in_class=in_class) if verdict.is_error else _REJECTED
+            )
+        consumed: dict[str, Amount] | None = {}
+        problem = ""
+        if self._features.consumable_capacity:
+            try:
+                fractional = self._features.fractional_capacity_range
+                consumed = consumed_capacity(terms.amounts, record.rules, fractional=fractional)
+            except CapacityError as error:
+                problem = str(error)
+        return Assessment(
+            is_selected=True,
+            consumed=consumed,
+            capacity_error=problem,
+            is_tolerated=all(any(one.tolerates(taint) for one in terms.tolerations) for taint in record.taints),
+            has_attributes=all(record.facts.attribute(name) is not None for name in terms.attributes),
+        )
+
+
+class DeviceKnowledge:
+    """Verdicts and behaviours that outlive a scheduling attempt.
+
+    Args:
+        features: Feature gates.
+        max_tables: Number of plans whose behaviours are stored.
+    """
+
+    def __init__(self, features: DeviceFeatures, max_tables: int = _MAX_TABLES) -> None:
+        self.features = features
+        self.selectors = SelectorCache()
+        self._max_tables = max_tables
+        self._tables: OrderedDict[bytes, BehaviourTable] = OrderedDict()
+
+    def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:
+        """Return the behaviours towards a plan."""
+        key = plan_key(plans)
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = BehaviourTable(plans, self.selectors, self.features)
+            if len(self._tables) > self._max_tables:
+                self._tables.popitem(last=False)
+        else:
+            self._tables.move_to_end(key)
+        return found

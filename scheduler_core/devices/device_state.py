@@ -1,0 +1,228 @@
+"""State of the devices of one node during a search: what is taken, by which claim, and how to undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from scheduler_core.devices.allocated_devices import PoolUsage
+from scheduler_core.devices.behaviours import Assessment, Behaviour, BehaviourRow
+from scheduler_core.devices.constraints import AttributeConstraint
+from scheduler_core.devices.counters import CounterBalance
+from scheduler_core.devices.pools import PoolView
+from scheduler_core.devices.requests import ClaimPlan, RequestTerms
+from scheduler_core.errors import AllocationError
+
+Position = tuple[int, int]
+"""Pool among the pools of the node, and device in the pool."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TakenDevice:
+    """A device that the search took for a request, and what to undo."""
+
+    terms: RequestTerms
+    position: Position
+    signature: Hashable
+    is_marked: bool
+    is_share: bool
+    has_counters: bool
+
+
+class NodeDevices:
+    """The pools of a node with the behaviour and the use of their devices.
+
+    Args:
+        pools: The pools, in the order of the search.
+        rows: Behaviours of their devices.
+        usages: Their devices in use.
+    """
+
+    __slots__ = ("pools", "rows", "usages")
+
+    def __init__(
+        self, pools: Sequence[PoolView], rows: Sequence[BehaviourRow], usages: Sequence[PoolUsage | None]
+    ) -> None:
+        self.pools = pools
+        self.rows = rows
+        self.usages = usages
+
+    def behaviour(self, position: Position) -> Behaviour:
+        """Return the behaviour of a device."""
+        return self.rows[position[0]].behaviours[position[1]]
+
+    def positions(self) -> Iterator[Position]:
+        """Return the devices that any request could take, in the order of the search."""
+        for pool, row in enumerate(self.rows):
+            for device, behaviour in enumerate(row.behaviours):
+                if behaviour.is_relevant:
+                    yield (pool, device)
+
+    def is_allocated(self, position: Position) -> bool:
+        """Return whether a device is allocated as a whole."""
+        usage = self.usages[position[0]]
+        return usage is not None and self.pools[position[0]].names.names[position[1]] in usage.dedicated
+
+    def is_targeted(self, position: Position) -> bool:
+        """Return whether the device, and not only its slice, targets the node."""
+        targeted = self.pools[position[0]].targeted
+        return targeted is None or targeted[position[1]]
+
+    def device_name(self, position: Position) -> str:
+        """Return ``driver/pool/device``."""
+        return self.pools[position[0]].device_name(position[1])
+
+    def select(self, terms: RequestTerms, position: Position) -> Assessment | None:
+        """Return the assessment of a device that the selectors match and that targets the node; else None.
+
+        Raises:
+            AllocationError: A selector failed.
+        """
+        assessment = self.behaviour(position).assessments[terms.number]
+        if assessment.error is not None:
+            owner = f"claim {terms.claim}"
+            if assessment.error_in_class and terms.device_class is not None:
+                owner = f"class {terms.device_class.metadata.name}"
+            raise AllocationError(assessment.error.error_text(owner, self.device_name(position)))
+        return assessment if assessment.is_selected and self.is_targeted(position) else None
+
+
+class SearchState:
+    """Devices taken so far; every change can be undone in reverse order.
+
+    Args:
+        node: The devices of the node.
+        plans: The claims.
+    """
+
+    def __init__(self, node: NodeDevices, plans: Sequence[ClaimPlan]) -> None:
+        self.node = node
+        self.taken: list[list[TakenDevice]] = [[] for _ in plans]
+        self.constraints = [
+            [AttributeConstraint(constraint) for constraint in plan.claim.spec.devices.constraints] for plan in plans
+        ]
+        self._claims_of: dict[Position, set[int]] = {}
+        self._shares: dict[Position, list[dict[str, int]]] = {}
+        self._counters: dict[int, CounterBalance] = {}
+
+    def is_free(self, terms: RequestTerms, claim: int, position: Position) -> bool:
+        """Return whether a device is not in use, or in use but available for admin access."""
+        holders = self._claims_of.get(position)
+        if terms.admin_access:
+            return not holders or claim not in holders
+        return not holders and not self.node.is_allocated(position)
+
+    def fits_capacity(self, assessment: Assessment, position: Position) -> bool:
+        """Return whether the remaining capacity of a device suffices for a request."""
+        consumed = assessment.consumed
+        if consumed is None:
+            return False
+        if not consumed:
+            return True
+        pool, device = position
+        view = self.node.pools[pool]
+        usage = self.node.usages[pool]
+        stored = None if usage is None else usage.shares.get(view.names.names[device])
+        taken = self._shares.get(position, ())
+        rules = view.records[device].rules
+        for name, amount in consumed.items():
+            total = amount.nano + sum(one.get(name, 0) for one in taken)
+            if stored is not None:
+                total += stored.consumed.get(name, 0)
+            if total > rules[name].value.nano:
+                return False
+        return True
+
+    def signature(self, position: Position) -> Hashable:
+        """Return a key that is equal for devices that are interchangeable in this state."""
+        pool, device = position
+        usage = self.node.usages[pool]
+        if position in self._claims_of or position in self._shares:
+            return position
+        name = self.node.pools[pool].names.names[device]
+        if usage is not None and name in usage.shares:
+            return position
+        return (pool, self.node.behaviour(position).number, usage is not None and name in usage.dedicated)
+
+    def take(self, terms: RequestTerms, claim: int, position: Position, *, must: bool) -> bool:
+        """Take a device that is free and selected; return whether taints, counters and constraints admit it.
+
+        Raises:
+            AllocationError: A constraint does not admit a device that ``must`` be taken.
+        """
+        pool, device = position
+        record = self.node.pools[pool].records[device]
+        assessment = self.node.behaviour(position).assessments[terms.number]
+        signature = self.signature(position)
+        has_counters = bool(record.counter_sets) and not (record.shareable and self._is_shared(position))
+        if has_counters and not self._balance(pool).take(record):
+            return False
+        constraints = self.constraints[claim]
+        added = 0
+        if assessment.is_tolerated:
+            for constraint in constraints:
+                if not constraint.add(terms, record.facts):
+                    break
+                added += 1
+        is_admitted = assessment.is_tolerated and added == len(constraints)
+        if not is_admitted or not self.fits_capacity(assessment, position):
+            for constraint in reversed(constraints[:added]):
+                constraint.remove(terms)
+            if has_counters:
+                self._balance(pool).give_back(record)
+            if must and assessment.is_tolerated and not is_admitted:
+                raise AllocationError(
+                    f"claim {terms.claim}, request {terms.name}: cannot add device {self.node.device_name(position)} "
+                    "because a claim constraint would not be satisfied"
+                )
+            return False
+        if record.shareable:
+            amounts = {name: amount.nano for name, amount in (assessment.consumed or {}).items()}
+            self._shares.setdefault(position, []).append(amounts)
+        else:
+            self._claims_of.setdefault(position, set()).add(claim)
+        self.taken[claim].append(
+            TakenDevice(terms, position, signature, not record.shareable, record.shareable, has_counters)
+        )
+        return True
+
+    def undo(self, claim: int) -> None:
+        """Undo the last device taken for a claim."""
+        last = self.taken[claim].pop()
+        pool, device = last.position
+        record = self.node.pools[pool].records[device]
+        if last.is_share:
+            shares = self._shares[last.position]
+            shares.pop()
+            if not shares:
+                del self._shares[last.position]
+        if last.is_marked:
+            holders = self._claims_of[last.position]
+            holders.discard(claim)
+            if not holders:
+                del self._claims_of[last.position]
+        for constraint in reversed(self.constraints[claim]):
+            constraint.remove(last.terms)
+        if last.has_counters:
+            self._balance(pool).give_back(record)
+
+    def key(self, claim: int) -> Hashable:
+        """Return a key that is equal for states from which the same requests, from ``claim`` on, can be served."""
+        taken = sorted(
+            repr((one.signature, number, one.terms.admin_access, one.terms.number if one.is_share else -1))
+            for number, devices in enumerate(self.taken[: claim + 1])
+            for one in devices
+        )
+        return (tuple(taken), tuple(constraint.state() for constraint in self.constraints[claim]))
+
+    def _is_shared(self, position: Position) -> bool:
+        usage = self.node.usages[position[0]]
+        if usage is not None and self.node.pools[position[0]].names.names[position[1]] in usage.shares:
+            return True
+        return position in self._shares
+
+    def _balance(self, pool: int) -> CounterBalance:
+        found = self._counters.get(pool)
+        if found is None:
+            found = self._counters[pool] = CounterBalance(self.node.pools[pool], self.node.usages[pool])
+        return found

@@ -1,0 +1,308 @@
+"""Inventory of devices: all slices of the cluster, by pool and by node, with the taints of rules.
+
+Which pools a node sees is computed once and stored until a slice of these pools, or the labels of the node, change.
+Slices without a node name can target any node, so their changes make the stored pools of all nodes stale.
+
+Order follows kube-scheduler v1.37.1: pools by driver and name, those with binding conditions last; slices by name. If
+the slices of a pool state different counts, the first by name decides; there, the first in the order of a hash map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from itertools import count
+from weakref import WeakValueDictionary
+
+from scheduler_core.devices.pools import (
+    DeviceNames,
+    NodeTarget,
+    PoolContent,
+    PooledSlice,
+    PoolKey,
+    PoolShape,
+    PoolView,
+    pool_content,
+)
+from scheduler_core.devices.records import DeviceFeatures, DeviceRecord, RecordInterner
+from scheduler_core.model.devices import DeviceTaintRule, ResourceSlice
+
+_NO_NAMES = DeviceNames(())
+_MAX_NODE_VIEWS = 65_536
+
+_Targeting = tuple[PooledSlice, tuple[bool, ...] | bool]
+
+
+class _Pool:
+    """All slices of a pool, and its views by the slices that target the node."""
+
+    __slots__ = ("has_network_slices", "slices", "views")
+
+    def __init__(self) -> None:
+        self.slices: dict[str, PooledSlice] = {}
+        self.views: dict[Hashable, PoolView | None] = {}
+        self.has_network_slices = False
+
+    def change(self, name: str, replacement: PooledSlice | None) -> None:
+        """Put or remove a slice."""
+        if replacement is None:
+            self.slices.pop(name, None)
+        else:
+            self.slices[name] = replacement
+        self.views.clear()
+        self.has_network_slices = any(not one.target.node_name for one in self.slices.values())
+
+
+class NodePools:
+    """The pools that a node sees, in the order of the search."""
+
+    __slots__ = ("labels", "network_revision", "pools")
+
+    def __init__(self, pools: tuple[PoolView, ...], labels: Mapping[str, str], network_revision: int) -> None:
+        self.pools = pools
+        self.labels = labels
+        self.network_revision = network_revision
+
+
+class DeviceInventory:
+    """Slices of the cluster and the taint rules over them.
+
+    Args:
+        features: Feature gates.
+    """
+
+    def __init__(self, features: DeviceFeatures) -> None:
+        self.features = features
+        self.revision = 0
+        """Number of changes; results computed at a revision are valid until it changes."""
+        self._interner = RecordInterner(features)
+        self._rules: dict[str, DeviceTaintRule] = {}
+        self._slices: dict[str, PooledSlice] = {}
+        self._pools: dict[PoolKey, _Pool] = {}
+        self._by_node: dict[str, dict[str, PooledSlice]] = {}
+        self._network: dict[str, PooledSlice] = {}
+        self._network_revision = 0
+        self._views: dict[str, NodePools] = {}
+        self._names: WeakValueDictionary[tuple[str, ...], DeviceNames] = WeakValueDictionary()
+        self._shapes: WeakValueDictionary[Hashable, PoolShape] = WeakValueDictionary()
+        self._shape_numbers = count()
+
+    def put_slice(self, resource_slice: ResourceSlice) -> None:
+        """Add or replace a slice."""
+        self._replace(resource_slice.metadata.name, self._pooled(resource_slice))
+
+    def remove_slice(self, name: str) -> None:
+        """Remove a slice; unknown names are ignored."""
+        if name in self._slices:
+            self._replace(name, None)
+
+    def put_taint_rule(self, rule: DeviceTaintRule) -> None:
+        """Add or replace a taint rule."""
+        if self.features.device_taint_rules:
+            previous = self._rules.get(rule.metadata.name)
+            self._rules[rule.metadata.name] = rule
+            self._apply_rules(previous, rule)
+
+    def remove_taint_rule(self, name: str) -> None:
+        """Remove a taint rule; unknown names are ignored."""
+        previous = self._rules.pop(name, None)
+        if previous is not None:
+            self._apply_rules(previous)
+
+    def remove_node(self, name: str) -> None:
+        """Release what is stored for a deleted node; its slices stay until they are removed."""
+        self._views.pop(name, None)
+
+    def pools(self, name: str, labels: Mapping[str, str]) -> tuple[PoolView, ...]:
+        """Return the pools that a node sees, in the order of the search.
+
+        Args:
+            name: The node.
+            labels: Its labels.
+
+        Raises:
+            AllocationError: A slice has an invalid node selector.
+        """
+        stored = self._views.get(name)
+        if (
+            stored is not None
+            and stored.network_revision == self._network_revision
+            and (not self._network or stored.labels is labels or stored.labels == labels)
+        ):
+            return stored.pools
+        pools = self._gather(name, labels)
+        if len(self._views) >= _MAX_NODE_VIEWS:
+            self._views.clear()
+        self._views[name] = NodePools(pools, labels, self._network_revision)
+        return pools
+
+    def slices(self) -> tuple[PooledSlice, ...]:
+        """Return all slices, in no particular order."""
+        return tuple(self._slices.values())
+
+    def _pooled(self, resource_slice: ResourceSlice) -> PooledSlice:
+        spec = resource_slice.spec
+        own = tuple(self._interner.intern(spec.driver, device) for device in spec.devices)
+        names = tuple(device.name for device in spec.devices)
+        target = NodeTarget(spec.node_name, spec.node_selector, all_nodes=bool(spec.all_nodes))
+        device_targets = None
+        if spec.per_device_node_selection:
+            device_targets = tuple(
+                NodeTarget(device.node_name, device.node_selector, all_nodes=bool(device.all_nodes))
+                for device in spec.devices
+            )
+        return PooledSlice(
+            name=resource_slice.metadata.name,
+            pool_key=resource_slice.pool_key,
+            generation=spec.pool.generation,
+            slice_count=spec.pool.resource_slice_count,
+            target=target,
+            device_targets=device_targets,
+            names=names,
+            own_records=own,
+            records=self._tainted(resource_slice.pool_key, names, own),
+            counter_sets=spec.shared_counters if self.features.partitionable_devices else (),
+            is_missing=any(device.has_compatibility_groups for device in spec.devices),
+            is_hidden=not self.features.partitionable_devices
+            and (spec.per_device_node_selection is not None or bool(spec.shared_counters)),
+        )
+
+    def _tainted(self, key: PoolKey, names: tuple[str, ...], own: tuple[DeviceRecord, ...]) -> tuple[DeviceRecord, ...]:
+        rules = [rule for _, rule in sorted(self._rules.items()) if _covers_pool(rule, key)]
+        if not rules or not self.features.device_taints:
+            return own
+        return tuple(
+            self._interner.tainted(record, tuple(rule.spec.taint for rule in rules if rule.matches(*key, name)))
+            for name, record in zip(names, own, strict=True)
+        )
+
+    def _apply_rules(self, *changed: DeviceTaintRule | None) -> None:
+        rules = [rule for rule in changed if rule is not None]
+        for pooled in self._slices.values():
+            if not any(_covers_pool(rule, pooled.pool_key) for rule in rules):
+                continue
+            records = self._tainted(pooled.pool_key, pooled.names, pooled.own_records)
+            if records != pooled.records:
+                pooled.records = records
+                self._invalidate(pooled.pool_key, pooled)
+                self._pools[pooled.pool_key].views.clear()
+        self.revision += 1
+
+    def _replace(self, name: str, replacement: PooledSlice | None) -> None:
+        previous = self._slices.pop(name, None)
+        for one in (previous, replacement):
+            if one is not None:
+                self._change(one, None if one is previous else one)
+        if replacement is not None:
+            self._slices[name] = replacement
+        self.revision += 1
+
+    def _change(self, pooled: PooledSlice, replacement: PooledSlice | None) -> None:
+        """Remove a slice (None) or put it into the indexes."""
+        pool = self._pools.setdefault(pooled.pool_key, _Pool())
+        pool.change(pooled.name, replacement)
+        index = self._by_node.setdefault(pooled.target.node_name, {}) if pooled.target.node_name else self._network
+        if replacement is None:
+            index.pop(pooled.name, None)
+            if pooled.target.node_name and not index:
+                del self._by_node[pooled.target.node_name]
+        else:
+            index[pooled.name] = pooled
+        self._invalidate(pooled.pool_key, pooled)
+        if not pool.slices:
+            del self._pools[pooled.pool_key]
+
+    def _invalidate(self, key: PoolKey, changed: PooledSlice) -> None:
+        pool = self._pools[key]
+        if pool.has_network_slices or not changed.target.node_name:
+            self._network_revision += 1
+            return
+        for node in {changed.target.node_name, *(one.target.node_name for one in pool.slices.values())}:
+            if node is not None:
+                self._views.pop(node, None)
+
+    def _gather(self, name: str, labels: Mapping[str, str]) -> tuple[PoolView, ...]:
+        found: dict[PoolKey, list[_Targeting]] = {}
+        for index in (self._by_node.get(name, {}), self._network):
+            for pooled in index.values():
+                targeted = False if pooled.is_missing or pooled.is_hidden else pooled.targeted_devices(name, labels)
+                if targeted is False:
+                    continue
+                others = found.setdefault(pooled.pool_key, [])
+                if others and pooled.generation != others[0][0].generation:
+                    if pooled.generation < others[0][0].generation:
+                        continue
+                    others.clear()
+                others.append((pooled, targeted))
+        pools = [view for key in sorted(found) if (view := self._view(key, found[key])) is not None]
+        # A stable sort: within each half, pools stay ordered by driver and name.
+        return tuple(sorted(pools, key=lambda view: view.has_binding_conditions))
+
+    def _view(self, key: PoolKey, targeting: list[_Targeting]) -> PoolView | None:
+        """Return a pool; None if its slices are obsolete."""
+        targeting.sort(key=lambda one: one[0].name)
+        pool = self._pools[key]
+        identity = tuple((one.name, targeted) for one, targeted in targeting)
+        if identity not in pool.views:
+            pool.views[identity] = self._build(key, pool, targeting)
+        return pool.views[identity]
+
+    def _build(self, key: PoolKey, pool: _Pool, targeting: list[_Targeting]) -> PoolView | None:
+        first = targeting[0][0]
+        others: list[PooledSlice] = []
+        if len(targeting) != first.slice_count:
+            if any(one.generation > first.generation for one in pool.slices.values()):
+                return None
+            names = {one.name for one, _ in targeting}
+            others = [
+                one
+                for one in pool.slices.values()
+                if one.name not in names and one.generation == first.generation and not one.is_missing
+            ]
+            if len(targeting) + len(others) != first.slice_count:
+                return self._without_devices(key, is_incomplete=True)
+        content = pool_content(targeting, others, validates_counters=self.features.partitionable_devices)
+        if content.problem:
+            return self._without_devices(key, is_incomplete=False)
+        return PoolView(
+            key=key,
+            is_incomplete=False,
+            is_invalid=False,
+            names=self._interned_names(content.names),
+            records=content.records,
+            targeted=content.targeted,
+            slices=content.slices,
+            starts=content.starts,
+            counters=content.counters,
+            others=content.others,
+            shape=self._shape(key, content),
+        )
+
+    def _without_devices(self, key: PoolKey, *, is_incomplete: bool) -> PoolView:
+        shape = self._interned_shape((is_incomplete,))
+        return PoolView(
+            key, is_incomplete, not is_incomplete, _NO_NAMES, (), None, (), (), counters={}, others=(), shape=shape
+        )
+
+    def _interned_names(self, names: tuple[str, ...]) -> DeviceNames:
+        found = self._names.get(names)
+        if found is None:
+            found = self._names[names] = DeviceNames(names)
+        return found
+
+    def _shape(self, key: PoolKey, content: PoolContent) -> PoolShape:
+        # Devices elsewhere consume counters of the pool, so such a pool equals itself only.
+        owner = key if content.counters and content.others else None
+        counters = tuple(sorted(content.counters.items()))
+        numbers = tuple(record.number for record in content.records)
+        return self._interned_shape((owner, counters, content.targeted, numbers))
+
+    def _interned_shape(self, identity: Hashable) -> PoolShape:
+        found = self._shapes.get(identity)
+        if found is None:
+            found = self._shapes[identity] = PoolShape(next(self._shape_numbers))
+        return found
+
+
+def _covers_pool(rule: DeviceTaintRule, key: PoolKey) -> bool:
+    selector = rule.spec.device_selector
+    return selector is not None and selector.driver in (None, key[0]) and selector.pool in (None, key[1])

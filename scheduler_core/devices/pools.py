@@ -1,0 +1,263 @@
+"""Pools of devices as one node sees them.
+
+Of a pool, only the slices of its newest generation among those that target the node count. Their devices are ordered by
+the name of the slice, then as listed. Follows ``k8s.io/dynamic-resource-allocation`` v0.37.1
+``structured/internal/incubating/pools_incubating.go``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler_core.devices.records import CounterKey, DeviceRecord
+from scheduler_core.errors import AllocationError, SelectorError
+from scheduler_core.model.affinity import NodeSelector
+from scheduler_core.model.devices import CounterSet
+from scheduler_core.model.quantity import nano
+from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
+
+PoolKey = tuple[str, str]
+"""Driver and name of a pool."""
+
+
+class NodeTarget:
+    """The nodes that a slice or a device targets: one by name, all, or those of a selector; else none."""
+
+    __slots__ = ("all_nodes", "is_set", "matcher", "node_name", "node_selector", "problem")
+
+    def __init__(self, node_name: str | None, node_selector: NodeSelector | None, *, all_nodes: bool) -> None:
+        self.node_name = node_name
+        self.node_selector = node_selector
+        self.all_nodes = all_nodes
+        self.is_set = bool(node_name) or all_nodes or node_selector is not None
+        self.matcher: NodeMatcher | None = None
+        self.problem = ""
+        if node_selector is not None and not node_name and not all_nodes:
+            try:
+                self.matcher = compile_readable_node_selector(node_selector)
+            except SelectorError as problem:
+                self.problem = str(problem)
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether the node is targeted.
+
+        Raises:
+            SelectorError: The selector is invalid.
+        """
+        if self.node_name:
+            return self.node_name == name
+        if self.all_nodes:
+            return True
+        if self.problem:
+            raise SelectorError(self.problem)
+        return self.matcher is not None and self.matcher.matches(labels, name)
+
+
+class DeviceNames:
+    """Names of the devices of a pool, in order; shared by pools with equal names."""
+
+    __slots__ = ("__weakref__", "index", "names")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.index = {name: position for position, name in enumerate(names)}
+
+
+@dataclass(slots=True, eq=False)
+class PooledSlice:
+    """A slice in the inventory.
+
+    Attributes:
+        name: Name of the object; unique.
+        pool_key: Driver and pool.
+        generation: Generation of the pool.
+        slice_count: Number of slices of the pool in this generation, as the slice states it.
+        target: The nodes of the slice.
+        device_targets: The nodes of each device, if they differ; else None.
+        names: Names of the devices.
+        own_records: Records of the devices with the taints of the driver.
+        records: Records of the devices with the taints of rules, too.
+        counter_sets: Shared counters.
+        is_missing: Whether it counts as missing, because compatibility groups are not implemented.
+        is_hidden: Whether it targets no node, because a feature is off.
+    """
+
+    name: str
+    pool_key: PoolKey
+    generation: int
+    slice_count: int
+    target: NodeTarget
+    device_targets: tuple[NodeTarget, ...] | None
+    names: tuple[str, ...]
+    own_records: tuple[DeviceRecord, ...]
+    records: tuple[DeviceRecord, ...]
+    counter_sets: tuple[CounterSet, ...]
+    is_missing: bool
+    is_hidden: bool
+
+    def targeted_devices(self, name: str, labels: Mapping[str, str]) -> tuple[bool, ...] | bool:
+        """Return whether the slice targets a node; for targets by device, whether each does, False if none does.
+
+        Raises:
+            AllocationError: A node selector is invalid.
+        """
+        try:
+            if self.target.is_set:
+                return self.target.matches(name, labels)
+            if self.device_targets is None:
+                return False
+            targeted = tuple(target.matches(name, labels) for target in self.device_targets)
+        except SelectorError as problem:
+            raise AllocationError(
+                f"gather pool information: failed to perform node selection for slice {self.name}: "
+                f"failed to parse node selector: {problem}"
+            ) from problem
+        return targeted if any(targeted) else False
+
+    def node_target(self, device: int) -> NodeTarget:
+        """Return the nodes from which a device is reachable."""
+        return self.target if self.device_targets is None else self.device_targets[device]
+
+
+class PoolShape:
+    """Identity of the content of a pool without names: pools of one shape offer equal devices."""
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@dataclass(slots=True, eq=False)
+class PoolView:
+    """A pool as one node, or several that see equal slices of it, see it.
+
+    Attributes:
+        key: Driver and pool.
+        is_incomplete: Whether slices are missing; then it has no devices.
+        is_invalid: Whether its slices contradict each other; then it has no devices.
+        names: Names of the devices.
+        records: Records of the devices.
+        targeted: Whether each device targets the node; None if all do.
+        slices: The slices of the devices.
+        starts: Position of the first device of each slice.
+        counters: Shared counters in nano-units.
+        others: Slices of the pool that do not target the node; their devices consume counters.
+        shape: Identity of the content.
+    """
+
+    key: PoolKey
+    is_incomplete: bool
+    is_invalid: bool
+    names: DeviceNames
+    records: tuple[DeviceRecord, ...]
+    targeted: tuple[bool, ...] | None
+    slices: tuple[PooledSlice, ...]
+    starts: tuple[int, ...]
+    counters: dict[CounterKey, int]
+    others: tuple[PooledSlice, ...]
+    shape: PoolShape
+
+    @property
+    def name(self) -> str:
+        """``driver/pool``."""
+        return f"{self.key[0]}/{self.key[1]}"
+
+    @property
+    def has_binding_conditions(self) -> bool:
+        """Whether any device has binding conditions; such pools come last."""
+        return any(record.binding_conditions for record in self.records)
+
+    def device_name(self, position: int) -> str:
+        """Return ``driver/pool/device`` of a device."""
+        return f"{self.name}/{self.names.names[position]}"
+
+    def node_target(self, position: int) -> NodeTarget:
+        """Return the nodes from which a device is reachable."""
+        number = bisect_right(self.starts, position) - 1
+        return self.slices[number].node_target(position - self.starts[number])
+
+
+@dataclass(frozen=True, slots=True)
+class PoolContent:
+    """Content of a pool before it has a name: devices, and the problem that makes it invalid ("" for none)."""
+
+    names: tuple[str, ...]
+    records: tuple[DeviceRecord, ...]
+    targeted: tuple[bool, ...] | None
+    slices: tuple[PooledSlice, ...]
+    starts: tuple[int, ...]
+    counters: dict[CounterKey, int]
+    others: tuple[PooledSlice, ...]
+    problem: str = ""
+
+
+def pool_content(
+    targeting: Sequence[tuple[PooledSlice, tuple[bool, ...] | bool]],
+    others: Sequence[PooledSlice],
+    *,
+    validates_counters: bool,
+) -> PoolContent:
+    """Combine the slices of a complete pool.
+
+    Args:
+        targeting: Slices that target the node, ordered by name, with the devices that do (True: all).
+        others: Further slices of the same generation.
+        validates_counters: Whether counters that devices consume must exist (gate DRAPartitionableDevices).
+    """
+    counter_slices = [one for one, _ in targeting if one.counter_sets] + [one for one in others if one.counter_sets]
+    with_devices = [(one, mask) for one, mask in targeting if not one.counter_sets]
+    remaining = tuple(one for one in others if not one.counter_sets)
+    starts: list[int] = []
+    names: list[str] = []
+    records: list[DeviceRecord] = []
+    mask: list[bool] = []
+    for one, targeted in with_devices:
+        starts.append(len(names))
+        names.extend(one.names)
+        records.extend(one.records)
+        mask.extend(targeted if isinstance(targeted, tuple) else (True for _ in one.names))
+    counters, sets, problem = _counters(counter_slices)
+    if len(set(names)) != len(names):
+        problem = "duplicate device name"
+    if not problem and validates_counters:
+        problem = _consumption_problem(counters, sets, (records, *(one.records for one in remaining)))
+    return PoolContent(
+        names=tuple(names),
+        records=tuple(records),
+        targeted=None if all(mask) else tuple(mask),
+        slices=tuple(one for one, _ in with_devices),
+        starts=tuple(starts),
+        counters=counters,
+        others=remaining,
+        problem=problem,
+    )
+
+
+def _counters(slices: Iterable[PooledSlice]) -> tuple[dict[CounterKey, int], set[str], str]:
+    counters: dict[CounterKey, int] = {}
+    sets: set[str] = set()
+    for one in slices:
+        for counter_set in one.counter_sets:
+            if counter_set.name in sets:
+                return {}, set(), f"duplicate counter set name {counter_set.name}"
+            sets.add(counter_set.name)
+            for name, counter in counter_set.counters.items():
+                counters[counter_set.name, name] = nano(counter.value)
+    return counters, sets, ""
+
+
+def _consumption_problem(
+    counters: Mapping[CounterKey, int], sets: set[str], rows: Iterable[Sequence[DeviceRecord]]
+) -> str:
+    for records in rows:
+        for record in records:
+            for name in record.counter_sets:
+                if name not in sets:
+                    return f"counter set {name} not found"
+            for key in record.counters:
+                if key not in counters:
+                    return f"counter {key[1]} not found in counter set {key[0]}"
+    return ""

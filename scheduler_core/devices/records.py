@@ -1,0 +1,238 @@
+"""Interned records of devices: devices that differ only in their name, pool or slice share one record.
+
+Records are compared by identity. An interner holds them weakly: a record lives as long as a slice refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from scheduler_core.model.device_claims import CapacityRequirements
+from scheduler_core.model.devices import Device, DeviceAttribute, DeviceCapacity, DeviceTaint, Quantity
+from scheduler_core.model.quantity import nano, notation
+
+CounterKey = tuple[str, str]
+"""Counter set and counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFeatures:
+    """Feature gates of devices, by the defaults of Kubernetes v1.37.1; the names follow the gates."""
+
+    admin_access: bool = True
+    prioritized_list: bool = True
+    partitionable_devices: bool = True
+    device_taints: bool = True
+    device_taint_rules: bool = True
+    binding_conditions: bool = True
+    consumable_capacity: bool = True
+    fractional_capacity_range: bool = False
+
+
+class Amount:
+    """A quantity: nano-units and the notation in which it is written."""
+
+    __slots__ = ("form", "nano")
+
+    def __init__(self, nano_units: int, form: str) -> None:
+        self.nano = nano_units
+        self.form = form
+
+    @classmethod
+    def parse(cls, quantity: Quantity) -> Amount:
+        """Parse a quantity."""
+        return cls(nano(quantity), notation(quantity))
+
+
+class CapacityRule:
+    """A capacity of a device with its request policy.
+
+    Attributes:
+        value: The whole capacity.
+        default: What a share consumes that does not request the capacity; None for ``value``.
+        valid_values: Valid amounts, ascending; None if the policy has no list.
+        has_range: Whether the policy has a range, of ``minimum``, ``maximum`` and ``step``, each None if not set.
+        has_policy: Whether there is a policy.
+    """
+
+    __slots__ = ("default", "has_policy", "has_range", "maximum", "minimum", "step", "valid_values", "value")
+
+    def __init__(self, capacity: DeviceCapacity) -> None:
+        policy = capacity.request_policy
+        valid_range = None if policy is None else policy.valid_range
+        self.value = Amount.parse(capacity.value)
+        self.has_policy = policy is not None
+        self.default = None if policy is None or policy.default is None else Amount.parse(policy.default)
+        self.valid_values = (
+            None if policy is None or not policy.valid_values else tuple(map(Amount.parse, policy.valid_values))
+        )
+        self.has_range = valid_range is not None
+        self.minimum, self.maximum, self.step = (
+            (None, None, None)
+            if valid_range is None
+            else tuple(
+                None if text is None else Amount.parse(text)
+                for text in (valid_range.min, valid_range.max, valid_range.step)
+            )
+        )
+
+
+class SelectedFacts:
+    """What selectors and constraints read of a device; one record for all devices that are equal in it.
+
+    Attributes:
+        number: Number of the record, never reused.
+        driver: The driver.
+        attributes: By name, as the driver wrote it.
+        capacity: By name, as the driver wrote it.
+        allow_multiple_allocations: Whether requests can share the device.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "allow_multiple_allocations",
+        "attributes",
+        "capacity",
+        "driver",
+        "number",
+    )
+
+    def __init__(self, number: int, driver: str, device: Device) -> None:
+        self.number = number
+        self.driver = driver
+        self.attributes = device.attributes
+        self.capacity = device.capacity
+        self.allow_multiple_allocations = device.allow_multiple_allocations
+
+    def projection(self, names: frozenset[tuple[str, str]]) -> Hashable:
+        """Return a key that is equal for devices with equal attributes and capacities of the domains and names."""
+        found: list[tuple[object, ...]] = []
+        sources: tuple[Mapping[str, DeviceAttribute | DeviceCapacity], ...] = (self.attributes, self.capacity)
+        for values in sources:
+            for name, value in values.items():
+                domain, slash, identifier = name.rpartition("/")
+                pair = (domain if slash else self.driver, identifier)
+                if pair in names:
+                    found.append((*pair, value if isinstance(value, DeviceAttribute) else str(value.value)))
+        return (self.driver, bool(self.allow_multiple_allocations), tuple(found))
+
+    def attribute(self, name: str) -> DeviceAttribute | None:
+        """Return the attribute of a fully qualified name; a name without a domain belongs to the driver's domain."""
+        found = self.attributes.get(name)
+        if found is None:
+            domain, slash, identifier = name.partition("/")
+            if slash and domain == self.driver:
+                found = self.attributes.get(identifier)
+        return found
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class DeviceRecord:
+    """Everything that scheduling reads of a device except its name and its nodes.
+
+    Attributes:
+        number: Number of the record, never reused.
+        facts: What selectors and constraints read.
+        rules: Rules of the capacities, by name.
+        shareable: Whether several requests can share the device.
+        counters: Amounts in nano-units by counter that an allocation consumes.
+        counter_sets: The sets of these counters.
+        taints: Taints that prevent the allocation unless tolerated, those of rules included.
+        binds_to_node: Whether an allocation is usable only on its node.
+        binding_conditions: Conditions that must be True before the pod is bound.
+        binding_failure_conditions: Conditions of which none may be True.
+    """
+
+    number: int
+    facts: SelectedFacts
+    rules: dict[str, CapacityRule]
+    shareable: bool
+    counters: dict[CounterKey, int]
+    counter_sets: tuple[str, ...]
+    taints: tuple[DeviceTaint, ...]
+    binds_to_node: bool
+    binding_conditions: tuple[str, ...]
+    binding_failure_conditions: tuple[str, ...]
+
+    @classmethod
+    def of_device(
+        cls, number: int, facts: SelectedFacts, device: Device, taints: tuple[DeviceTaint, ...], *, shareable: bool
+    ) -> DeviceRecord:
+        """Return the record of a device."""
+        counters: dict[CounterKey, int] = {}
+        for consumption in device.consumes_counters:
+            for name, counter in consumption.counters.items():
+                key = (consumption.counter_set, name)
+                counters[key] = counters.get(key, 0) + nano(counter.value)
+        return cls(
+            number=number,
+            facts=facts,
+            rules={name: CapacityRule(capacity) for name, capacity in sorted(device.capacity.items())},
+            shareable=shareable,
+            counters=counters,
+            counter_sets=tuple(consumption.counter_set for consumption in device.consumes_counters),
+            taints=taints,
+            binds_to_node=bool(device.binds_to_node),
+            binding_conditions=device.binding_conditions,
+            binding_failure_conditions=device.binding_failure_conditions,
+        )
+
+
+class RecordInterner:
+    """Returns one record for equal devices."""
+
+    __slots__ = ("_encode", "_facts", "_features", "_numbers", "_records")
+
+    def __init__(self, features: DeviceFeatures) -> None:
+        self._features = features
+        self._encode = msgspec.json.Encoder(order="deterministic").encode
+        self._numbers = count()
+        self._facts: WeakValueDictionary[bytes, SelectedFacts] = WeakValueDictionary()
+        self._records: WeakValueDictionary[bytes, DeviceRecord] = WeakValueDictionary()
+
+    def intern(self, driver: str, device: Device) -> DeviceRecord:
+        """Return the record of a device of ``driver`` with its own taints."""
+        taints = tuple(taint for taint in device.taints if taint.prevents_allocation)
+        if not self._features.device_taints:
+            taints = ()
+        facts_key = self._encode((driver, device.attributes, device.capacity, device.allow_multiple_allocations))
+        key = facts_key + self._encode(
+            (
+                [(taint.key, taint.value, taint.effect) for taint in taints],
+                device.consumes_counters,
+                bool(device.binds_to_node),
+                device.binding_conditions,
+                device.binding_failure_conditions,
+            )
+        )
+        record = self._records.get(key)
+        if record is None:
+            facts = self._facts.get(facts_key)
+            if facts is None:
+                facts = self._facts[facts_key] = SelectedFacts(next(self._numbers), driver, device)
+            shareable = self._features.consumable_capacity and bool(device.allow_multiple_allocations)
+            record = DeviceRecord.of_device(next(self._numbers), facts, device, taints, shareable=shareable)
+            self._records[key] = record
+        return record
+
+    def tainted(self, record: DeviceRecord, taints: tuple[DeviceTaint, ...]) -> DeviceRecord:
+        """Return the record of an equal device to whose taints ``taints``, those of rules, are appended."""
+        added = tuple(taint for taint in taints if taint.prevents_allocation)
+        if not added:
+            return record
+        key = self._encode((record.number, [(taint.key, taint.value, taint.effect) for taint in added]))
+        found = self._records.get(key)
+        if found is None:
+            found = replace(record, number=next(self._numbers), taints=(*record.taints, *added))
+            self._records[key] = found
+        return found
+
+
+def requested_amounts(requirements: CapacityRequirements | None) -> dict[str, Amount]:
+    """Return the requested amounts by name of the capacity."""
+    return {} if requirements is None else {name: Amount.parse(one) for name, one in requirements.requests.items()}

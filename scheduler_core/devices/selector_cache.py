@@ -1,0 +1,186 @@
+"""Verdicts of selectors, evaluated once for each list of expressions and each distinct device.
+
+Devices are distinct by what the expressions read, if that is known. Devices with a unique serial number share a verdict
+unless an expression reads it.
+
+A list is evaluated in order; the first expression that does not match, or fails, ends it: errors of later expressions
+stay unnoticed, as in kube-scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from msgspec import Struct
+
+from scheduler_core.cel.device_selector import (
+    AttributeValue,
+    DeviceFacts,
+    DeviceSelector,
+    SelectorCompileError,
+    SelectorRuntimeError,
+    Version,
+    compile_selector,
+)
+from scheduler_core.devices.records import SelectedFacts
+from scheduler_core.model.devices import DeviceAttribute
+
+Expressions = tuple[str, ...]
+Reads = frozenset[tuple[str, str]] | None
+"""Domains and names that expressions read; None if they cannot be known."""
+
+_MAX_LISTS = 1024
+_MAX_EXPRESSIONS = 4096
+_MAX_VERDICTS = 200_000
+
+
+class Verdict(Struct, gc=False, frozen=True):
+    """Result of a list of expressions for a device.
+
+    Attributes:
+        matches: Whether all match.
+        index: The expression that does not match or that failed.
+        compile_error: Text of the error if it does not compile.
+        runtime_error: Text of the error if it failed for the device.
+    """
+
+    matches: bool
+    index: int = 0
+    compile_error: str = ""
+    runtime_error: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the expression failed."""
+        return bool(self.compile_error or self.runtime_error)
+
+    def error_text(self, owner: str, device: str) -> str:
+        """Return the message of an error.
+
+        Args:
+            owner: ``class NAME`` or ``claim NAMESPACE/NAME``.
+            device: ``driver/pool/device``.
+        """
+        if self.compile_error:
+            return f"{owner}: selector #{self.index}: CEL compile error: {self.compile_error}"
+        return f"{owner}: selector #{self.index} on device {device}: CEL runtime error: {self.runtime_error}"
+
+
+MATCHES = Verdict(matches=True)
+
+
+class _Verdicts:
+    """Verdicts of one list of expressions, by number of the facts and by what the expressions read."""
+
+    __slots__ = ("by_facts", "by_reads", "reads")
+
+    def __init__(self, reads: Reads) -> None:
+        self.reads = reads
+        self.by_facts: dict[int, Verdict] = {}
+        self.by_reads: dict[Hashable, Verdict] = {}
+
+
+class SelectorCache:
+    """Compiled selectors and their verdicts.
+
+    Args:
+        max_lists: Number of lists of expressions whose verdicts are stored.
+        max_verdicts: Number of devices for each list; when it is exceeded, the verdicts of the list are dropped.
+    """
+
+    def __init__(self, max_lists: int = _MAX_LISTS, max_verdicts: int = _MAX_VERDICTS) -> None:
+        self._max_lists = max_lists
+        self._max_verdicts = max_verdicts
+        self._compiled: OrderedDict[str, DeviceSelector | Verdict] = OrderedDict()
+        self._verdicts: OrderedDict[Expressions, _Verdicts] = OrderedDict()
+        self.evaluations = 0
+        """Number of evaluations of expressions."""
+
+    def verdict(self, expressions: Expressions, facts: SelectedFacts) -> Verdict:
+        """Return the verdict of a list of expressions for a device."""
+        if not expressions:
+            return MATCHES
+        verdicts = self._verdicts.get(expressions)
+        if verdicts is None:
+            verdicts = self._verdicts[expressions] = _Verdicts(self._reads(expressions))
+            if len(self._verdicts) > self._max_lists:
+                self._verdicts.popitem(last=False)
+        found = verdicts.by_facts.get(facts.number)
+        if found is None:
+            if len(verdicts.by_facts) >= self._max_verdicts:
+                verdicts.by_facts.clear()
+                verdicts.by_reads.clear()
+            found = verdicts.by_facts[facts.number] = self._shared_verdict(expressions, facts, verdicts)
+            self._verdicts.move_to_end(expressions)
+        return found
+
+    def _shared_verdict(self, expressions: Expressions, facts: SelectedFacts, verdicts: _Verdicts) -> Verdict:
+        if verdicts.reads is None:
+            return self._evaluate(expressions, facts)
+        key = facts.projection(verdicts.reads)
+        found = verdicts.by_reads.get(key)
+        if found is None:
+            found = verdicts.by_reads[key] = self._evaluate(expressions, facts)
+        return found
+
+    def _reads(self, expressions: Expressions) -> Reads:
+        reads: set[tuple[str, str]] = set()
+        for expression in expressions:
+            selector = self._compile(expression)
+            if isinstance(selector, Verdict):
+                break
+            if selector.reads is None:
+                return None
+            reads |= selector.reads
+        return frozenset(reads)
+
+    def _evaluate(self, expressions: Expressions, facts: SelectedFacts) -> Verdict:
+        device: DeviceFacts | None = None
+        for index, expression in enumerate(expressions):
+            selector = self._compile(expression)
+            if isinstance(selector, Verdict):
+                return Verdict(matches=False, index=index, compile_error=selector.compile_error)
+            self.evaluations += 1
+            try:
+                device = _device_facts(facts) if device is None else device
+                matches = selector.matches(device)
+            except SelectorRuntimeError as problem:
+                return Verdict(matches=False, index=index, runtime_error=str(problem))
+            if not matches:
+                return Verdict(matches=False, index=index)
+        return MATCHES
+
+    def _compile(self, expression: str) -> DeviceSelector | Verdict:
+        found = self._compiled.get(expression)
+        if found is None:
+            try:
+                found = compile_selector(expression)
+            except SelectorCompileError as problem:
+                found = Verdict(matches=False, compile_error=str(problem))
+            self._compiled[expression] = found
+            if len(self._compiled) > _MAX_EXPRESSIONS:
+                self._compiled.popitem(last=False)
+        return found
+
+
+def _device_facts(facts: SelectedFacts) -> DeviceFacts:
+    return DeviceFacts(
+        driver=facts.driver,
+        allow_multiple_allocations=bool(facts.allow_multiple_allocations),
+        attributes={name: _value(name, attribute) for name, attribute in facts.attributes.items()},
+        capacity={name: str(capacity.value) for name, capacity in facts.capacity.items()},
+    )
+
+
+def _value(name: str, attribute: DeviceAttribute) -> AttributeValue:
+    scalar = attribute.scalar
+    if scalar is not None:
+        kind, value = scalar
+        return Version(str(value)) if kind == "version" else value
+    if attribute.version_values:
+        return tuple(map(Version, attribute.version_values))
+    values = attribute.int_values or attribute.bool_values or attribute.string_values
+    if not values:
+        raise SelectorRuntimeError(f"attribute {name}: unsupported attribute value")
+    return values

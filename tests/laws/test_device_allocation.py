@@ -1,0 +1,193 @@
+"""The allocator finds what the plain recursion finds, device for device, with all its caches and pruning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.errors import AllocationError
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from tests.support.devices import (
+    DRIVER,
+    allocator,
+    alternative,
+    claim,
+    cluster,
+    device,
+    device_class,
+    exactly,
+    first_available,
+    held,
+    slice_of,
+)
+from tests.support.plain_devices import PlainAllocation, PlainError, PlainUse
+
+Body = dict[str, Any]
+
+EXPRESSIONS = (
+    f'device.attributes["{DRIVER}"].model == "a"',
+    f'device.attributes["{DRIVER}"].model != "b"',
+    "device.allowMultipleAllocations",
+    f'device.attributes["{DRIVER}"].root == 1',
+)
+ATTRIBUTES = (f"{DRIVER}/model", f"{DRIVER}/root")
+NODES = ("n0", "n1", "n2")
+
+
+@st.composite
+def devices(draw: st.DrawFn, name: str, *, with_counters: bool) -> Body:
+    fields: Body = {"attributes": {}}
+    root = draw(st.sampled_from((None, 1, 1, 2)))
+    if root is not None:
+        fields["attributes"]["root"] = {"int": root}
+    if draw(st.integers(0, 3)) == 0:
+        fields["taints"] = [{"key": "k", "effect": draw(st.sampled_from(("NoSchedule", "NoExecute", "None")))}]
+    if draw(st.integers(0, 2)) == 0:
+        fields["allowMultipleAllocations"] = True
+    if draw(st.booleans()):
+        fields["capacity"] = {"memory": {"value": draw(st.sampled_from(("2", "3")))}}
+    if with_counters and draw(st.booleans()):
+        amount = draw(st.sampled_from(("1", "2")))
+        fields["consumesCounters"] = [{"counterSet": "s", "counters": {"x": {"value": amount}}}]
+    if draw(st.integers(0, 5)) == 0:
+        fields["bindingConditions"] = ["ready"]
+    return device(name, draw(st.sampled_from("aab")), **fields)
+
+
+@st.composite
+def pools(draw: st.DrawFn, node: str, number: int) -> list[ResourceSlice]:
+    with_counters = draw(st.booleans())
+    pool = f"{node}-{number}"
+    rows = [draw(devices(f"d{index}", with_counters=with_counters)) for index in range(draw(st.integers(1, 4)))]
+    count = 2 if with_counters else 1
+    found = [slice_of(rows, name=f"{pool}-devices", node=node, pool=pool, count=count)]
+    if with_counters:
+        counters = [{"name": "s", "counters": {"x": {"value": draw(st.sampled_from(("2", "3")))}}}]
+        found.append(slice_of(name=f"{pool}-counters", node=node, pool=pool, count=count, sharedCounters=counters))
+    return found
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> Body:
+    fields: Body = {"count": draw(st.integers(1, 3))}
+    if draw(st.integers(0, 4)) == 0:
+        fields = {"allocationMode": "All"}
+    if draw(st.integers(0, 2)) == 0:
+        fields["tolerations"] = [{"operator": "Exists"}]
+    if draw(st.integers(0, 2)) == 0:
+        fields["capacity"] = {"requests": {"memory": draw(st.sampled_from(("1", "2")))}}
+    return fields
+
+
+@st.composite
+def requests(draw: st.DrawFn, name: str) -> Body:
+    expressions = st.lists(st.sampled_from(EXPRESSIONS), max_size=1)
+    if draw(st.integers(0, 2)) == 0:
+        return first_available(
+            name,
+            *(
+                alternative(f"a{index}", *draw(expressions), **draw(terms()))
+                for index in range(draw(st.integers(1, 2)))
+            ),
+        )
+    fields = draw(terms())
+    if draw(st.integers(0, 4)) == 0:
+        fields["adminAccess"] = True
+    return exactly(name, *draw(expressions), **fields)
+
+
+@st.composite
+def claims(draw: st.DrawFn, name: str) -> ResourceClaim:
+    rows = [draw(requests(f"r{index}")) for index in range(draw(st.integers(1, 3)))]
+    constraints = [
+        {
+            draw(st.sampled_from(("matchAttribute", "distinctAttribute"))): draw(st.sampled_from(ATTRIBUTES)),
+            "requests": draw(st.sampled_from(([], [], ["r0"], ["r0/a0", "r1"]))),
+        }
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    return claim(*rows, name=name, constraints=constraints)
+
+
+@st.composite
+def allocations(draw: st.DrawFn, slices: list[ResourceSlice]) -> list[Body]:
+    """Draw devices in use: shares of devices that allow them, else whole devices."""
+    results: list[Body] = []
+    for one in slices:
+        for each in one.spec.devices:
+            if draw(st.integers(0, 3)) == 0:
+                result: Body = {"pool": one.spec.pool.name, "device": each.name}
+                if each.allow_multiple_allocations:
+                    result["shareID"] = "s"
+                    result["consumedCapacity"] = dict.fromkeys(each.capacity, "1")
+                elif draw(st.integers(0, 3)) == 0:
+                    result["adminAccess"] = True
+                results.append(result)
+    return results
+
+
+def plain_use(results: list[Body]) -> PlainUse:
+    use = PlainUse()
+    for result in results:
+        key = f"{DRIVER}/{result['pool']}/{result['device']}"
+        if "shareID" in result:
+            use.shares[key] = dict.fromkeys(result["consumedCapacity"], 10**9)
+        elif "adminAccess" not in result:
+            use.dedicated.add(key)
+    return use
+
+
+def plain(
+    wanted: list[ResourceClaim], classes: list[DeviceClass], slices: list[ResourceSlice], use: PlainUse, node: str
+) -> object:
+    local = [one for one in slices if one.spec.node_name == node]
+    try:
+        return PlainAllocation(wanted, {one.metadata.name: one for one in classes}, local, use).run()
+    except PlainError:
+        return "error"
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
+    slices = [
+        one
+        for node in NODES
+        for number in range(data.draw(st.integers(0, 2)))
+        for one in data.draw(pools(node, number))
+    ]
+    if data.draw(st.booleans()):
+        # Nodes with equal devices share a search.
+        slices = [one for one in slices if one.spec.node_name == "n0"]
+        slices += [
+            slice_of(
+                [device(each.name, attributes=dict(each.attributes)) for each in one.spec.devices],
+                name=f"{node}-{one.metadata.name}",
+                node=node,
+                pool=f"{node}-{one.spec.pool.name}",
+            )
+            for node in NODES[1:]
+            for one in slices
+            if not one.spec.shared_counters
+        ]
+    results = data.draw(allocations(slices))
+    expression = data.draw(st.sampled_from(("", f'device.driver == "{DRIVER}"', EXPRESSIONS[3])))
+    classes = [device_class("gpu", *([expression] if expression else ()))]
+    wanted = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.integers(1, 2)))]
+    found = allocator(cluster(*slices, held(*results)), wanted, classes)
+    for node in NODES:
+        try:
+            result = found.allocate(node, {})
+        except AllocationError:
+            actual: object = "error"
+        else:
+            actual = result and [
+                [(one.request, f"{one.driver}/{one.pool}/{one.device}") for one in each.devices.results]
+                for each in result
+            ]
+        expected = plain(wanted, classes, slices, plain_use(results), node)
+        event(f"outcome {'found' if isinstance(expected, list) else expected}")
+        assert actual == expected

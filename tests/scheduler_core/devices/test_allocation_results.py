@@ -1,0 +1,262 @@
+"""What is written into the status of claims."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_core.errors import AllocationError
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from tests.support.devices import (
+    DRIVER,
+    allocate,
+    alternative,
+    claim,
+    cluster,
+    device,
+    device_class,
+    exactly,
+    first_available,
+    slice_of,
+)
+
+Body = dict[str, Any]
+
+
+def opaque(value: str) -> Body:
+    return {"opaque": {"driver": DRIVER, "parameters": {"v": value}}}
+
+
+def requirement(key: str, *values: str) -> Body:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def selector(*requirements: Body) -> Body:
+    return {"nodeSelectorTerms": [{"matchExpressions": list(requirements)}]}
+
+
+def written(slices: list[ResourceSlice], wanted: ResourceClaim, classes: list[DeviceClass] | None = None) -> Body:
+    """Return the JSON of the allocation on node ``n0`` with label ``zone: a``."""
+    results = allocate(cluster(*slices), [wanted], classes or (), labels={"zone": "a", "rack": "1"})
+    assert results is not None
+    allocation: Body = json.loads(msgspec.json.encode(results[0]))
+    return allocation
+
+
+LOCAL = slice_of([device("d0"), device("d1")])
+ON_NODE = {"nodeSelectorTerms": [{"matchFields": [requirement("metadata.name", "n0")]}]}
+
+
+def network(name: str, devices: list[Body], **spec: Any) -> ResourceSlice:
+    return slice_of(devices, node="", pool=name, name=name, **spec)
+
+
+def test_the_whole_result() -> None:
+    toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 7}
+    rows = [device("d0", bindingConditions=["ready"], bindingFailureConditions=["failed"])]
+    wanted = claim(exactly("r", adminAccess=True, tolerations=[toleration]))
+    assert written([slice_of(rows)], wanted) == {
+        "devices": {
+            "results": [
+                {
+                    "request": "r",
+                    "driver": DRIVER,
+                    "pool": "n0",
+                    "device": "d0",
+                    "adminAccess": True,
+                    "tolerations": [toleration],
+                    "bindingConditions": ["ready"],
+                    "bindingFailureConditions": ["failed"],
+                }
+            ]
+        },
+        "nodeSelector": ON_NODE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("slices", "count", "expected"),
+    [
+        pytest.param([LOCAL], 1, ON_NODE, id="local"),
+        pytest.param([network("p", [device("d0")], allNodes=True)], 1, None, id="all nodes"),
+        pytest.param([network("p", [device("d0", bindsToNode=True)], allNodes=True)], 1, ON_NODE, id="binds to node"),
+        pytest.param(
+            [network("p", [device("d0")], nodeSelector=selector(requirement("zone", "a")))],
+            1,
+            selector(requirement("zone", "a")),
+            id="node selector",
+        ),
+        pytest.param(
+            [
+                network("p", [device("d0")], nodeSelector=selector(requirement("zone", "a", "b"))),
+                network("q", [device("d0")], nodeSelector=selector(requirement("zone", "b", "a"))),
+                network("s", [device("d0")], nodeSelector=selector(requirement("rack", "1"))),
+            ],
+            3,
+            selector(requirement("zone", "a", "b"), requirement("rack", "1")),
+            id="requirements of all selectors, without duplicates",
+        ),
+        pytest.param([network("a", [device("d0")], allNodes=True), LOCAL], 2, ON_NODE, id="one local device"),
+        pytest.param(
+            [
+                network(
+                    "p",
+                    [device("x", nodeName="n1"), device("d0", nodeSelector=selector(requirement("zone", "a")))],
+                    perDeviceNodeSelection=True,
+                )
+            ],
+            1,
+            selector(requirement("zone", "a")),
+            id="node selector of the device",
+        ),
+        pytest.param(
+            [network("p", [device("x", nodeName="n1"), device("d0", nodeName="n0")], perDeviceNodeSelection=True)],
+            1,
+            ON_NODE,
+            id="node of the device",
+        ),
+    ],
+)
+def test_node_selector(slices: list[ResourceSlice], count: int, expected: Body | None) -> None:
+    assert written(slices, claim(exactly("r", count=count))).get("nodeSelector") == expected
+
+
+def test_a_node_selector_with_several_terms_is_an_error() -> None:
+    terms = selector(requirement("zone", "a"))["nodeSelectorTerms"] * 2
+    with pytest.raises(AllocationError) as raised:
+        written([network("p", [device("d0")], nodeSelector={"nodeSelectorTerms": terms})], claim(exactly("r")))
+    assert str(raised.value) == "create NodeSelector for claim c0: unsupported ResourceSlice.NodeSelector with 2 terms"
+
+
+TWO_CLASSES = [device_class("gpu", config=[opaque("gpu"), opaque("gpu2")]), device_class("plain")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        pytest.param(
+            claim(exactly("r")),
+            [{"source": "FromClass", **opaque("gpu")}, {"source": "FromClass", **opaque("gpu2")}],
+            id="a class of all requests names none",
+        ),
+        pytest.param(
+            claim(exactly("r"), exactly("s", device_class_name="plain")),
+            [
+                {"source": "FromClass", "requests": ["r"], **opaque("gpu")},
+                {"source": "FromClass", "requests": ["r"], **opaque("gpu2")},
+            ],
+            id="a class of one request",
+        ),
+        pytest.param(
+            claim(
+                exactly("r", device_class_name="plain"),
+                exactly("s", device_class_name="plain"),
+                config=[
+                    {"requests": ["s", "r"], **opaque("both")},
+                    opaque("none"),
+                    {"requests": ["s"], **opaque("s")},
+                    {"requests": ["other"], **opaque("other")},
+                ],
+            ),
+            [
+                {"source": "FromClaim", **opaque("both")},
+                {"source": "FromClaim", **opaque("none")},
+                {"source": "FromClaim", "requests": ["s"], **opaque("s")},
+            ],
+            id="configuration of the claim",
+        ),
+        pytest.param(
+            claim(
+                first_available(
+                    "r",
+                    alternative("x", device_class_name="plain", count=9),
+                    alternative("y", device_class_name="plain"),
+                ),
+                exactly("s", device_class_name="plain"),
+                config=[
+                    {"requests": ["r/x"], **opaque("x")},
+                    {"requests": ["r/y"], **opaque("y")},
+                    {"requests": ["r"], **opaque("r")},
+                    {"requests": ["r/y", "s"], **opaque("all")},
+                ],
+            ),
+            [
+                {"source": "FromClaim", "requests": ["r/y"], **opaque("y")},
+                {"source": "FromClaim", "requests": ["r"], **opaque("r")},
+                {"source": "FromClaim", **opaque("all")},
+            ],
+            id="configuration of the chosen alternative",
+        ),
+    ],
+)
+def test_configuration(wanted: ResourceClaim, expected: list[Body]) -> None:
+    assert written([LOCAL], wanted, TWO_CLASSES)["devices"]["config"] == expected
+
+
+def policy(**fields: Any) -> Body:
+    return {"memory": {"value": "10Gi", "requestPolicy": fields}}
+
+
+RANGE = {"validRange": {"min": "1Gi", "max": "8Gi", "step": "2Gi"}, "default": "3Gi"}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "requested", "consumed"),
+    [
+        pytest.param({"memory": {"value": "10240Mi"}}, None, "10Gi", id="all of it"),
+        pytest.param({"memory": {"value": "10Gi"}}, "1536Mi", "1536Mi", id="as requested"),
+        pytest.param({"memory": {"value": "10Gi"}}, "2048M", "2048M", id="decimal"),
+        pytest.param(policy(**RANGE), None, "3Gi", id="default"),
+        pytest.param(policy(**RANGE), "1", "1Gi", id="minimum"),
+        pytest.param(policy(**RANGE), "1025Mi", "3Gi", id="next step"),
+        pytest.param(policy(**RANGE), "5000000k", "5Gi", id="in the notation of the step"),
+        pytest.param(policy(validValues=["2Gi", "4Gi"], default="2Gi"), "3Gi", "4Gi", id="next valid value"),
+    ],
+)
+def test_consumed_capacity(capacity: Body, requested: str | None, consumed: str) -> None:
+    fields: dict[str, Any] = {} if requested is None else {"capacity": {"requests": {"memory": requested}}}
+    rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
+    result = written([slice_of(rows)], claim(exactly("r", **fields)))["devices"]["results"][0]
+    assert result["consumedCapacity"] == {"memory": consumed}
+    assert result["shareID"] == "share"
+
+
+@pytest.mark.parametrize(
+    ("capacity", "requested"),
+    [
+        pytest.param(policy(**RANGE), "8Gi", id="the next step is beyond the maximum"),
+        pytest.param(policy(validValues=["2Gi", "4Gi"], default="2Gi"), "5Gi", id="beyond the valid values"),
+        pytest.param({"memory": {"value": "1Gi"}}, "2Gi", id="beyond the capacity"),
+    ],
+)
+def test_requests_that_a_device_cannot_serve(capacity: Body, requested: str) -> None:
+    rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
+    wanted = claim(exactly("r", capacity={"requests": {"memory": requested}}))
+    assert allocate(cluster(slice_of(rows)), [wanted]) is None
+
+
+@pytest.mark.parametrize(
+    ("capacity", "requested", "problem"),
+    [
+        pytest.param({"memory": {"value": "1Gi"}}, "-1", "capacity value is negative", id="negative"),
+        pytest.param(
+            policy(validRange={"min": "1", "step": "4"}, default="1"),
+            "9223372036854775807",
+            "capacity request cannot be represented in the device's range arithmetic: "
+            "rounding request 9223372036854775807 up to the next step passes MaxInt64",
+            id="overflow",
+        ),
+    ],
+)
+def test_requests_that_end_the_attempt(capacity: Body, requested: str, problem: str) -> None:
+    rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
+    wanted = claim(exactly("r", capacity={"requests": {"memory": requested}}))
+    with pytest.raises(AllocationError) as raised:
+        allocate(cluster(slice_of(rows)), [wanted])
+    assert str(raised.value) == (
+        f'claim ns/c0, request r: checking capacity for device {DRIVER}/n0/d0: capacity "memory": {problem}'
+    )

@@ -1,0 +1,139 @@
+"""Builders of devices, slices, classes and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from scheduler_core.devices.allocator import Allocator, ClusterDevices
+from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.devices.search import SearchLimits
+from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+
+DRIVER = "gpu.example.com"
+Body = dict[str, Any]
+T = TypeVar("T")
+NO_LIMITS = SearchLimits(clock=lambda: 0.0)
+
+
+def cel(*expressions: str) -> list[Body]:
+    """Return selectors."""
+    return [{"cel": {"expression": expression}} for expression in expressions]
+
+
+def device(name: str, model: str = "", **fields: Any) -> Body:
+    """Return a device of a slice; ``model`` is an attribute."""
+    attributes = dict(fields.pop("attributes", {}))
+    if model:
+        attributes["model"] = {"string": model}
+    return {"name": name, "attributes": attributes, **fields}
+
+
+def slice_of(
+    devices: Sequence[Body] = (), *, name: str = "", node: str = "n0", pool: str = "", driver: str = DRIVER, **spec: Any
+) -> ResourceSlice:
+    """Return a slice: of a node, or without a node name if ``node`` is empty."""
+    pool_fields = {"generation": spec.pop("generation", 1), "resourceSliceCount": spec.pop("count", 1)}
+    body = {"driver": driver, "pool": {"name": pool or node, **pool_fields}, "devices": list(devices), **spec}
+    if node:
+        body["nodeName"] = node
+    return _decoded({"metadata": {"name": name or f"{node}-{driver}"}, "spec": body}, ResourceSlice)
+
+
+def device_class(name: str = "gpu", *expressions: str, config: Sequence[Body] = ()) -> DeviceClass:
+    """Return a class."""
+    return _decoded(
+        {"metadata": {"name": name}, "spec": {"selectors": cel(*expressions), "config": list(config)}}, DeviceClass
+    )
+
+
+def exactly(name: str, *expressions: str, device_class_name: str = "gpu", **fields: Any) -> Body:
+    """Return a request."""
+    return {
+        "name": name,
+        "exactly": {"deviceClassName": device_class_name, "selectors": cel(*expressions), **fields},
+    }
+
+
+def alternative(name: str, *expressions: str, device_class_name: str = "gpu", **fields: Any) -> Body:
+    """Return an alternative of a request."""
+    return {"name": name, "deviceClassName": device_class_name, "selectors": cel(*expressions), **fields}
+
+
+def first_available(name: str, *alternatives: Body) -> Body:
+    """Return a prioritized list."""
+    return {"name": name, "firstAvailable": list(alternatives)}
+
+
+def claim(*requests: Body, name: str = "c0", allocation: Body | None = None, **devices: Any) -> ResourceClaim:
+    """Return a claim of namespace ``ns`` whose UID is its name."""
+    return _decoded(
+        {
+            "metadata": {"name": name, "namespace": "ns", "uid": name},
+            "spec": {"devices": {"requests": list(requests), **devices}},
+            "status": {} if allocation is None else {"allocation": allocation},
+        },
+        ResourceClaim,
+    )
+
+
+def held(*results: Body, name: str = "held") -> ResourceClaim:
+    """Return a claim with an allocation; results default to request ``r`` and the driver and pool of the builders."""
+    defaults = {"request": "r", "driver": DRIVER, "pool": "n0"}
+    return claim(name=name, allocation={"devices": {"results": [{**defaults, **result} for result in results]}})
+
+
+def taint_rule(name: str, taint: Body, selector: Body | None) -> DeviceTaintRule:
+    """Return a taint rule."""
+    return _decoded({"metadata": {"name": name}, "spec": {"taint": taint, "deviceSelector": selector}}, DeviceTaintRule)
+
+
+def cluster(
+    *objects: ResourceSlice | ResourceClaim | DeviceTaintRule, features: DeviceFeatures | None = None
+) -> ClusterDevices:
+    """Return the devices of a cluster with slices, taint rules and claims."""
+    devices = ClusterDevices.empty(features)
+    for one in objects:
+        if isinstance(one, ResourceSlice):
+            devices.inventory.put_slice(one)
+        elif isinstance(one, DeviceTaintRule):
+            devices.inventory.put_taint_rule(one)
+        else:
+            devices.allocated.put_claim(one)
+    return devices
+
+
+def allocator(
+    devices: ClusterDevices,
+    claims: Sequence[ResourceClaim],
+    classes: Sequence[DeviceClass] = (),
+    limits: SearchLimits = NO_LIMITS,
+) -> Allocator:
+    """Return an allocator; without classes, the class ``gpu`` without selectors exists. Share IDs are ``share``."""
+    known = {one.metadata.name: one for one in classes or (device_class(),)}
+    return Allocator(claims, known, devices, limits, lambda: "share")
+
+
+def allocate(
+    devices: ClusterDevices,
+    claims: Sequence[ResourceClaim],
+    classes: Sequence[DeviceClass] = (),
+    node: str = "n0",
+    labels: Mapping[str, str] | None = None,
+) -> list[AllocationResult] | None:
+    """Allocate claims on a node."""
+    return allocator(devices, claims, classes).allocate(node, labels or {})
+
+
+def names(results: Sequence[AllocationResult] | None) -> list[str] | None:
+    """Return ``request=device`` of all results, in order; None for no allocation."""
+    if results is None:
+        return None
+    return [f"{one.request}={one.device}" for result in results for one in result.devices.results]
+
+
+def _decoded(body: Body, kind: type[T]) -> T:
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
