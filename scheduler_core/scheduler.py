@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from pydantic import BaseModel
 
-from scheduler_core.assembly import Cycles
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
@@ -26,6 +25,7 @@ from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices
 from scheduler_core.cycle.profile_queueing_rules import LiveRules
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.feeds.invalid_pods import InvalidPods
 from scheduler_core.feeds.plugin_object_feed import DeclaredFeed
 from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from scheduler_core.config.config_model import INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import DurationField, seconds
-from scheduler_core.config.kubernetes_names import extended_resource_problems
+from scheduler_core.config.name_validation import extended_resource_problems
 
 
 class ExtenderManagedResource(ConfigModel):

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
+from scheduler_core.config.affinity_and_selector_types import NodeAffinity, TopologySpreadConstraint
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import Duration, DurationField, seconds
-from scheduler_core.config.kubernetes_names import qualified_name_problems
-from scheduler_core.config.kubernetes_types import NodeAffinity, TopologySpreadConstraint
+from scheduler_core.config.name_validation import qualified_name_problems
 from scheduler_core.config.validation import field_path, repeated, validate
 from scheduler_core.errors import ConfigError, Problem
 

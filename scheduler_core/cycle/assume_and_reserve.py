@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, of_status
 from scheduler_core.cycle.freed_capacity_event import FreedRoom
-from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit, run_reserve, run_unreserve

@@ -18,7 +18,7 @@ from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError
-from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue

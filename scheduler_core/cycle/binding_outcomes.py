@@ -8,8 +8,8 @@ from scheduler_core.cycle.bound_elsewhere import LostBinds
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, reference_to
 from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
-from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.decision_log import log_bound
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, ProfileRecords

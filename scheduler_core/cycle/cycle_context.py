@@ -41,7 +41,7 @@ class CycleOptions(Struct, frozen=True):
 
 @dataclass(slots=True)
 class CycleContext:
-    """The shared state of cycles. Only the parts that build cycles take all of it; see :mod:`scheduler_core.assembly`.
+    """The shared state of cycles, which only :mod:`scheduler_core.cycle_assembly` takes as a whole.
 
     Attributes:
         node_order: Order of the nodes and start of the next search, for profiles that evaluate a percentage of them.

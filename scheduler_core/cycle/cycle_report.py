@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.framework.cycle_stages import NOT_RECORDED
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.recorder import NOT_RECORDED
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE

@@ -11,8 +11,8 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics

@@ -15,10 +15,10 @@ from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod

@@ -20,9 +20,9 @@ from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, score
 from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, failure_of
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ExtenderError
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.extenders import PreemptionConsultation, run_extender_filters, run_extender_scores

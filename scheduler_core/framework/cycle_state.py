@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 from msgspec import Struct
 
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.recorder import NOT_RECORDED, Recorder
+from scheduler_core.framework.cycle_stages import NOT_RECORDED, Recorder
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from datetime import datetime
 import numpy as np
 from msgspec import Struct, field
 
-from scheduler_core.framework.recorder import CycleStage
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CYCLE_STARTED, CycleRecorder
 from scheduler_core.metrics.histogram import Backlog, Histogram, exponential_bounds, observe_many

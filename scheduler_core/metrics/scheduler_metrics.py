@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.ongoing_preemptions import Preemption, PreemptionsUnderWay
-from scheduler_core.framework.recorder import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
 from scheduler_core.metrics.histogram import Backlog, Backlogs, Bounds, Histogram, exponential_bounds

@@ -11,7 +11,7 @@ from math import inf
 
 from msgspec import Struct
 
-from scheduler_core.framework.recorder import STAGE_NAMES
+from scheduler_core.framework.cycle_stages import STAGE_NAMES
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_demands import MAX_DEMANDS, demand_count
+from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units

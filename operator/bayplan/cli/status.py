@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
-from bayplan.introspection import cache_report
+from bayplan.introspection import cache_check_report
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.serving.debug_endpoints import CACHE_PATH, STATUS_PATH
 
@@ -38,8 +38,8 @@ def status(
         return send_to_operator(OperatorRequest(server, path, params, follows_leader=not this_replica))
 
     if check_cache:
-        report = cache_report.read_cache_report(get(CACHE_PATH, {}))
-        click.echo(cache_report.RENDERERS[output](report), nl=output != "yaml")
+        report = cache_check_report.read_cache_report(get(CACHE_PATH, {}))
+        click.echo(cache_check_report.RENDERERS[output](report), nl=output != "yaml")
         if report.differences:
             context.exit(EXIT_DIFFERENT)
         return

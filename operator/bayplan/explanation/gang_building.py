@@ -25,7 +25,7 @@ from bayplan.gangs.group_phase import Phase, Tally, judge
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
-from scheduler_core.explainers import Explainers
+from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.gangs.reservation_capacity import Reservation

@@ -28,7 +28,7 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Examination
-from scheduler_core.explainers import Explainers
+from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance

@@ -39,7 +39,7 @@ def matches(pattern: str, message: str) -> JsonDict:
 
 
 def is_label_key(message: str) -> JsonDict:
-    """Make a rule that a string must be a label key, as ``kubernetes_names.qualified_name_problems`` checks.
+    """Make a rule that a string must be a label key, as ``name_validation.qualified_name_problems`` checks.
 
     Args:
         message: What is wrong and what to do.

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from bayplan.introspection.cache_report import cache_report
+from bayplan.introspection.cache_check_report import cache_report
 from bayplan.introspection.profiler_and_tasks import (
     MAX_SECONDS,
     Profiler,

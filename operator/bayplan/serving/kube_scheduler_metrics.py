@@ -15,7 +15,7 @@ from bayplan.kube.writes.queued_write import Rank
 from bayplan.kube.writes.write_metrics import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH
 from bayplan.serving.metric_families import ScrapeCollector, counter, counters, gauges, histograms
 from scheduler_core.cycle.cycle_context import CycleContext
-from scheduler_core.framework.recorder import EXTENSION_POINTS, STAGE_NAMES
+from scheduler_core.framework.cycle_stages import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 

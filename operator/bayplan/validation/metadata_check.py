@@ -11,7 +11,7 @@ from typing import Any
 
 from bayplan.resources.crd_rules import DNS_NAME_PATTERN
 from bayplan.resources.resource_model import MAX_NAME_LENGTH
-from scheduler_core.config.kubernetes_names import label_value_problems, qualified_name_problems
+from scheduler_core.config.name_validation import label_value_problems, qualified_name_problems
 from scheduler_core.config.validation import did_you_mean, field_path
 from scheduler_core.errors import Problem
 

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from scheduler_core.framework.cycle_stages import CycleStage, Recorder
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
     Normalization,
@@ -26,7 +27,6 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.plugin import always
-from scheduler_core.framework.recorder import CycleStage, Recorder
 from scheduler_core.framework.status import Code
 from scheduler_core.runtime.equivalence.node_ranking import NodeRanking, ReusedPlugins
 from scheduler_core.runtime.equivalence.pod_class import LOOSENESS, class_key

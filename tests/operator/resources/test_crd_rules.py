@@ -7,8 +7,8 @@ from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.crd_rules import OVERLAYS, matches
 from pydantic import BaseModel
 
+from scheduler_core.config import affinity_and_selector_types as embedded
 from scheduler_core.config import extender_config
-from scheduler_core.config import kubernetes_types as embedded
 from scheduler_core.config import plugin_set_types as plugins_config
 from tests.support.problems import paths_in
 from tests.support.refused_manifests import REFUSED, Refused

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
-from scheduler_core.explainers import Explainers
+from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.gangs.placement_search import GroupCycle

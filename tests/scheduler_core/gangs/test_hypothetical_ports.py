@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_core.config.plugin_set_types import PluginConfig
 from scheduler_core.explain.nearest_nodes import near_misses
-from scheduler_core.explainers import Explainers
+from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement

@@ -18,7 +18,7 @@ from scheduler_core.model.affinity import (
     WeightedPodAffinityTerm,
 )
 from scheduler_core.model.pod import Container, PodSpec, ResourceRequirements, TopologySpreadConstraint
-from scheduler_core.model.pod_demands import MAX_DEMANDS, demand_count
+from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import node, pod
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler_core.assembly import Cycles
 from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.explain.gang_dry_run import GangExaminer
 from scheduler_core.explain.gang_member_dry_runs import DryTrials, NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
