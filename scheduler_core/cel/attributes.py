@@ -63,9 +63,12 @@ class Attribute:
         assert self.base is not None
         if not self.qualifiers:
             return self.base
+        keys = tuple(q.key for q in self.qualifiers)
         plain = all(q.compute is None and not q.optional and not q.test_only for q in self.qualifiers)
+        if plain and self.root and len(keys) == 3 and all(type(key) is str for key in keys):
+            return _device_path(_constant_path(self.base, keys), *keys)
         if plain:
-            return _constant_path(self.base, tuple(q.key for q in self.qualifiers))
+            return _constant_path(self.base, keys)
         return _path(self.base, self.qualifiers)
 
 
@@ -89,6 +92,20 @@ def _constant_path(base: Run, keys: tuple[Any, ...]) -> Run:
         for key in keys:
             frame.cost += 1
             value = qualify(value, key)
+        return value
+
+    return resolve
+
+
+def _device_path(general: Run, field: str, domain: str, name: str) -> Run:
+    """Return the resolver of one attribute or capacity; *general* resolves what the device does not have."""
+
+    def resolve(frame: Frame) -> Any:
+        try:
+            value = frame.device.entries[field].entries[domain].entries[name]
+        except (AttributeError, KeyError):
+            return general(frame)
+        frame.cost += 3
         return value
 
     return resolve

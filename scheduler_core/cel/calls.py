@@ -139,32 +139,36 @@ def _unary(arg: Run, implementation: Implementation, cost: CallCost) -> Run:
     return evaluate
 
 
-def _both(left: Run, right: Run, frame: Frame) -> tuple[Any, Any, EvaluationError | None]:
-    """Evaluate two arguments, both even if the first fails."""
-    error: EvaluationError | None = None
+def _right_for_cost(right: Run, frame: Frame) -> Any:
+    """Evaluate the right side of an operator whose left side failed."""
     try:
-        one = left(frame)
-    except EvaluationError as failure:
-        one, error = ERROR_VALUE, failure
-    try:
-        two = right(frame)
-    except EvaluationError as failure:
-        two, error = ERROR_VALUE, error or failure
-    return one, two, error
+        return right(frame)
+    except EvaluationError:
+        return ERROR_VALUE
 
 
 def _binary(left: Run, right: Run, implementation: Implementation, cost: CallCost) -> Run:
+    fixed = cost if isinstance(cost, int) else -1
+
     def evaluate(frame: Frame) -> Any:
-        one, two, error = _both(left, right, frame)
+        one: Any = ERROR_VALUE
+        two: Any = ERROR_VALUE
         result: Any = ERROR_VALUE
-        if error is None:
-            try:
-                result = implementation(one, two, frame)
-            except EvaluationError as failure:
-                error = failure
-        _charge_call(frame, cost, (one, two), result)
-        if error is not None:
-            raise error
+        try:
+            one = left(frame)
+            two = right(frame)
+            result = implementation(one, two, frame)
+        except EvaluationError:
+            if one is ERROR_VALUE:
+                two = _right_for_cost(right, frame)
+            _charge_call(frame, cost, (one, two), ERROR_VALUE)
+            raise
+        if fixed >= 0:
+            frame.cost += fixed
+            if frame.cost > COST_LIMIT:
+                raise CostLimitError
+        else:
+            _charge_call(frame, cost, (one, two), result)
         return result
 
     return evaluate
@@ -199,10 +203,16 @@ def plan_equality(left: Run, right: Run, *, negated: bool) -> Run:
     cost = inequality_cost if negated else equality_cost
 
     def evaluate(frame: Frame) -> bool:
-        one, two, error = _both(left, right, frame)
-        if error is not None:
+        one: Any = ERROR_VALUE
+        two: Any = ERROR_VALUE
+        try:
+            one = left(frame)
+            two = right(frame)
+        except EvaluationError:
+            if one is ERROR_VALUE:
+                two = _right_for_cost(right, frame)
             charge(frame, cost(one, two))
-            raise error
+            raise
         if type(one) is str and type(two) is str:
             frame.cost += (min(len(one), len(two)) + 9) // 10
             return (one == two) is not negated

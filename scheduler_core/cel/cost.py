@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from scheduler_core.cel.problems import AbortedError
-from scheduler_core.cel.values import MISSING, Mapping, Optional, Quantity, Semver
+from scheduler_core.cel.values import MISSING, Cidr, IpAddress, Mapping, NamedFormat, Optional, Quantity, Semver, Url
 
 IDENTIFIER_COST = 1
 LIST_COST = 10
@@ -18,6 +18,7 @@ MAP_COST = 30
 COST_LIMIT = 1_000_000
 _TRAVERSAL = 0.1
 _REGEX = 0.25
+_UNIT_EQUALITY = (Cidr, IpAddress, NamedFormat, Quantity, Semver, Url)
 _SIZED = (str, bytes, tuple, Mapping)
 
 CallCost = int | Callable[[tuple[Any, ...], Any], int]
@@ -48,7 +49,7 @@ def _inner_size(value: Any) -> int:
 
 def equality_cost(left: Any, right: Any) -> int:
     """Return the cost of ``==``."""
-    if isinstance(left, (Quantity, Semver)) or hasattr(left, "cel_unit_equality"):
+    if isinstance(left, _UNIT_EQUALITY):
         return 1
     return inequality_cost(left, right)
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from scheduler_core.cel.attributes import Attribute, Qualifier, Run
-from scheduler_core.cel.calls import charge, plan_call, plan_equality
-from scheduler_core.cel.cost import IDENTIFIER_COST, LIST_COST, MAP_COST
+from scheduler_core.cel.calls import plan_call, plan_equality
+from scheduler_core.cel.constructors import list_builder, map_builder, require_hashable
+from scheduler_core.cel.cost import IDENTIFIER_COST
 from scheduler_core.cel.folds import ACCUMULATING, Fold, Slots, plan_fold
-from scheduler_core.cel.formatting import go_text
 from scheduler_core.cel.operators import Frame
 from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError
 from scheduler_core.cel.regular_expressions import compile_pattern
@@ -27,9 +27,10 @@ from scheduler_core.cel.syntax_tree import (
     Node,
     Select,
 )
-from scheduler_core.cel.values import MISSING, Mapping, Optional, Semver, Uint, type_name
+from scheduler_core.cel.values import MISSING, Mapping, Optional, Uint
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+_PARSERS = frozenset({"quantity", "semver"})
 _SEARCHES = frozenset({"find", "findAll", "matches"})
 _PRIMITIVES = frozenset({bool, float, int, str, Uint})
 
@@ -171,6 +172,8 @@ class _Compiler:
         if constant_pattern:
             _require_pattern(args[1].constant)
         run = plan_call(function, node.overloads, [arg.run for arg in args], constant_pattern=constant_pattern)
+        if function in _PARSERS and all(arg.constant is not MISSING for arg in args):
+            return Plan(_evaluated_once(run))
         if function in _CONVERSIONS and len(args) == 1 and args[0].constant is not MISSING:
             return constant(_folded(run))
         return Plan(run)
@@ -178,14 +181,14 @@ class _Compiler:
     def _list(self, node: ListLiteral) -> Plan:
         plans = [self.plan(element) for element in node.elements]
         runs = [(plan.run, index in node.optional) for index, plan in enumerate(plans)]
-        run = _list_builder(runs)
+        run = list_builder(runs)
         if all(plan.constant is not MISSING for plan in plans):
             return constant(_folded(run))
         return Plan(run)
 
     def _map(self, node: MapLiteral) -> Plan:
         entries = [(self.plan(entry.key), self.plan(entry.value), entry.optional) for entry in node.entries]
-        run = _map_builder([(key.run, value.run, optional) for key, value, optional in entries])
+        run = map_builder([(key.run, value.run, optional) for key, value, optional in entries])
         if all(key.constant is not MISSING and value.constant is not MISSING for key, value, _ in entries):
             return constant(_folded(run))
         return Plan(run)
@@ -261,6 +264,22 @@ def _folded(run: Run) -> Any:
         raise InvalidExpressionError(f"program instantiation failed: {error}") from None
 
 
+def _evaluated_once(run: Run) -> Run:
+    """Return a function that counts the cost of a call of constants and returns its result, evaluated beforehand."""
+    frame = Frame(Mapping(), 0)
+    try:
+        result = run(frame)
+    except (AbortedError, EvaluationError):
+        return run
+    cost = frame.cost
+
+    def evaluate(frame: Frame) -> Any:
+        frame.cost += cost
+        return result
+
+    return evaluate
+
+
 def _require_pattern(pattern: str) -> None:
     try:
         compile_pattern(pattern)
@@ -320,7 +339,7 @@ def _membership(value: Plan, elements: tuple[Any, ...]) -> Plan:
     def evaluate(frame: Frame) -> bool:
         found = run(frame)
         if type(found) not in _PRIMITIVES:
-            _require_hashable(found)
+            require_hashable(found)
             return False
         return _member(found) in members
 
@@ -329,63 +348,3 @@ def _membership(value: Plan, elements: tuple[Any, ...]) -> Plan:
 
 def _member(value: Any) -> Any:
     return ("bool", value) if type(value) is bool else value
-
-
-def _list_builder(elements: list[tuple[Run, bool]]) -> Run:
-    def evaluate(frame: Frame) -> tuple[Any, ...]:
-        values = []
-        try:
-            for run, optional in elements:
-                value = run(frame)
-                if optional:
-                    if type(value) is not Optional:
-                        text = go_text(value)
-                        raise EvaluationError(f"cannot initialize optional list element from non-optional value {text}")
-                    if value.value is MISSING:
-                        continue
-                    value = value.value
-                values.append(value)
-        finally:
-            charge(frame, LIST_COST)
-        return tuple(values)
-
-    return evaluate
-
-
-def _map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
-    def evaluate(frame: Frame) -> Mapping:
-        built = Mapping()
-        try:
-            for key_run, value_run, optional in entries:
-                key = key_run(frame)
-                value = value_run(frame)
-                if optional:
-                    if type(value) is not Optional:
-                        raise EvaluationError(
-                            f"cannot initialize optional entry '{go_text(key)}' from non-optional value "
-                            f"{go_text(value)}"
-                        )
-                    if value.value is MISSING:
-                        built.remove(key)
-                        continue
-                    value = value.value
-                _insert(built, key, value)
-        finally:
-            charge(frame, MAP_COST)
-        return built
-
-    return evaluate
-
-
-def _insert(built: Mapping, key: Any, value: Any) -> None:
-    _require_hashable(key)
-    try:
-        built.insert(key, value)
-    except TypeError:
-        raise EvaluationError(f"unsupported key type in map: {type_name(key)}") from None
-
-
-def _require_hashable(value: Any) -> None:
-    name = {bytes: "types.Bytes", Semver: "cel.Semver"}.get(type(value))
-    if name is not None:
-        raise AbortedError(f"internal error: runtime error: hash of unhashable type {name}")

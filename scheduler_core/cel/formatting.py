@@ -63,3 +63,9 @@ def go_text(value: Any) -> str:
     if value is None:
         return "null"
     return str(value)
+
+
+def go_quoted(text: str) -> str:
+    """Return *text* in double quotes, as Go's ``%q`` prints it."""
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return '"' + "".join([escapes.get(char, char) for char in text]) + '"'

@@ -9,13 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scheduler_core.cel import conversions, list_functions, quantity_functions, string_functions, timestamps
+from scheduler_core.cel import (
+    conversions,
+    list_functions,
+    named_formats,
+    network_functions,
+    quantity_functions,
+    string_functions,
+    timestamps,
+)
 from scheduler_core.cel.operators import OPERATORS
 from scheduler_core.cel.string_functions import UNGUARDED
 
 IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     **conversions.IMPLEMENTATIONS,
     **list_functions.IMPLEMENTATIONS,
+    **named_formats.IMPLEMENTATIONS,
+    **network_functions.IMPLEMENTATIONS,
     **quantity_functions.IMPLEMENTATIONS,
     **string_functions.IMPLEMENTATIONS,
     **timestamps.IMPLEMENTATIONS,

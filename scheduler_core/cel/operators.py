@@ -12,16 +12,21 @@ from scheduler_core.cel.values import (
     MAX_UINT,
     MIN_INT,
     MISSING,
+    Cidr,
     Duration,
+    IpAddress,
     Mapping,
+    NamedFormat,
     Optional,
     Quantity,
     Semver,
     Timestamp,
     Uint,
+    Url,
 )
 
 _NUMBERS = frozenset({int, float, Uint})
+_TYPED_EQUALITY = frozenset({Cidr, IpAddress, NamedFormat, Url})
 _RECEIVERS = frozenset({str, Duration, Timestamp})
 MIN_UNIX, MAX_UNIX = -62_135_596_800, 253_402_300_799
 NANOS = 1_000_000_000
@@ -98,6 +103,10 @@ def equal(left: Any, right: Any, frame: Frame) -> bool:
         if type(right) is not Semver:
             raise _mismatch()
         return bool(left.compare(right) == 0)
+    if kind in _TYPED_EQUALITY and type(right) is not kind:
+        raise _mismatch()
+    if kind is NamedFormat:
+        return bool(left.name == right.name)
     if kind is Timestamp:
         return type(right) is Timestamp and left.nanos == right.nanos
     return kind is type(right) and bool(left == right)

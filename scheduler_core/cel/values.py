@@ -5,8 +5,9 @@ bool, int, float, str, bytes and None stand for themselves, a tuple is a list. T
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 MAX_INT = 2**63 - 1
@@ -122,15 +123,6 @@ class DomainMapping(Mapping):
         return _EMPTY if found is MISSING else found
 
 
-class Device:
-    """The variable ``device``."""
-
-    __slots__ = ("fields",)
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.fields = fields
-
-
 class Semver:
     """A semantic version."""
 
@@ -179,6 +171,51 @@ class Quantity:
         self.computed = computed
 
 
+@dataclass(frozen=True, slots=True)
+class IpAddress:
+    """An IP address."""
+
+    address: IPv4Address | IPv6Address
+
+    @property
+    def cel_size(self) -> int:
+        """Bytes of the address."""
+        return self.address.max_prefixlen // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cidr:
+    """An address and the length of its prefix."""
+
+    address: IPv4Address | IPv6Address
+    length: int
+
+    @property
+    def cel_size(self) -> int:
+        """Bytes that the prefix fills or begins."""
+        return (self.length + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A URL and its parts."""
+
+    text: str
+    scheme: str
+    host: str
+    path: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFormat:
+    """A format by which strings are validated."""
+
+    name: str
+    max_pattern_size: int
+    validate: Callable[[str], tuple[str, ...]]
+
+
 TYPE_NAMES: dict[type, str] = {
     bool: "bool",
     int: "int",
@@ -196,7 +233,10 @@ TYPE_NAMES: dict[type, str] = {
     Optional: "optional_type",
     Quantity: "kubernetes.Quantity",
     Semver: "kubernetes.Semver",
-    Device: "kubernetes.DRADevice",
+    IpAddress: "net.IP",
+    Cidr: "net.CIDR",
+    Url: "kubernetes.URL",
+    NamedFormat: "kubernetes.NamedFormat",
 }
 
 
