@@ -67,6 +67,24 @@ def said_unscheduled(pods: Iterable[Manifest]) -> list[str]:
     ]
 
 
+def bind_responses(events: Iterable[Manifest], namespace: str) -> dict[int, Counter[str]]:
+    """Count how often the API server answered a bind of each pod by a code.
+
+    Args:
+        events: Events of the audit log.
+        namespace: Namespace of the pods.
+
+    Returns:
+        The numbers by pod name, for the codes 201 and 409 and any other that occurs.
+    """
+    responses: dict[int, Counter[str]] = {201: Counter(), 409: Counter()}
+    for event in events:
+        bound: Manifest = event["objectRef"]
+        if bound.get("subresource") == "binding" and bound["namespace"] == namespace:
+            responses.setdefault(event["responseStatus"]["code"], Counter())[bound["name"]] += 1
+    return responses
+
+
 class BindingLog:
     """Successful bindings in the audit log, read as it grows.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
+from tests.support.background import running, until
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -70,7 +71,7 @@ class World:
         self._resources = CustomResourceProfiles(self.scheduler, ports, load_settings({}))
         await self.list_resources()
         works = [*(informer.run() for _, informer in self.informers), *self.sources.watches().values()]
-        await self._stack.enter_async_context(_running([asyncio.ensure_future(work) for work in works]))
+        await self._stack.enter_async_context(running(*works))
         # Ends before the watches do: those that are cancelled leave sockets whose TLS end nobody waits for.
         await self._stack.enter_async_context(connection)
         async with asyncio.timeout(20):
@@ -98,14 +99,6 @@ class World:
         gang = self.scheduler.context.queue.gangs.get(GroupKey(source, "default", name))
         return 0 if gang is None else len(gang.pods)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Look again and again until a condition holds."""
-        async with asyncio.timeout(20):
-            while True:
-                if condition():
-                    return
-                await asyncio.sleep(0)
-
     async def apply(self, *manifests: Manifest) -> None:
         """Apply objects as the administrator."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
@@ -113,16 +106,6 @@ class World:
 
     async def kubectl(self, *args: str) -> None:
         await asyncio.to_thread(self._plane.kubectl, *args)
-
-
-@asynccontextmanager
-async def _running(tasks: list[asyncio.Future[None]]) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def group(api: str, name: str, spec: Manifest) -> Manifest:
@@ -159,8 +142,8 @@ async def test_bayplans_own_groups(plane: ControlPlane) -> None:
         now = world.group(source, "own")
         assert now is not None
         assert now.min_member == 3
-        await world.until(lambda: (now := world.group(source, "own")) is not None and now.priority == 1000)
-        await world.until(lambda: world.members(source, "own") == 1)
+        await until(lambda: (now := world.group(source, "own")) is not None and now.priority == 1000)
+        await until(lambda: world.members(source, "own") == 1)
         await world.kubectl("delete", "podgroups.bayplan.dev/own")
         await world.list_resources()
         assert world.group(source, "own") is None
@@ -177,12 +160,12 @@ async def test_scheduler_plugins_definition_is_installed_after_the_start(plane_w
         spec = {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "1Gi"}, "scheduleTimeoutSeconds": 30}
         await world.apply(group("scheduling.x-k8s.io/v1alpha1", "late", spec))
         world.clock.advance(30)
-        await world.until(lambda: world.group(source, "late") is not None)
+        await until(lambda: world.group(source, "late") is not None)
         found = world.group(source, "late")
         assert found is not None
         assert (found.min_member, found.schedule_timeout_seconds) == (4, 30)
         assert found.min_resources == {"cpu": 1500, "memory": 1 << 30}
-        await world.until(lambda: world.members(source, "late") == 1)
+        await until(lambda: world.members(source, "late") == 1)
 
 
 async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
@@ -202,8 +185,8 @@ async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
             group(api, "plain", {"schedulingPolicy": {"basic": {}}}),
             pod("native-a", schedulingGroup={"podGroupName": "native"}),
         )
-        await world.until(lambda: world.group(source, "native") is not None)
-        await world.until(lambda: world.group(source, "plain") is not None)
+        await until(lambda: world.group(source, "native") is not None)
+        await until(lambda: world.group(source, "plain") is not None)
         found, plain = world.group(source, "native"), world.group(source, "plain")
         assert found is not None
         assert plain is not None
@@ -211,4 +194,4 @@ async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
         assert (found.min_member, found.topology.key, found.disrupts_whole) == (3, "example.com/rack", True)
         assert found.priority == 5000
         assert (plain.min_member, plain.disrupts_whole) == (1, False)
-        await world.until(lambda: world.members(source, "native") == 1)
+        await until(lambda: world.members(source, "native") == 1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hack.controlplane.accounts import bind_responses
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.manifests import Manifest, most_allocated
 from tests.support.operator_process import OperatorProcess
@@ -108,13 +109,7 @@ class Cluster:
 
     def bindings(self) -> Counter[str]:
         """Return how often each pod was bound with success, from the API server's audit log."""
-        return Counter(
-            event["objectRef"]["name"]
-            for event in self.plane.audit_events()
-            if event["objectRef"].get("subresource") == "binding"
-            and event["objectRef"]["namespace"] == self.namespace
-            and event["responseStatus"]["code"] < 300
-        )
+        return bind_responses(self.plane.audit_events(), self.namespace)[201]
 
     def clean_up(self) -> None:
         for name in self.made:

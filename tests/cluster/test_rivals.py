@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from hack.controlplane.accounts import bind_responses
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
@@ -114,7 +114,10 @@ def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlan
         pods = f"/api/v1/namespaces/{world.namespace}/pods"
         world.until(lambda: all(pod["spec"].get("nodeName") for pod in world.api.items(pods)), "all are bound")
         lost = [each.metric("bayplan_binds_lost_total", profile=world.token) for each in (world.operator, rival)]
-    world.until(lambda: answers(control_plane, world)[201].total() == PODS, "the audit log is written")
+    world.until(
+        lambda: answers(control_plane, world)[201].total() == PODS,
+        "the audit log is written",
+    )
     responses = answers(control_plane, world)
     assert set(responses[201].values()) == {1}
     assert max(responses[409].values()) == 1, "nobody asks again for a pod that he was refused"
@@ -127,12 +130,7 @@ def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlan
 
 def answers(plane: ControlPlane, world: LiveWorld) -> dict[int, Counter[str]]:
     """How often a bind of each pod of the test was answered by a code."""
-    responses: dict[int, Counter[str]] = {201: Counter(), 409: Counter()}
-    for event in plane.audit_events():
-        asked: dict[str, Any] = event["objectRef"]
-        if asked.get("subresource") == "binding" and asked["namespace"] == world.namespace:
-            responses[event["responseStatus"]["code"]][asked["name"]] += 1
-    return responses
+    return bind_responses(plane.audit_events(), world.namespace)
 
 
 def test_the_default_schedulers_name(world: LiveWorld) -> None:

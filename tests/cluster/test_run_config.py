@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from hack.controlplane import binaries
+from hack.controlplane.accounts import bind_responses
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
@@ -146,13 +147,7 @@ class Cluster:
 
     def bindings(self) -> Counter[str]:
         """Return how often each pod was bound with success, from the API server's audit log."""
-        return Counter(
-            event["objectRef"]["name"]
-            for event in self.plane.audit_events()
-            if event["objectRef"].get("subresource") == "binding"
-            and event["objectRef"]["namespace"] == self.namespace
-            and event["responseStatus"]["code"] < 300
-        )
+        return bind_responses(self.plane.audit_events(), self.namespace)[201]
 
     def clean_up(self) -> None:
         with suppress(ControlPlaneError):

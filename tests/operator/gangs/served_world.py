@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.operator.gangs.group_recording import RecordingObserver
 from tests.operator.kube.conftest import HastyClock
+from tests.support.background import running, until
 from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -75,25 +76,12 @@ class World:
     async def running(self) -> AsyncIterator[None]:
         """Run everything inside the block."""
         runs = [informer.run() for _, informer in self.informers]
-        tasks = [asyncio.create_task(run) for run in (*runs, *self.sources.watches().values())]
-        try:
+        async with running(*runs, *self.sources.watches().values()):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds."""
-        async with asyncio.timeout(20):
-            while True:
-                if condition():
-                    return
-                await asyncio.sleep(0)
 
     async def ready(self) -> None:
         """Wait until the first cycle may start and every source is settled."""
-        await self.until(lambda: not self.readiness.missing)
+        await until(lambda: not self.readiness.missing)
         assert self.informers.synced.is_set()
         async with asyncio.timeout(20):
             await self.sources.settle()

@@ -31,6 +31,7 @@ from tests.operator.gangs.served_world import (
     serves,
 )
 from tests.operator.kube.conftest import HastyClock
+from tests.support.background import until
 from tests.support.builders import pod
 from tests.support.fake_api import Answer, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
@@ -85,7 +86,7 @@ async def test_a_forbidden_list(world: World) -> None:
             "a ClusterRole"
         )
         world.api.on("GET", collection, Stream(*listed(group()), Hang()))
-        await world.until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
+        await until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
         assert world.group_of(PLUGINS_KEY) is not None
 
 
@@ -105,11 +106,11 @@ async def test_a_relist_withholds_nothing(world: World) -> None:
     informer = f"podgroups.{PLUGINS_KEY.source.value}"
     async with world.running():
         await world.ready()
-        await world.until(lambda: world.informers.by_resource[informer].relists == 1)
+        await until(lambda: world.informers.by_resource[informer].relists == 1)
         assert world.unread(GroupSource.SCHEDULER_PLUGINS) is None
         assert world.group_of(PLUGINS_KEY) is not None
         again.set()
-        await world.until(lambda: world.group_of(PLUGINS_KEY._replace(name="other")) is not None)
+        await until(lambda: world.group_of(PLUGINS_KEY._replace(name="other")) is not None)
 
 
 async def test_a_process_without_custom_resources(world: World) -> None:
@@ -151,8 +152,8 @@ async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
     world.api.on("GET", version, serves("podgroups", "podgroups/status"))
     world.api.on("GET", f"{version}/podgroups", stream)
     async with world.running():
-        await world.until(world.informers.synced.is_set)
-        await world.until(lambda: world.group_of(key) is not None)
+        await until(world.informers.synced.is_set)
+        await until(lambda: world.group_of(key) is not None)
         assert world.unread(key.source) == f"the PodGroups of {key.source.value} have not been listed yet"
         complete.set()
         await world.ready()
@@ -162,7 +163,7 @@ async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
         assert found.min_member == min_member
         assert world.sources.version(key.source) == version.rpartition("/")[2]
         deleted.set()
-        await world.until(lambda: world.group_of(key) is None)
+        await until(lambda: world.group_of(key) is None)
     assert world.observer.calls == ["known ml/train u 1 {}", "gone ml/train"]
 
 
@@ -180,14 +181,14 @@ async def test_an_api_that_is_installed_later_is_used(world: World) -> None:
     world.api.on("GET", "/api/v1/pods", Stream(*listed(member("Succeeded", **label)), Hang()))
     async with world.running():
         await world.ready()
-        await world.until(lambda: world.clock.pending == len(world.sources.served))
+        await until(lambda: world.clock.pending == len(world.sources.served))
         world.api.on("GET", PLUGINS, serves("podgroups"))
         world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
         looks = world.looks()
         world.clock.advance(29)
         assert world.looks() == looks
         world.clock.advance(1)
-        await world.until(lambda: world.group_of(PLUGINS_KEY) is not None)
+        await until(lambda: world.group_of(PLUGINS_KEY) is not None)
         assert world.looks() == looks + 1
         gang = world.scheduler.context.queue.gangs.get(PLUGINS_KEY)
         assert gang is not None
@@ -215,10 +216,10 @@ async def test_a_server_that_does_not_say_what_it_serves(
             for _ in range(2):
                 assert world.unread(GroupSource.SCHEDULER_PLUGINS) == reason
                 looks = world.looks()
-                await world.until(lambda: world.clock.pending == len(world.sources.served))
+                await until(lambda: world.clock.pending == len(world.sources.served))
                 world.clock.advance(seconds)
-                await world.until(partial(world.has_looked_since, looks))
-            await world.until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
+                await until(partial(world.has_looked_since, looks))
+            await until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
     lines = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.discovered_group_source"]
     assert lines == [f"Pods that name a PodGroup of scheduling.x-k8s.io are gated: {reason}"]
 
@@ -229,7 +230,7 @@ async def test_an_invalid_edit_in_another_api_changes_nothing(world: World) -> N
     world.api.on("GET", PLUGINS, serves("podgroups"))
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", bad), Hang()))
     async with world.running():
-        await world.until(lambda: len(world.observer.calls) == 3)
+        await until(lambda: len(world.observer.calls) == 3)
     found = world.group_of(PLUGINS_KEY)
     assert found is not None
     assert found.min_member == 3
@@ -242,7 +243,7 @@ async def test_a_status_write_is_not_a_change(world: World) -> None:
     world.api.on("GET", PLUGINS, serves("podgroups"))
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", written), Hang()))
     async with world.running():
-        await world.until(lambda: world.sources.status(PLUGINS_KEY) == {"phase": "Pending"})
+        await until(lambda: world.sources.status(PLUGINS_KEY) == {"phase": "Pending"})
     assert len(world.observer.calls) == 1
 
 

@@ -19,6 +19,7 @@ from tests.operator.gangs.served_world import (
     served_world,
     serves,
 )
+from tests.support.background import until
 from tests.support.fake_api import Hang, Stream, refusal
 
 
@@ -55,9 +56,9 @@ async def test_a_server_that_is_upgraded(world: World) -> None:
         serves_native(world, NATIVE, Stream(first, complete, *rest, Hang()))
         upgraded.set()
         reason = "the PodGroups of scheduling.k8s.io/v1beta1 have not been listed yet"
-        await world.until(lambda: world.unread(GroupSource.NATIVE) == reason)
+        await until(lambda: world.unread(GroupSource.NATIVE) == reason)
         complete.set()
-        await world.until(lambda: world.unread(GroupSource.NATIVE) is None)
+        await until(lambda: world.unread(GroupSource.NATIVE) is None)
         found = world.group_of(NATIVE_KEY)
         assert found is not None
         assert (found.api_version, found.is_uniform) == ("scheduling.k8s.io/v1beta1", True)
@@ -71,11 +72,11 @@ async def test_a_newer_version_beside_the_older_one(world: World) -> None:
     serves_native(world, OLDER, Stream(*listed(native_group("train", 2)), Hang()))
     async with world.running():
         await world.ready()
-        await world.until(lambda: world.clock.pending == len(world.sources.served))
+        await until(lambda: world.clock.pending == len(world.sources.served))
         world.api.on("GET", NATIVE, serves("podgroups"))
         world.api.on("GET", f"{NATIVE}/podgroups", Stream(*listed(native_group("train", 3)), Hang()))
         world.clock.advance(30)
-        await world.until(lambda: (now := world.group_of(NATIVE_KEY)) is not None and now.min_member == 3)
+        await until(lambda: (now := world.group_of(NATIVE_KEY)) is not None and now.min_member == 3)
 
 
 async def test_an_api_that_is_served_no_more(world: World) -> None:
@@ -87,14 +88,14 @@ async def test_an_api_that_is_served_no_more(world: World) -> None:
         serves_native(world, "")
         ended.set()
         looks = len(world.api.requests("GET", NATIVE))
-        await world.until(lambda: len(world.api.requests("GET", NATIVE)) > looks)
+        await until(lambda: len(world.api.requests("GET", NATIVE)) > looks)
         assert world.unread(GroupSource.NATIVE) is None
 
         def is_withheld() -> bool:
             world.clock.advance(10)
             return "serves no PodGroups" in str(world.unread(GroupSource.NATIVE))
 
-        await world.until(is_withheld)
+        await until(is_withheld)
         assert world.group_of(NATIVE_KEY) is not None
 
 

@@ -5,40 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bayplan.conformance.cases import IN_TREE_NAMES
 
 from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR, UNSUPPORTED
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
-
-REFERENCE_PLUGINS = [
-    "DefaultBinder",
-    "DefaultPreemption",
-    "DeferredPodScheduling",
-    "DynamicResources",
-    "GangScheduling",
-    "ImageLocality",
-    "InterPodAffinity",
-    "NodeAffinity",
-    "NodeDeclaredFeatures",
-    "NodeName",
-    "NodePorts",
-    "NodeResourcesBalancedAllocation",
-    "NodeResourcesFit",
-    "NodeUnschedulable",
-    "NodeVolumeLimits",
-    "PodGroupPodsCount",
-    "PodTopologySpread",
-    "PrioritySort",
-    "SchedulingGates",
-    "TaintToleration",
-    "TopologyPlacementGenerator",
-    "VolumeBinding",
-    "VolumeRestrictions",
-    "VolumeZone",
-]
-"""In-tree plugins of kube-scheduler v1.36.3 and v1.37.1 (``framework/plugins/names/names.go``)."""
 
 
 def planned(plugins: dict[str, Any], *plugin_config: dict[str, Any]) -> ProfilePlan:
@@ -50,7 +23,7 @@ def entry(point: str, name: str, action: str = "enabled") -> dict[str, Any]:
     return {point: {action: [{"name": name}]}}
 
 
-@pytest.mark.parametrize("name", REFERENCE_PLUGINS)
+@pytest.mark.parametrize("name", sorted(IN_TREE_NAMES))
 def test_every_plugin_of_the_reference_is_known(name: str) -> None:
     """A profile may name each of them, but for those whose work nobody does here."""
     registered = name in in_tree_registry()

@@ -308,7 +308,10 @@ def _take_over(world: World) -> None:
 )
 async def test_binding_comes_undone(happens: Callable[[World], object], reason: str) -> None:
     """A claim that gets an existing volume."""
-    world = World(STATIC, "want")
+    await _fails(World(STATIC, "want"), happens, reason)
+
+
+async def _fails(world: World, happens: Callable[[World], object], reason: str) -> None:
     world.decide()
     task = world.begin()
     await world.tick(0.5)
@@ -338,13 +341,7 @@ def _show_claim(annotations: dict[str, str]) -> Callable[[World], object]:
 )
 async def test_making_a_volume_fails(happens: Callable[[World], object], reason: str) -> None:
     """The provisioner says so by the claim's annotation."""
-    world = World(DYNAMIC, "made")
-    world.decide()
-    task = world.begin()
-    await world.tick(0.5)
-    happens(world)
-    await world.tick()
-    assert await task == Status(Code.ERROR, (f"binding volumes: {reason}",))
+    await _fails(World(DYNAMIC, "made"), happens, reason)
 
 
 async def test_new_volume_out_of_reach() -> None:

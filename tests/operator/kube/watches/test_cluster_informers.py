@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterIn
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.operator.kube.conftest import HastyClock
+from tests.support.background import running, until
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
@@ -67,21 +68,8 @@ class World:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run every informer inside the block."""
-        tasks = [asyncio.create_task(informer.run()) for _, informer in self.informers]
-        try:
+        async with running(*(informer.run() for _, informer in self.informers)):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds."""
-        async with asyncio.timeout(20):
-            while True:
-                if condition():
-                    return
-                await asyncio.sleep(0)
 
     async def until_missing(self, *fragments: str) -> list[str]:
         """Wait until the missing conditions are as many as the fragments and each contains its fragment."""
@@ -91,7 +79,7 @@ class World:
             pairs = zip(fragments, missing, strict=False)
             return len(missing) == len(fragments) and all(fragment in text for fragment, text in pairs)
 
-        await self.until(are_missing)
+        await until(are_missing)
         return self.readiness.missing
 
 
@@ -153,7 +141,7 @@ async def test_a_listed_object_is_known_and_a_deleted_one_forgotten(
         await world.until_missing()
         assert is_known(world.columns)
         deleted.set()
-        await world.until(lambda: not informer.known)
+        await until(lambda: not informer.known)
         assert not is_known(world.columns)
 
 
