@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
@@ -238,33 +240,29 @@ async def test_room_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
 # -- who may -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_profile_that_does_not_preempt() -> None:
-    """Without DefaultPreemption no pod is evicted, and a dry run says so."""
-    none = default_plugins().model_copy(update={"post_filter": plugin_set(disabled=["*"])})
-    made = served(rig(defaults=none))
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        pytest.param(
+            lambda: rig(defaults=default_plugins().model_copy(update={"post_filter": plugin_set(disabled=["*"])})),
+            "the profile enables no plugin that preempts for gangs",
+            id="without DefaultPreemption",
+        ),
+        pytest.param(
+            lambda: extended_rig((extender(), ScriptedExtender()), defaults=default_plugins()),
+            "extenders of the profile judge nodes, and would have no say in the choice of victims",
+            id="with extenders that filter nodes",
+        ),
+    ],
+)
+async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: str) -> None:
+    """No pod is evicted, and a dry run says why."""
+    made = served(make())
     made.add(small("a"), *FULL)
     ask(made, *members(2, priority=10), of=group())
     await settle(made)
     preview = previewed(made)
-    assert (evicted(made), preview.plan, preview.reason) == (
-        set(),
-        None,
-        "the profile enables no plugin that preempts for gangs",
-    )
-
-
-async def test_a_profile_with_extenders() -> None:
-    """Extenders that filter nodes could not take part: no pod is evicted, and a dry run says so."""
-    made = served(extended_rig((extender(), ScriptedExtender()), defaults=default_plugins()))
-    made.add(small("a"), *FULL)
-    ask(made, *members(2, priority=10), of=group())
-    await settle(made)
-    preview = previewed(made)
-    assert (evicted(made), preview.plan, preview.reason) == (
-        set(),
-        None,
-        "extenders of the profile judge nodes, and would have no say in the choice of victims",
-    )
+    assert (evicted(made), preview.plan, preview.reason) == (set(), None, reason)
 
 
 @pytest.mark.parametrize(
