@@ -23,7 +23,7 @@ from scheduler_core.cycle.cycle_context import CycleContext, CycleOptions
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices
-from scheduler_core.cycle.profile_queueing_rules import LiveRules
+from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.feeds.invalid_pods import InvalidPods
@@ -162,7 +162,9 @@ class Scheduler:
         self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache(self.options.bounds)
         metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPodMap(clock)
-        self._rules = LiveRules(self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, clock)
+        self._rules = ProfileQueueingRules(
+            self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, clock
+        )
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
         self.reservations = GangReservations(
             cache.columns, queue, clock, suspension.report, self.options.gang_reservation_seconds

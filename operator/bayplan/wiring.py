@@ -36,7 +36,7 @@ from bayplan.kube.writes.storage_writes import StorageWrites
 from bayplan.process.loop_liveness import LoopLiveness
 from bayplan.process.plugin_watchdog import PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of
-from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
 from bayplan.serving.deferred_server import LateServer, ServedParts
 from bayplan.settings.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT_CACHE, FeatureGates
@@ -223,7 +223,7 @@ class _Groups:
 
     sources: GroupSources
     statuses: GroupController
-    served: ServedProfiles
+    served: ProfileOwnership
 
 
 def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: RunConfiguration | None) -> _Groups:
@@ -233,7 +233,7 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
     def group_status(key: GroupKey) -> Mapping[str, Any] | None:
         return late_sources().status(key)
 
-    connection, clock, served = cluster.connection, cluster.clock, ServedProfiles(settings.selection)
+    connection, clock, served = cluster.connection, cluster.clock, ProfileOwnership(settings.selection)
     statuses = GroupController(
         core.scheduler.context.queue.gangs,
         GroupStatusWrites(connection, core.writer.dispatcher),
@@ -267,7 +267,7 @@ def _profiles(
 class _Shown:
     """What is served besides the core."""
 
-    served: ServedProfiles
+    served: ProfileOwnership
     profiles: ProfileSource
     server: ServerWatch
 

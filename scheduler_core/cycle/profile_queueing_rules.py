@@ -10,7 +10,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.profile_swap import ProfileTable, queue_sort_of
 
 
-class LiveRules:
+class ProfileQueueingRules:
     """Rules by scheduler name.
 
     Args:

@@ -15,7 +15,7 @@ from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers
-from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings
 
@@ -67,7 +67,7 @@ class World:
         self.scheduler = Scheduler(real, RecordingWriter())
         self.informers = ClusterInformers(connection, self.scheduler, real)
         self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock)
-        ports = ResourcePorts(connection, access, self.sources.bayplan, real, ServedProfiles(None))
+        ports = ResourcePorts(connection, access, self.sources.bayplan, real, ProfileOwnership(None))
         self._resources = CustomResourceProfiles(self.scheduler, ports, load_settings({}))
         await self.list_resources()
         works = [*(informer.run() for _, informer in self.informers), *self.sources.watches().values()]

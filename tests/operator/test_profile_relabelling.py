@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
-from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.profile_selection import ProfileSelection
 
@@ -29,7 +29,7 @@ class Process:
     def __init__(self, world: World, selector: str) -> None:
         self.scheduler = Scheduler(world.clock, RecordingWriter(), registry=in_tree_registry())
         self.notified = 0
-        self.served = ServedProfiles(ProfileSelection(selector))
+        self.served = ProfileOwnership(ProfileSelection(selector))
         ports = ControllerPorts(world.revisions, world.statuses, world.clock, on_served_elsewhere=self._elsewhere)
         self.controller = ProfileController(self.scheduler, ports, served=self.served)
 

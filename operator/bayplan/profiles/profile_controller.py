@@ -27,8 +27,8 @@ from bayplan.profiles.controller_revision_format import origin_of
 from bayplan.profiles.desired_profiles import desired_state
 from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, PluginConfigValidation
 from bayplan.profiles.profile_events import plugin_config_events, profile_events
-from bayplan.profiles.profile_ownership import ServedProfiles
-from bayplan.profiles.profile_rollout import LiveProfiles
+from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.profile_rollout import ProfileRollout
 from bayplan.profiles.profile_status import Progress, plugin_config_status, profile_status
 from bayplan.profiles.revision_store import RevisionHistory, RevisionStore
 from bayplan.profiles.status_publisher import StatusPublisher, StatusSource, StatusWriter
@@ -91,16 +91,16 @@ class ProfileController:
         ports: ControllerPorts,
         *,
         allow_default_scheduler: bool = False,
-        served: ServedProfiles | None = None,
+        served: ProfileOwnership | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._clock = ports.clock
         self._allow_default_scheduler = allow_default_scheduler
-        self._served = served or ServedProfiles(None)
+        self._served = served or ProfileOwnership(None)
         self._on_served_elsewhere = ports.on_served_elsewhere
         self.history = RevisionHistory(ports.revisions)
         self._validation = PluginConfigValidation(scheduler.registry)
-        self._live = LiveProfiles(scheduler, self.history.last_good)
+        self._live = ProfileRollout(scheduler, self.history.last_good)
         self._publisher = StatusPublisher(ports.statuses, ports.clock, scheduler.context.writer.record)
         self._stores: dict[type[CustomResource], ObjectStore] = {
             SchedulerProfile: ObjectStore(),

@@ -13,8 +13,8 @@ from bayplan.profiles.desired_profiles import DesiredState
 from bayplan.settings.profile_selection import ProfileSelection
 
 
-class ServedProfiles:
-    """The profiles served at the last reconcile.
+class ProfileOwnership:
+    """Which process serves which profiles, as of the last reconcile.
 
     Args:
         selection: The profiles of this process; None for all.

@@ -44,8 +44,8 @@ class _Build(Struct):
     problems: tuple[Problem, ...] = ()
 
 
-class LiveProfiles:
-    """The profiles that a scheduler runs.
+class ProfileRollout:
+    """Rolls out profiles to a scheduler: builds new revisions and swaps them in.
 
     Args:
         scheduler: Builds and runs the profiles.

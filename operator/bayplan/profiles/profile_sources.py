@@ -24,7 +24,7 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
-from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.resources.conditions import ConditionState
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -82,7 +82,7 @@ class ResourcePorts(Struct, frozen=True):
     access: ConfiguredAccess
     groups: BayplanGroups
     clock: Clock
-    served: ServedProfiles
+    served: ProfileOwnership
     statuses_due: asyncio.Event = field(default_factory=asyncio.Event)
     on_served_elsewhere: Callable[[], None] = lambda: None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bayplan.profiles.desired_profiles import DesiredState, desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
-from bayplan.profiles.profile_ownership import ServedProfiles
+from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.settings.profile_selection import ProfileSelection
 
 from scheduler_core.in_tree import in_tree_registry
@@ -59,7 +59,7 @@ def test_plugin_configs_are_validated_equally_everywhere() -> None:
 
 def test_the_server_of_a_name() -> None:
     """This process, another one, or none."""
-    served = ServedProfiles(TIER_A)
+    served = ProfileOwnership(TIER_A)
     assert served.update(validated(TIER_A, profile("mine", "a"), profile("theirs", "b")))
     assert [served.serves(name) for name in ("mine", "theirs", "nobodys")] == [True, False, None]
     assert not served.update(validated(TIER_A, profile("theirs", "b")))
@@ -78,11 +78,11 @@ def test_a_newly_selected_profile_is_detected(
     selection: ProfileSelection | None, later: Manifest, newcomer: bool
 ) -> None:
     """Its revisions were stored by another process, and are read again."""
-    served = ServedProfiles(selection)
+    served = ProfileOwnership(selection)
     served.update(validated(TIER_A, profile("mine", "a")))
     assert served.has_new_profiles([profile("mine", "a"), later]) is newcomer
 
 
 def test_nothing_is_new_at_the_start() -> None:
     """The stored revisions were read before the first step."""
-    assert not ServedProfiles(TIER_A).has_new_profiles([profile("mine", "a")])
+    assert not ProfileOwnership(TIER_A).has_new_profiles([profile("mine", "a")])

@@ -13,8 +13,8 @@ from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.profiles import profile_sources
 from bayplan.profiles.desired_profiles import desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
-from bayplan.profiles.profile_ownership import ServedProfiles
-from bayplan.profiles.profile_rollout import LiveProfiles
+from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.profile_rollout import ProfileRollout
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings
 from bayplan.simulation.admission import AdmittedCluster
@@ -81,7 +81,7 @@ def test_an_entry_without_effect_of_a_scheduler_profile_is_logged(caplog: pytest
     """One log line when the revision goes live."""
     scheduler = offline_scheduler()
     manifest = {"metadata": {"name": "batch", "uid": "1"}, "spec": {"plugins": GANGS}}
-    live = LiveProfiles(scheduler, lambda _: ())
+    live = ProfileRollout(scheduler, lambda _: ())
     for _ in range(2):
         live.apply(desired_state([manifest], [], PluginConfigValidation(scheduler.registry)))
     assert caplog.messages == [f"profile batch: spec.plugins.multiPoint.enabled[0]: {NOTE}"]
@@ -108,7 +108,7 @@ def source_of(
     api.on("GET", "/apis/apps/v1/namespaces/system/controllerrevisions", EMPTY)
     access = cast("ConfiguredAccess", None)  # only for kopf's own connection, which reading does not use
     clock, groups = HastyClock(), BayplanGroups(scheduler.group_feed)
-    ports = ResourcePorts(connection, access, groups, clock, ServedProfiles(None))
+    ports = ResourcePorts(connection, access, groups, clock, ProfileOwnership(None))
     return CustomResourceProfiles(scheduler, ports, load_settings({"namespace": "system"}))
 
 
