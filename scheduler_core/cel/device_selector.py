@@ -6,7 +6,9 @@ Nothing is cached here: a caller keeps its ``DeviceSelector`` by expression and 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from collections.abc import Mapping as AbstractMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +33,8 @@ from scheduler_core.cel.values import DomainMapping, Mapping, Semver, type_name
 from scheduler_core.errors import SchedulerCoreError
 
 MAX_LENGTH = 10 * 1024
-_DEEP_EXPRESSION = 128
+_NESTING = "([{.?+-*/%<>=!"
+_MAX_SHALLOW = 32
 _RECURSION_LIMIT = 20_000
 _ADVICE = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
@@ -127,11 +130,12 @@ class DeviceSelector:
             cannot be known without a device. ``device.driver`` and ``allowMultipleAllocations`` are not among them.
     """
 
-    __slots__ = ("_run", "_slots", "expression", "reads")
+    __slots__ = ("_deep", "_run", "_slots", "expression", "reads")
 
     def __init__(self, expression: str, run: Any, slots: int, reads: Reads) -> None:
         self.expression = expression
         self.reads = reads
+        self._deep = _is_deep(expression)
         self._run = run
         self._slots = slots
 
@@ -143,6 +147,12 @@ class DeviceSelector:
         """
         return self.matches_with_cost(facts)[0]
 
+    def _evaluate(self, frame: Frame) -> Any:
+        if not self._deep:
+            return self._run(frame)
+        with _deep_recursion():
+            return self._run(frame)
+
     def matches_with_cost(self, facts: DeviceFacts) -> tuple[bool, int]:
         """Return whether the device matches, and the cost of the evaluation.
 
@@ -151,11 +161,13 @@ class DeviceSelector:
         """
         try:
             frame = Frame(facts.variable(), self._slots)
-            result = self._run(frame)
+            result = self._evaluate(frame)
             charge(frame, 0)
         except (EvaluationError, AbortedError) as error:
             text = str(error)
             raise SelectorRuntimeError(text + _ADVICE if "no such key:" in text else text) from None
+        except RecursionError:
+            raise SelectorRuntimeError("max recursion depth exceeded") from None
         if type(result) is not bool:
             name = type_name(result)
             raise SelectorRuntimeError(
@@ -194,18 +206,40 @@ def compile_selector(expression: str) -> DeviceSelector:
     """
     if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
         raise SelectorCompileError(f"expression exceeds the maximum length of {MAX_LENGTH} bytes")
-    if expression.count("(") + expression.count("[") + expression.count(".") > _DEEP_EXPRESSION:
-        # Deep expressions recurse deeper than the interpreter's default; its nesting is bounded by the parser.
-        sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
-    problems = Problems(SourceText(expression))
     try:
-        tree = parse(problems)
-        result = check(tree, problems)
-        problems.raise_if_any()
-        validate(tree, problems)
-        problems.raise_if_any()
-        _require_bool(result)
-        run, slots = compile_tree(tree)
+        if not _is_deep(expression):
+            return _compiled(expression)
+        with _deep_recursion():
+            return _compiled(expression)
     except (InvalidExpressionError, TooComplexError) as error:
         raise SelectorCompileError(str(error)) from None
+    except RecursionError:
+        raise SelectorCompileError("compilation failed: max recursion depth exceeded") from None
+
+
+def _is_deep(expression: str) -> bool:
+    """Return whether the expression may recurse deeper than the interpreter's default limit."""
+    return sum(expression.count(char) for char in _NESTING) > _MAX_SHALLOW
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    # The parser bounds the nesting, hence this limit is never reached.
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _compiled(expression: str) -> DeviceSelector:
+    problems = Problems(SourceText(expression))
+    tree = parse(problems)
+    result = check(tree, problems)
+    problems.raise_if_any()
+    validate(tree, problems)
+    problems.raise_if_any()
+    _require_bool(result)
+    run, slots = compile_tree(tree)
     return DeviceSelector(expression, run, slots, attribute_reads(tree))

@@ -15,7 +15,7 @@ from scheduler_core.cel.cost import IDENTIFIER_COST
 from scheduler_core.cel.formatting import go_text
 from scheduler_core.cel.operators import Frame
 from scheduler_core.cel.problems import EvaluationError
-from scheduler_core.cel.values import MISSING, Mapping, type_name
+from scheduler_core.cel.values import MISSING, Mapping, Quantity, type_name
 
 
 class _Unread:
@@ -181,6 +181,8 @@ def _entries(iterated: Any, *, two: bool) -> Any:
 
 def _go_name(value: Any) -> str:
     name = type_name(value)
+    if isinstance(value, Quantity) and value.computed:
+        return "*cel.Quantity"
     names = {
         "null_type": "types.Null",
         "google.protobuf.Duration": "types.Duration",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from scheduler_core.cel.problems import EvaluationError, Problems
+from scheduler_core.cel.problems import EvaluationError, InvalidExpressionError, Problems
 from scheduler_core.cel.regular_expressions import compile_pattern
+from scheduler_core.cel.string_format import check_format
 from scheduler_core.cel.syntax_tree import Call, ListLiteral, Literal, MapLiteral, Node, descendants
 from scheduler_core.cel.timestamps import parse_duration, parse_timestamp
 from scheduler_core.cel.value_types import Type
@@ -36,7 +37,10 @@ def _below_format(tree: Node) -> set[int]:
 
 def _element_type(node: Node, *, optional: bool) -> Type:
     kind = cast("Type", node.type)
-    return kind.params[0] if optional and kind.params else kind
+    if optional and not kind.params:
+        # The reference panics here.
+        raise InvalidExpressionError("compilation failed: optional element or entry of unknown type")
+    return kind.params[0] if optional else kind
 
 
 def _validate_list(node: ListLiteral, problems: Problems) -> None:
@@ -83,7 +87,19 @@ _RULES: dict[str, tuple[int, Callable[[str], bool]]] = {
 }
 
 
+def _validate_format(node: Call, problems: Problems) -> None:
+    template, arguments = node.target, node.args[0] if node.args else None
+    if type(template) is not Literal or type(template.value) is not str or type(arguments) is not ListLiteral:
+        return
+    kinds = [cast("Type", element.type).name for element in arguments.elements]
+    message, index = check_format(template.value, kinds)
+    if message:
+        problems.report(arguments.elements[index].offset if index >= 0 else node.offset, message)
+
+
 def _validate_call(node: Call, problems: Problems) -> None:
+    if node.function == "format":
+        _validate_format(node, problems)
     rule = _RULES.get(node.function)
     if rule is None or len(node.args) <= rule[0]:
         return

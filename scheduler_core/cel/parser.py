@@ -6,6 +6,8 @@ error.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from scheduler_core.cel.lexer import Token, tokenize
 from scheduler_core.cel.literals import LiteralError, literal_value
 from scheduler_core.cel.macros import MacroError, expand
@@ -92,18 +94,24 @@ class _Parser:
     def _expect(self, kind: str, expecting: str) -> Token:
         if self._token.kind == kind:
             return self._advance()
-        single = f"'{kind}'"
-        if expecting == single and self._token.kind == "<EOF>":
-            raise self._error(f"missing {single} at '<EOF>'")
+        if expecting == f"'{kind}'" != "':'" and self._token.kind == "<EOF>":
+            raise self._error(f"missing {expecting} at '<EOF>'")
         following = self._tokens[min(self._index + 1, len(self._tokens) - 1)].kind
-        adjective = "extraneous" if expecting == single and following == kind else "mismatched"
+        adjective = "extraneous" if kind != ":" and f"'{following}'" in expecting else "mismatched"
         raise self._error(f"{adjective} input '{self._token.text}' expecting {expecting}")
 
-    def _enter(self, rule: str, levels: int = 1) -> None:
-        self._depths[rule] += levels
+    def _no_alternative(self, dot: Token) -> _SyntaxError:
+        end = self._token.offset + (0 if self._token.kind == "<EOF>" else len(self._token.text))
+        return self._error(f"no viable alternative at input '{self._problems.source.text[dot.offset : end]}'")
+
+    def _enter(self, rule: str) -> None:
+        self._depths[rule] += 1
         if self._depths[rule] > _MAX_DEPTH:
-            self._problems.report(-1, f"expression recursion limit exceeded: {_MAX_DEPTH}")
-            raise _SyntaxError(rule)
+            self._too_deep(f"expression recursion limit exceeded: {_MAX_DEPTH}")
+
+    def _too_deep(self, message: str) -> NoReturn:
+        self._problems.report(-1, message)
+        raise _SyntaxError("too deep")
 
     def _expr(self) -> Node:
         self._enter("expr")
@@ -113,7 +121,8 @@ class _Parser:
             if_true = self._logical("||", "_||_")
             self._expect(":", "':'")
             if_false = self._expr()
-            condition = Call(operator.offset, "_?_:_", [condition, if_true, if_false])
+            parts = [condition, if_true, if_false]
+            condition = self._nested(Call(operator.offset, "_?_:_", parts), *parts)
         self._depths["expr"] -= 1
         return condition
 
@@ -129,73 +138,68 @@ class _Parser:
 
     def _relation(self) -> Node:
         self._enter("relation")
-        levels = 1
         left = self._calc()
         while self._token.kind in _RELATIONS:
             operator = self._advance()
-            self._enter("relation", 2)
+            self._enter("relation")
             right = self._calc()
             self._depths["relation"] -= 1
-            levels += 1
-            left = Call(operator.offset, _RELATIONS[operator.kind], [left, right])
-        self._depths["relation"] -= levels
+            left = self._nested(Call(operator.offset, _RELATIONS[operator.kind], [left, right]), left, right)
+        self._depths["relation"] -= 1
         return left
 
     def _calc(self) -> Node:
         self._enter("calc")
-        levels = 1
-        left, deepest = self._product()
-        levels += deepest
+        left = self._product()
         while self._token.kind in _ADDITIONS:
             operator = self._advance()
-            self._enter("calc", 2)
-            right, deepest = self._product()
-            self._depths["calc"] -= 1 + deepest
-            levels += 1
-            left = Call(operator.offset, _ADDITIONS[operator.kind], [left, right])
-        self._depths["calc"] -= levels
+            self._enter("calc")
+            right = self._product()
+            self._depths["calc"] -= 1
+            left = self._nested(Call(operator.offset, _ADDITIONS[operator.kind], [left, right]), left, right)
+        self._depths["calc"] -= 1
         return left
 
-    def _product(self) -> tuple[Node, int]:
-        levels = 0
+    def _product(self) -> Node:
         left = self._unary()
         while self._token.kind in _MULTIPLICATIONS:
             operator = self._advance()
-            self._enter("calc", 2)
+            self._enter("calc")
             right = self._unary()
             self._depths["calc"] -= 1
-            levels += 1
-            left = Call(operator.offset, _MULTIPLICATIONS[operator.kind], [left, right])
-        return left, levels
+            left = self._nested(Call(operator.offset, _MULTIPLICATIONS[operator.kind], [left, right]), left, right)
+        return left
+
+    def _nested(self, node: Node, *parts: Node) -> Node:
+        """Return *node*, one level above its parts; the reference limits these levels, too."""
+        node.depth = 1 + max(part.depth for part in parts)
+        if node.depth > _MAX_DEPTH:
+            self._too_deep("max recursion depth exceeded")
+        return node
 
     def _unary(self) -> Node:
         first = self._token
         if first.kind == "!":
             count = self._repeated("!")
             operand = self._member()
-            return operand if count % 2 == 0 else Call(first.offset, "!_", [operand])
+            return operand if count % 2 == 0 else _above(Call(first.offset, "!_", [operand]), [operand])
         if first.kind == "-":
             following = self._tokens[self._index + 1].kind
             if following in ("NUM_INT", "NUM_FLOAT"):
                 return self._member()
             count = self._repeated("-")
             operand = self._member()
-            return operand if count % 2 == 0 else Call(first.offset, "-_", [operand])
+            return operand if count % 2 == 0 else _above(Call(first.offset, "-_", [operand]), [operand])
         return self._member()
 
     def _repeated(self, kind: str) -> int:
         count = 0
-        while self._token.kind == kind:
-            following = self._tokens[self._index + 1].kind
-            if kind == "-" and count and following in ("NUM_INT", "NUM_FLOAT"):
-                break
-            self._advance()
+        while self._accept(kind):
             count += 1
         return count
 
     def _member(self) -> Node:
         self._enter("member")
-        levels = 1
         node = self._primary()
         while True:
             kind = self._token.kind
@@ -206,12 +210,10 @@ class _Parser:
                 optional = self._accept("?")
                 index = self._expr()
                 self._expect("]", "']'")
-                node = Call(operator.offset, "_[?_]" if optional else "_[_]", [node, index])
+                node = self._nested(Call(operator.offset, "_[?_]" if optional else "_[_]", [node, index]), node, index)
             else:
                 break
-            self._enter("member")
-            levels += 1
-        self._depths["member"] -= levels
+        self._depths["member"] -= 1
         return node
 
     def _accept(self, kind: str) -> bool:
@@ -230,21 +232,17 @@ class _Parser:
             if self._token.kind != "IDENTIFIER":
                 expecting = "{IDENTIFIER, ESC_IDENTIFIER}" if optional else "IDENTIFIER"
                 if not optional and self._token.kind not in ("true", "false", "null", "in"):
-                    if self._token.kind == "<EOF>":
-                        raise self._error("no viable alternative at input '.'")
-                    end = self._token.offset + len(self._token.text)
-                    raise self._error(
-                        f"no viable alternative at input '{self._problems.source.text[dot.offset : end]}'"
-                    )
+                    raise self._no_alternative(dot)
                 raise self._error(f"mismatched input '{self._token.text}' expecting {expecting}")
             name_token = self._advance()
             name = name_token.text
             if self._token.kind == "(" and not optional:
                 opening = self._advance()
-                return self._call(opening.offset, name, self._arguments(), operand)
+                args = self._arguments()
+                return self._nested(self._call(opening.offset, name, args, operand), operand, *args)
         if optional:
-            return Call(dot.offset, "_?._", [operand, Literal(name_token.offset, name)])
-        return Select(dot.offset, operand, name)
+            return self._nested(Call(dot.offset, "_?._", [operand, Literal(name_token.offset, name)]), operand)
+        return self._nested(Select(dot.offset, operand, name), operand)
 
     def _arguments(self) -> list[Node]:
         args: list[Node] = []
@@ -269,7 +267,7 @@ class _Parser:
         except MacroError as error:
             self._problems.report(error.offset, str(error))
             return Literal(offset, None)
-        return Call(offset, function, args, target) if expanded is None else expanded
+        return _above(Call(offset, function, args, target) if expanded is None else expanded, args)
 
     def _primary(self) -> Node:
         token = self._token
@@ -283,7 +281,8 @@ class _Parser:
             return self._list()
         if kind == "{":
             self._advance()
-            return MapLiteral(token.offset, self._entries(self._map_key))
+            entries = self._entries(struct=False)
+            return _above(MapLiteral(token.offset, entries), [part for e in entries for part in (e.key, e.value)])
         if kind in (".", "IDENTIFIER"):
             return self._named()
         return self._literal()
@@ -303,10 +302,7 @@ class _Parser:
             if self._accept("]"):
                 break
             self._expect(",", "{']', ','}")
-        return ListLiteral(opening.offset, elements, frozenset(optional))
-
-    def _map_key(self) -> Node:
-        return self._expr()
+        return _above(ListLiteral(opening.offset, elements, frozenset(optional)), elements)
 
     def _field_name(self) -> Node:
         token = self._token
@@ -316,7 +312,7 @@ class _Parser:
         self._expect("IDENTIFIER", "{'}', ',', IDENTIFIER, ESC_IDENTIFIER}")
         return Literal(token.offset, token.text)
 
-    def _entries(self, parse_key: object) -> list[Entry]:
+    def _entries(self, *, struct: bool) -> list[Entry]:
         entries: list[Entry] = []
         while not self._accept("}"):
             if self._token.kind == "," and not entries:
@@ -324,7 +320,7 @@ class _Parser:
                 self._expect("}", "'}'")
                 break
             optional = self._accept("?")
-            key = self._map_key() if parse_key == self._map_key else self._field_name()
+            key = self._field_name() if struct else self._expr()
             colon = self._expect(":", "':'")
             entries.append(Entry(colon.offset, key, self._expr(), optional=optional))
             if self._accept("}"):
@@ -334,7 +330,9 @@ class _Parser:
 
     def _named(self) -> Node:
         dot = "." if self._accept(".") else ""
-        token = self._expect("IDENTIFIER", "IDENTIFIER")
+        if self._token.kind != "IDENTIFIER":
+            raise self._no_alternative(self._tokens[self._index - 1])
+        token = self._advance()
         struct = self._struct(dot, token)
         if struct is not None:
             return struct
@@ -358,7 +356,7 @@ class _Parser:
         while self._index < index:
             self._advance()
         opening = self._advance()
-        return StructLiteral(opening.offset, dot + ".".join(names), self._entries(self._field_name))
+        return StructLiteral(opening.offset, dot + ".".join(names), self._entries(struct=True))
 
     def _literal(self) -> Node:
         token = self._advance()
@@ -393,4 +391,10 @@ def _balanced(function: str, terms: list[Node], offsets: list[int], low: int, hi
     middle = (low + high + 1) // 2
     left = terms[middle] if middle == low else _balanced(function, terms, offsets, low, middle - 1)
     right = terms[middle + 1] if middle == high else _balanced(function, terms, offsets, middle + 1, high)
-    return Call(offsets[middle], function, [left, right])
+    return _above(Call(offsets[middle], function, [left, right]), [left, right])
+
+
+def _above(node: Node, parts: list[Node]) -> Node:
+    """Return *node* at the level of its deepest part."""
+    node.depth = max([part.depth for part in parts], default=0)
+    return node

@@ -101,11 +101,10 @@ class Problems:
         """
         if not self._reports:
             return
-        ordered = sorted(self._reports, key=lambda report: (report[0].line, report[0].column))
-        seen = list(dict.fromkeys(ordered))
-        texts = [self._text(position, message) for position, message in seen[: self._LIMIT]]
-        if len(seen) > self._LIMIT:
-            texts.append(f"{len(seen) - self._LIMIT} more errors were truncated")
+        kept = sorted(self._reports[: self._LIMIT], key=lambda report: (report[0].line, report[0].column))
+        texts = [self._text(position, message) for position, message in kept]
+        if len(self._reports) > self._LIMIT:
+            texts.append(f"{len(self._reports) - self._LIMIT} more errors were truncated")
         raise InvalidExpressionError("compilation failed: " + "\n".join(texts))
 
     def _text(self, position: Position, message: str) -> str:

@@ -17,13 +17,15 @@ class Node:
     Attributes:
         offset: Code point offset in the expression that errors report.
         type: The type that the checker found.
+        depth: Levels of operators, selections and member calls in the source text below and at this node.
     """
 
-    __slots__ = ("offset", "type")
+    __slots__ = ("depth", "offset", "type")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.type: Type | None = None
+        self.depth = 0
 
 
 class Literal(Node):

@@ -162,7 +162,7 @@ def test_compile_error(expression: str, message: str) -> None:
     ],
 )
 def test_deep_nesting_is_a_compile_error(expression: str) -> None:
-    with pytest.raises(SelectorCompileError, match=r"recursion limit|Syntax error|undefined field"):
+    with pytest.raises(SelectorCompileError, match=r"recursion limit|recursion depth|Syntax error|undefined field"):
         compile_selector(expression)
 
 
