@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
-from scheduler_core.devices.behaviours import DeviceKnowledge
+from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.device_state import NodeDevices, Position
 from scheduler_core.devices.inventory import DeviceInventory
 from scheduler_core.devices.pools import PoolView
@@ -49,14 +49,14 @@ class ClusterDevices:
     knowledge: DeviceKnowledge
 
     @classmethod
-    def empty(cls, features: DeviceFeatures | None = None) -> ClusterDevices:
+    def empty(cls, features: DeviceFeatures | None = None, bounds: KnowledgeBounds | None = None) -> ClusterDevices:
         """Return the state of a cluster without devices."""
         chosen = DeviceFeatures() if features is None else features
         return cls(
             chosen,
             DeviceInventory(chosen),
             AllocatedDevices(consumable_capacity=chosen.consumable_capacity),
-            DeviceKnowledge(chosen),
+            DeviceKnowledge(chosen, bounds),
         )
 
 

@@ -18,7 +18,25 @@ from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
 from scheduler_core.devices.selector_cache import SelectorCache, Verdict
 
 _MAX_TABLES = 64
-_MAX_RECORDS = 200_000
+_MAX_RECORDS = 4096
+_MAX_SHAPES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBounds:
+    """Largest numbers of stored entries; what exceeds them is computed again.
+
+    Attributes:
+        tables: Plans whose behaviours are stored.
+        records: Devices of each plan, beside those of the pools.
+        shapes: Pools of each plan.
+        verdicts: Verdicts of selectors.
+    """
+
+    tables: int = _MAX_TABLES
+    records: int = _MAX_RECORDS
+    shapes: int = _MAX_SHAPES
+    verdicts: int = 500_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +117,7 @@ class BehaviourTable:
         plans: The plan.
         selectors: Verdicts of selectors.
         features: Feature gates.
-        max_records: Number of devices whose behaviour is stored; when it is exceeded, all are dropped.
+        bounds: Largest numbers of stored entries.
     """
 
     def __init__(
@@ -107,7 +125,7 @@ class BehaviourTable:
         plans: Sequence[ClaimPlan],
         selectors: SelectorCache,
         features: DeviceFeatures,
-        max_records: int = _MAX_RECORDS,
+        bounds: KnowledgeBounds,
     ) -> None:
         # Requests of a pod are often equal: each distinct one is assessed once.
         distinct: dict[Hashable, int] = {}
@@ -130,7 +148,7 @@ class BehaviourTable:
         self._attributes = sorted(names)
         self._selectors = selectors
         self._features = features
-        self._max_records = max_records
+        self._bounds = bounds
         self._numbers = count()
         self._by_record: dict[int, Behaviour] = {}
         self._by_key: dict[Hashable, Behaviour] = {}
@@ -141,7 +159,7 @@ class BehaviourTable:
         """Return the behaviours of the devices of a pool."""
         found = self._by_shape.get(view.shape.number)
         if found is None:
-            if len(self._by_record) + len(self._by_shape) > self._max_records:
+            if len(self._by_shape) >= self._bounds.shapes:
                 for stored in (self._by_record, self._by_key, self._by_shape, self._rows):
                     stored.clear()
             found = self._by_shape[view.shape.number] = self._row(view)
@@ -168,6 +186,8 @@ class BehaviourTable:
             if found is None:
                 of_terms = tuple(assessments[number] for number in self._number_of_terms)
                 found = self._by_key[key] = Behaviour(next(self._numbers), of_terms)
+            if len(self._by_record) >= self._bounds.records:
+                self._by_record.clear()
             self._by_record[record.number] = found
         return found
 
@@ -220,13 +240,13 @@ class DeviceKnowledge:
 
     Args:
         features: Feature gates.
-        max_tables: Number of plans whose behaviours are stored.
+        bounds: Largest numbers of stored entries.
     """
 
-    def __init__(self, features: DeviceFeatures, max_tables: int = _MAX_TABLES) -> None:
+    def __init__(self, features: DeviceFeatures, bounds: KnowledgeBounds | None = None) -> None:
         self.features = features
-        self.selectors = SelectorCache()
-        self._max_tables = max_tables
+        self._bounds = KnowledgeBounds() if bounds is None else bounds
+        self.selectors = SelectorCache(max_verdicts=self._bounds.verdicts)
         self._tables: OrderedDict[bytes, BehaviourTable] = OrderedDict()
 
     def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:
@@ -234,8 +254,8 @@ class DeviceKnowledge:
         key = plan_key(plans)
         found = self._tables.get(key)
         if found is None:
-            found = self._tables[key] = BehaviourTable(plans, self.selectors, self.features)
-            if len(self._tables) > self._max_tables:
+            found = self._tables[key] = BehaviourTable(plans, self.selectors, self.features, self._bounds)
+            if len(self._tables) > self._bounds.tables:
                 self._tables.popitem(last=False)
         else:
             self._tables.move_to_end(key)

@@ -30,9 +30,8 @@ Expressions = tuple[str, ...]
 Reads = frozenset[tuple[str, str]] | None
 """Domains and names that expressions read; None if they cannot be known."""
 
-_MAX_LISTS = 1024
 _MAX_EXPRESSIONS = 4096
-_MAX_VERDICTS = 200_000
+_MAX_VERDICTS = 500_000
 
 
 class Verdict(Struct, gc=False, frozen=True):
@@ -71,27 +70,27 @@ MATCHES = Verdict(matches=True)
 
 
 class _Verdicts:
-    """Verdicts of one list of expressions, by number of the facts and by what the expressions read."""
+    """Verdicts of one list of expressions, by what they read of a device; by its number if that is not known."""
 
-    __slots__ = ("by_facts", "by_reads", "reads")
+    __slots__ = ("by_device", "reads")
 
     def __init__(self, reads: Reads) -> None:
         self.reads = reads
-        self.by_facts: dict[int, Verdict] = {}
-        self.by_reads: dict[Hashable, Verdict] = {}
+        self.by_device: dict[Hashable, Verdict] = {}
 
 
 class SelectorCache:
     """Compiled selectors and their verdicts.
 
     Args:
-        max_lists: Number of lists of expressions whose verdicts are stored.
-        max_verdicts: Number of devices for each list; when it is exceeded, the verdicts of the list are dropped.
+        max_expressions: Number of compiled expressions.
+        max_verdicts: Number of verdicts; the lists of expressions used longest ago are evicted.
     """
 
-    def __init__(self, max_lists: int = _MAX_LISTS, max_verdicts: int = _MAX_VERDICTS) -> None:
-        self._max_lists = max_lists
+    def __init__(self, max_expressions: int = _MAX_EXPRESSIONS, max_verdicts: int = _MAX_VERDICTS) -> None:
+        self._max_expressions = max_expressions
         self._max_verdicts = max_verdicts
+        self._stored = 0
         self._compiled: OrderedDict[str, DeviceSelector | Verdict] = OrderedDict()
         self._verdicts: OrderedDict[Expressions, _Verdicts] = OrderedDict()
         self.evaluations = 0
@@ -104,24 +103,17 @@ class SelectorCache:
         verdicts = self._verdicts.get(expressions)
         if verdicts is None:
             verdicts = self._verdicts[expressions] = _Verdicts(self._reads(expressions))
-            if len(self._verdicts) > self._max_lists:
-                self._verdicts.popitem(last=False)
-        found = verdicts.by_facts.get(facts.number)
+        key = facts.number if verdicts.reads is None else facts.projection(verdicts.reads)
+        found = verdicts.by_device.get(key)
         if found is None:
-            if len(verdicts.by_facts) >= self._max_verdicts:
-                verdicts.by_facts.clear()
-                verdicts.by_reads.clear()
-            found = verdicts.by_facts[facts.number] = self._shared_verdict(expressions, facts, verdicts)
             self._verdicts.move_to_end(expressions)
-        return found
-
-    def _shared_verdict(self, expressions: Expressions, facts: SelectedFacts, verdicts: _Verdicts) -> Verdict:
-        if verdicts.reads is None:
-            return self._evaluate(expressions, facts)
-        key = facts.projection(verdicts.reads)
-        found = verdicts.by_reads.get(key)
-        if found is None:
-            found = verdicts.by_reads[key] = self._evaluate(expressions, facts)
+            found = self._evaluate(expressions, facts)
+            while self._stored >= self._max_verdicts:
+                _, evicted = self._verdicts.popitem(last=False)
+                self._stored -= len(evicted.by_device)
+            # The list itself can be among the evicted ones.
+            self._verdicts.setdefault(expressions, _Verdicts(verdicts.reads)).by_device[key] = found
+            self._stored += 1
         return found
 
     def _reads(self, expressions: Expressions) -> Reads:
@@ -159,7 +151,7 @@ class SelectorCache:
             except SelectorCompileError as problem:
                 found = Verdict(matches=False, compile_error=str(problem))
             self._compiled[expression] = found
-            if len(self._compiled) > _MAX_EXPRESSIONS:
+            if len(self._compiled) > self._max_expressions:
                 self._compiled.popitem(last=False)
         return found
 

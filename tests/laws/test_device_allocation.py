@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.errors import AllocationError
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, ResourceSlice
@@ -177,7 +178,8 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
     expression = data.draw(st.sampled_from(("", f'device.driver == "{DRIVER}"', EXPRESSIONS[3])))
     classes = [device_class("gpu", *([expression] if expression else ()))]
     wanted = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.integers(1, 2)))]
-    found = allocator(cluster(*slices, held(*results)), wanted, classes)
+    bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
+    found = allocator(cluster(*slices, held(*results), bounds=bounds), wanted, classes)
     for node in NODES:
         try:
             result = found.allocate(node, {})

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler_core.devices.allocator import Allocator, ClusterDevices
+from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
@@ -92,10 +93,12 @@ def taint_rule(name: str, taint: Body, selector: Body | None) -> DeviceTaintRule
 
 
 def cluster(
-    *objects: ResourceSlice | ResourceClaim | DeviceTaintRule, features: DeviceFeatures | None = None
+    *objects: ResourceSlice | ResourceClaim | DeviceTaintRule,
+    features: DeviceFeatures | None = None,
+    bounds: KnowledgeBounds | None = None,
 ) -> ClusterDevices:
     """Return the devices of a cluster with slices, taint rules and claims."""
-    devices = ClusterDevices.empty(features)
+    devices = ClusterDevices.empty(features, bounds)
     for one in objects:
         if isinstance(one, ResourceSlice):
             devices.inventory.put_slice(one)
