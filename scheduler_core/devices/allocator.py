@@ -132,7 +132,7 @@ class Allocator:
     def _search(self, node: NodeDevices) -> Solution | None:
         all_devices = self._prepare(node)
         self.searches += 1
-        if self._lacks_devices(node):
+        if self._lacks_devices(node, all_devices):
             return None
         search = Search(node, self._plans, all_devices, self._limits)
         try:
@@ -166,15 +166,15 @@ class Allocator:
                 raise AllocationError(plan.constraint_error)
         return all_devices
 
-    def _lacks_devices(self, node: NodeDevices) -> bool:
+    def _lacks_devices(self, node: NodeDevices, all_devices: Mapping[int, Sequence[Position]]) -> bool:
         """Return whether fewer devices are free than all requests together need at least.
 
-        False if that cannot be counted: devices can be shared, or the search would end in an error.
+        False if that cannot be counted: devices can be shared, or the search can end in an error.
         """
+        if all_devices or any(row.has_errors for row in node.rows):
+            return False
         ordinary = [request for plan in self._plans for request in plan.requests if not request.terms[0].admin_access]
         terms = [one for request in ordinary for one in request.terms]
-        if any(one.takes_all for one in terms) or any(row.has_errors for row in node.rows):
-            return False
         needed = sum(min(one.count for one in request.terms) for request in ordinary)
         free = 0
         for position in node.positions():

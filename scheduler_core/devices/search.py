@@ -160,6 +160,14 @@ class Search:
         self._state = SearchState(node, plans)
         self._stack: list[_Frame] = []
         self._failed: set[Hashable] = set()
+        # A constraint over a request in mode All ends the attempt in an error or not, depending on which of its devices
+        # is in use: devices of equal behaviour are not interchangeable then.
+        self._is_symmetric = not any(
+            terms.takes_all and plan.claim.spec.devices.constraints
+            for plan in plans
+            for request in plan.requests
+            for terms in request.terms
+        )
         self.steps = 0
 
     def run(self) -> Solution | None:
@@ -206,7 +214,7 @@ class Search:
             if wanted - device > MAX_RESULTS - len(self._state.taken[claim]):
                 return _Outcome.TOO_MANY
             frame = _Frame(_DEVICE, claim, request, alternative or 0, device)
-            if device == 0:
+            if device == 0 and self._is_symmetric:
                 frame.memo = (claim, request, alternative, self._state.key(claim))
                 if frame.memo in self._failed:
                     return _Outcome.FAILED
@@ -265,7 +273,7 @@ class Search:
             position = candidates.found[frame.cursor]
             frame.cursor += 1
             signature = state.signature(position)
-            if signature in frame.tried:
+            if self._is_symmetric and signature in frame.tried:
                 continue
             frame.tried.add(signature)
             if state.take(terms, frame.claim, position, must=False):

@@ -151,7 +151,7 @@ def plain(
         return "error"
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
     slices = [

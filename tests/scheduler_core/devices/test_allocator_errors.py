@@ -10,6 +10,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocate,
@@ -122,6 +123,47 @@ def test_selectors_are_evaluated_in_the_order_of_the_search(
         return
     with pytest.raises(AllocationError, match="d2: CEL runtime error"):
         allocate(devices, wanted, classes)
+
+
+@pytest.mark.parametrize(
+    ("slices", "wanted", "device_name"),
+    [
+        pytest.param(
+            [THREE],
+            [
+                claim(exactly("r", adminAccess=True, **ALL), constraints=[MATCH_MODEL]),
+                claim(exactly("s", count=4), name="c1"),
+            ],
+            "d1",
+            id="although another claim needs more devices than there are",
+        ),
+        pytest.param(
+            [
+                slice_of(
+                    [
+                        device(f"d{index}", "a", capacity={"memory": {"value": "2"}}, allowMultipleAllocations=True)
+                        for index in range(2)
+                    ]
+                )
+            ],
+            [
+                claim(exactly("r")),
+                claim(
+                    exactly("s", capacity={"requests": {"memory": "1"}}, **ALL),
+                    name="c1",
+                    constraints=[{"distinctAttribute": f"{DRIVER}/model"}],
+                ),
+            ],
+            "d1",
+            id="although equal devices failed without an error",
+        ),
+    ],
+)
+def test_constraints_over_all_devices_are_reached(
+    slices: list[ResourceSlice], wanted: list[ResourceClaim], device_name: str
+) -> None:
+    with pytest.raises(AllocationError, match=f"/{device_name} because a claim constraint would not be satisfied$"):
+        allocate(cluster(*slices), wanted)
 
 
 @pytest.mark.parametrize(

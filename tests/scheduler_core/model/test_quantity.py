@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.errors import QuantityError
-from scheduler_core.model.quantity import NANO, milli_units, nano, value, whole_units
+from scheduler_core.model.quantity import NANO, canonical_text, milli_units, nano, notation, value, whole_units
 
 LARGEST = 2**63 - 1
 
@@ -161,3 +161,30 @@ def test_endless_text_is_refused() -> None:
     """Digits without end are refused before they are read, which would take Python long or fail."""
     with pytest.raises(QuantityError, match="too long"):
         nano("9" * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("0", "0"),
+        ("0Gi", "0"),
+        ("10240Mi", "10Gi"),
+        ("1536Mi", "1536Mi"),
+        ("1.5Gi", "1536Mi"),
+        ("1000Ki", "1000Ki"),
+        ("512Ki", "512Ki"),
+        ("1023", "1023"),
+        ("0.5Ki", "512"),
+        ("1000", "1k"),
+        ("1500m", "1500m"),
+        ("2000m", "2"),
+        ("1e3", "1e3"),
+        ("1500e3", "1500e3"),
+        ("2E", "2E"),
+        ("100n", "100n"),
+        ("-3Mi", "-3Mi"),
+        ("2048.5Ki", "2097664"),
+    ],
+)
+def test_canonical_text(text: str, canonical: str) -> None:
+    assert canonical_text(nano(text), notation(text)) == canonical
