@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+from scheduler_core.cel.declarations import functions
 from scheduler_core.cel.device_selector import (
     AttributeValue,
     DeviceFacts,
@@ -81,6 +82,22 @@ def reference_answers(binary: str, questions: list[dict[str, Any]]) -> list[dict
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def undeclared(binary: str) -> set[tuple[str, ...]]:
+    """Return the overloads that only one side declares, apart from deprecated names that no expression can use."""
+    done = subprocess.run([binary, "-functions"], capture_output=True, text=True, check=True)
+    theirs = set()
+    for line in done.stdout.splitlines():
+        one = json.loads(line)
+        theirs.add((one["function"], one["id"], str(one["member"]), one["result"], *(one["args"] or [])))
+    theirs = {one for one in theirs if one[0] not in ("in", "_in_", "__not_strictly_false__")}
+    ours = {
+        (name, one.identifier, str(one.member), str(one.result), *[str(arg) for arg in one.args])
+        for name, overloads in functions().items()
+        for one in overloads
+    }
+    return theirs ^ ours
+
+
 def stable(question: dict[str, Any]) -> bool:
     """Return whether the reference always gives the same answer: it iterates over maps in random order."""
     return not any(text in question["expression"] for text in ("device.attributes.", "transformMap", "{"))
@@ -104,6 +121,7 @@ def main() -> None:
     parser.add_argument("--store", help="Write questions and the reference's answers to this file (.jsonl.gz).")
     parser.add_argument("--only", default="", help="Print only differences of this sort.")
     options = parser.parse_args()
+    print("overloads declared by one side only:", undeclared(options.binary) or "none")
     questions = [selector_case(options.seed, index) for index in range(options.count)]
     answers = reference_answers(options.binary, questions)
     if options.store:
