@@ -155,6 +155,10 @@ class InvalidPoolsError(SchedulerCoreError):
     """A node has no devices for the claims, but it has invalid pools that could have provided them."""
 
 
+class DeviceError(SchedulerCoreError):
+    """A resource claim cannot be used or bound as it is now, or its devices failed to become ready."""
+
+
 class CacheError(SchedulerCoreError):
     """An operation that the state of the cluster cache does not allow."""
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ParamSpec, Protocol, TypeVar
 
-from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
 
 P = ParamSpec("P")
@@ -164,6 +165,82 @@ class StorageWriter(Protocol):
             ConflictError: The claim has another version now.
             NotFoundError: The claim does not exist, or has another UID.
             ClusterWriteError: Any other failure.
+        """
+
+
+class ClaimWriter(Protocol):
+    """Writes of the core to resource claims, to allocate devices to pods.
+
+    A write of a given version fails if the claim has another version, so that only one of two concurrent schedulers
+    succeeds. Methods that return a claim return it with its new version.
+    """
+
+    async def read(self, claim: ResourceClaim) -> ResourceClaim:
+        """Return a claim as the API server has it now.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+            ClusterWriteError: Any other failure.
+        """
+
+    async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write a claim's finalizers.
+
+        Raises:
+            ConflictError: The claim has another version now, or another UID.
+            ClusterWriteError: Any other failure.
+        """
+
+    async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write a claim's new allocation and its ``reservedFor``.
+
+        Raises:
+            ConflictError: The claim has another version now, or another UID.
+            ClusterWriteError: Any other failure.
+        """
+
+    async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write ``reservedFor`` and the allocation's timestamp of a claim that is allocated already.
+
+        Raises:
+            ConflictError: The claim has another version now, or another UID.
+            ClusterWriteError: Any other failure.
+        """
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Remove a claim's allocation, ``reservedFor`` and device states.
+
+        Raises:
+            ConflictError: The claim has another version now, or another UID.
+            ClusterWriteError: Any other failure.
+        """
+
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
+        """Remove one consumer from a claim's ``reservedFor``, whatever its version is.
+
+        Raises:
+            ClusterWriteError: The write failed.
+        """
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Create a claim with a generated name, the pod as its owner, and the given requests.
+
+        Raises:
+            ClusterWriteError: The write failed.
+        """
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim; no error if it does not exist.
+
+        Raises:
+            ClusterWriteError: The write failed.
+        """
+
+    async def write_extended_claim(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
+        """Write a pod's ``status.extendedResourceClaimStatus``.
+
+        Raises:
+            ClusterWriteError: The write failed.
         """
 
 

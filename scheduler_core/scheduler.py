@@ -27,10 +27,10 @@ from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.feeds.invalid_pods import InvalidPods
+from scheduler_core.feeds.object_feed import DeviceFeed, ObjectFeed
 from scheduler_core.feeds.plugin_object_feed import DeclaredFeed
 from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
 from scheduler_core.feeds.pod_group_feed import GroupFeed
-from scheduler_core.feeds.storage_feed import StorageFeed
 from scheduler_core.feeds.unconfirmed_pods import LateConfirmations
 from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
@@ -44,7 +44,7 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
 from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
-from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
+from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extender_lifecycle import ExtenderClients, MakeClient
@@ -105,7 +105,7 @@ class SchedulerPorts(Struct, frozen=True):
     """Ports that a scheduler can do without.
 
     Attributes:
-        storage: Writer of volumes and claims; without one, pods with unbound claims fail with an error.
+        storage, claims: Writers of volumes and their claims, and of resource claims; without one, pods that need it fail.
         tracer: Receives every cycle.
         watchdog: Interrupts plugins that are not built in.
         make_extender: Creates a client from a scheduler name and an extender; it is closed with its instance. Without
@@ -113,6 +113,7 @@ class SchedulerPorts(Struct, frozen=True):
     """
 
     storage: StorageWriter | None = None
+    claims: ClaimWriter | None = None
     tracer: Tracer | None = None
     watchdog: Watchdog | None = None
     make_extender: MakeClient | None = None
@@ -135,7 +136,7 @@ class Scheduler:
         cycles: The cycles, and the parts of them that explanations use.
         feed: Event handlers for pods and nodes.
         late_confirmations: Settles pods whose bind is not confirmed.
-        storage_feed: Event handlers for storage objects.
+        storage_feed, device_feed: Event handlers for storage objects, and for devices and their claims.
         workload_feed: Event handlers for namespaces, services, owners of pods and disruption budgets.
         group_feed: Event handlers for PodGroups.
         decoded: Types as which nodes, pods and kinds that plugins declare are decoded.
@@ -180,6 +181,7 @@ class Scheduler:
             TimedPreemptions(metrics, clock),
             self.options.seed,
             ports.storage,
+            ports.claims,
         )
         self.context = CycleContext(
             cache=cache,
@@ -214,7 +216,8 @@ class Scheduler:
         self.late_confirmations = LateConfirmations(
             cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room
         )
-        self.storage_feed = StorageFeed(cache.columns.storage, queue, suspension)
+        self.storage_feed = ObjectFeed(cache.columns.storage, queue, suspension)
+        self.device_feed = DeviceFeed(cache.columns.devices, queue, suspension)
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
         self.group_feed = GroupFeed(queue, suspension, room)
         self._gated_members = GatedMembers(queue, clock, writer)

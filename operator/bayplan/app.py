@@ -25,6 +25,7 @@ from typing import Any
 from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
+from bayplan.kube.watches.device_informers import CLAIMS
 from bayplan.process.garbage_collection import CollectorPause
 from bayplan.settings.operator_settings import Settings, runs_in_cluster
 from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts
@@ -145,6 +146,7 @@ class Operator:
             self._spawn(_watch_task(resource), informer.run())
         for resource, watch in self._parts.groups.watches().items():
             self._spawn(_watch_task(resource), watch)
+        self._spawn(_watch_task(CLAIMS), self._parts.devices.run())
 
     async def _start_scheduling(self) -> None:
         parts = self._parts

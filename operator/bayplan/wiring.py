@@ -30,7 +30,9 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_version_support import ServerWatch
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers
+from bayplan.kube.watches.device_informers import DeviceInformers
 from bayplan.kube.write_fence import WriteFence
+from bayplan.kube.writes.claim_writes import ClaimWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.storage_writes import StorageWrites
 from bayplan.process.loop_liveness import LoopLiveness
@@ -96,6 +98,7 @@ class Parts:
     liveness: LoopLiveness
     readiness: Readiness
     informers: ClusterInformers
+    devices: DeviceInformers
     extenders: ExtenderClients
     groups: GroupSources
     group_statuses: GroupController
@@ -137,6 +140,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         liveness=LoopLiveness(settings.liveness_limit),
         readiness=core.readiness,
         informers=core.informers,
+        devices=DeviceInformers(cluster.connection, core.informers, core.scheduler.device_feed, cluster.clock),
         extenders=core.extenders,
         groups=groups.sources,
         group_statuses=groups.statuses,
@@ -197,7 +201,8 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     writer = KubeWriter(connection, options, clock)
     tracer, watchdog = tracer_of(settings.tracing, clock), PluginWatchdog(settings.plugin_time_budget)
     storage = StorageWrites(connection, options.request_seconds)
-    ports = SchedulerPorts(storage, tracer, watchdog, make_extender)
+    claims = ClaimWrites(connection, options.request_seconds)
+    ports = SchedulerPorts(storage, claims, tracer, watchdog, make_extender)
     registry = in_tree_registry()
     registry.load_entry_points()
     scheduler = Scheduler(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports=ports)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
-from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
-from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
+from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
@@ -44,6 +44,7 @@ class PluginServices:
         preemptions: Preemptions whose evictions are not all issued.
         seed: Seed of random choices.
         storage_writer: Writer of volumes and claims; None if they cannot be written.
+        claim_writer: Writer of resource claims; None if they cannot be written.
         declared: Objects of kinds that plugins declare.
         metrics: Metrics that plugins record, by scheduler name.
         in_pre_bind: Pods whose PreBind runs.
@@ -59,6 +60,7 @@ class PluginServices:
     preemptions: PreemptionsUnderWay
     seed: int = 0
     storage_writer: StorageWriter | None = None
+    claim_writer: ClaimWriter | None = None
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
     in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
@@ -125,7 +127,13 @@ class PluginHandle:
     def storage_writer(self) -> StorageWriter | None:
         """Writer of volumes and claims; None if they cannot be written."""
         writer = self._services.storage_writer
-        return None if writer is None else DeferredStorageWriter(writer, self._services.suspension)
+        return None if writer is None else cast("StorageWriter", _AfterSuspension(writer, self._services.suspension))
+
+    @property
+    def claim_writer(self) -> ClaimWriter | None:
+        """Writer of resource claims; None if they cannot be written."""
+        writer = self._services.claim_writer
+        return None if writer is None else cast("ClaimWriter", _AfterSuspension(writer, self._services.suspension))
 
     @property
     def waiting_pods(self) -> WaitingPodMap:
@@ -177,30 +185,27 @@ class PluginHandle:
         return NodeDryRun(self._instance(), state, pod, self.nodes, nominator, frees_shared_ports=frees_shared_ports)
 
 
-class DeferredStorageWriter:
-    """Storage writer that writes at once, and returns results and errors when no cycle is suspended.
+class _AfterSuspension:
+    """Writer that writes at once, and returns results and errors when no cycle is suspended.
 
-    A PreBind plugin changes its assumed volumes as soon as it gets a result, which a suspended cycle must not see.
+    A PreBind plugin changes assumed objects as soon as it gets a result, which a suspended cycle must not see.
 
     Args:
-        writer: The actual writer.
+        writer: The actual writer, all of whose methods are coroutines.
         suspension: Whether a cycle is suspended.
     """
 
-    def __init__(self, writer: StorageWriter, suspension: Suspension) -> None:
+    def __init__(self, writer: StorageWriter | ClaimWriter, suspension: Suspension) -> None:
         self._writer = writer
         self._suspension = suspension
 
-    async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
-        """See :meth:`scheduler_core.ports.StorageWriter.bind_volume`."""
-        try:
-            return await self._writer.bind_volume(volume)
-        finally:
-            await self._suspension.over()
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        write = getattr(self._writer, name)
 
-    async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """See :meth:`scheduler_core.ports.StorageWriter.select_node`."""
-        try:
-            return await self._writer.select_node(claim)
-        finally:
-            await self._suspension.over()
+        async def deferred(*args: Any) -> Any:
+            try:
+                return await write(*args)
+            finally:
+                await self._suspension.over()
+
+        return deferred

@@ -80,8 +80,15 @@ def pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
             actions.append(Action.UPDATE_POD_TOLERATION)
         if old.spec.scheduling_gates and not new.spec.scheduling_gates:
             actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+    if _claims(old) != _claims(new):
+        actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
     resource = Resource.ASSIGNED_POD if new.spec.node_name else Resource.TARGET_POD
     return [ClusterEvent(resource, action) for action in actions]
+
+
+def _claims(pod: Pod) -> tuple[object, object]:
+    """Return the claims that were created for a pod."""
+    return pod.status.resource_claim_statuses, pod.status.extended_resource_claim_status
 
 
 def labelled_by_bind(before: Pod, pod: Pod) -> Pod:

@@ -3,8 +3,7 @@
 Filter and Score receive all candidate rows in one call, which keeps a cycle in the microseconds. A plugin that prefers
 one node at a time subclasses :class:`NodeFilterPlugin` or :class:`NodeScorePlugin`; the runtime adapts it.
 
-Follows kube-scheduler v1.37.1 (``k8s.io/kube-scheduler/framework/interface.go``) with two differences: QueueSort
-returns a sort key instead of comparing two pods, and Filter and Score work on columns.
+Follows ``k8s.io/kube-scheduler`` v0.37.1, ``framework/interface.go``, but QueueSort returns a sort key.
 """
 
 from __future__ import annotations
@@ -91,14 +90,13 @@ class QueueSortPlugin(Plugin):
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:
-    """Result of PreFilter: a status, and on Success optionally the only nodes to consider (None: all)."""
+    """Result of PreFilter: a status, and on Success the only nodes to consider, None for all."""
 
     status: Status = SUCCESS
     node_names: frozenset[str] | None = None
 
 
-CONTINUE = PreFilterResult()
-"""Success, with all nodes to consider."""
+CONTINUE = PreFilterResult()  # Success, with all nodes to consider
 
 
 class PreFilterPlugin(Plugin):
@@ -126,7 +124,7 @@ class Shortage:
     """Insufficient amount of a resource on a node.
 
     Attributes:
-        resource: The name of the resource, such as ``cpu`` or ``pods``.
+        resource: Its name, such as ``cpu`` or ``pods``.
         needed: What the pod needs; CPU in millicores, everything else in whole units.
         free: What is free, in the same unit; negative if the node is overcommitted.
     """
@@ -141,9 +139,11 @@ class FilterPlugin(Plugin):
 
     Attributes:
         reasons: Statuses of the codes 1, 2, ...; override :meth:`decode` if a status depends on the pod.
+        remaining_rows_only: Whether the filter is so expensive that it runs only on rows that no earlier one rejects.
     """
 
     reasons: ClassVar[Sequence[Status]] = ()
+    remaining_rows_only: ClassVar[bool] = False
 
     @abstractmethod
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -152,8 +152,8 @@ class FilterPlugin(Plugin):
         Args:
             state: The state of the attempt.
             pod: The pod to schedule.
-            nodes: The columns; rows without a node may be among them, and their codes are ignored.
-            rows: The rows to filter; use it to index the columns.
+            nodes: The columns.
+            rows: The rows to filter, some of which may have no node: their codes are ignored.
 
         Returns:
             int16 per row, 0 where the pod may run; None if it may run on every row.

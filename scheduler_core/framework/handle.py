@@ -15,7 +15,7 @@ from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
-from scheduler_core.ports import Clock, ClusterWriter, PluginMetrics, StorageWriter
+from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PluginMetrics, StorageWriter
 from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -203,6 +203,10 @@ class Handle(Protocol):
     @property
     def storage_writer(self) -> StorageWriter | None:
         """Writes to volumes and claims; None where they cannot be written."""
+
+    @property
+    def claim_writer(self) -> ClaimWriter | None:
+        """Writes to resource claims; None where they cannot be written."""
 
     @property
     def waiting_pods(self) -> WaitingPods:

@@ -191,9 +191,33 @@ class SchedulingGate(Struct, gc=False, frozen=True, omit_defaults=True, rename="
 
 
 class ResourceClaimReference(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An entry of ``spec.resourceClaims`` (dynamic resource allocation)."""
+    """An entry of ``spec.resourceClaims``: a ResourceClaim by name, or the template from which one is created."""
 
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodResourceClaimStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    """An entry of ``status.resourceClaimStatuses``: the claim that was created for an entry; None if none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ExtendedResourceRequest(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    """A container's extended resource and the device request that provides it."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedResourceClaimStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    """``status.extendedResourceClaimStatus``: the claim that the scheduler created for extended resources."""
+
+    request_mappings: tuple[ExtendedResourceRequest, ...] = ()
+    resource_claim_name: str = ""
 
 
 class SchedulingGroup(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
@@ -268,6 +292,8 @@ class PodStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel
     allocated_resources: Quantities = {}
     resources: ResourceRequirements | None = None
     start_time: datetime | None = None
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):

@@ -2,7 +2,7 @@
 
 Follows kube-scheduler v1.37.1 (``RunPreFilterPlugins``, ``RunFilterPlugins``). kube-scheduler stops at a node's first
 rejection; here every vectorized plugin filters all rows, and the first plugin in order that rejects a row provides its
-verdict, which is the same. Plugins that filter one node at a time run only on rows that no earlier plugin rejects.
+verdict, which is the same. Plugins whose filter is expensive run only on rows that no earlier plugin rejects.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def run_filters(
     for position, plugin in enumerate(instance.filters) if among is None else among:
         if plugin.name in state.skip_filter:
             continue
-        if isinstance(plugin, NodeFilterAdapter):
+        if plugin.remaining_rows_only:
             remaining = _remaining(verdicts, position, beside)
             call = _FilterCall(state, pod, nodes, rows)
             changed, asked = _filter_remaining(plugin, position, (verdicts, remaining), call)
@@ -231,7 +231,7 @@ def _check_codes(plugin: str, codes: object, count: int) -> None:
 
 
 def _filter_remaining(
-    plugin: NodeFilterAdapter, position: int, judged: tuple[Verdicts, NDArray[np.bool_]], call: _FilterCall
+    plugin: FilterRunner, position: int, judged: tuple[Verdicts, NDArray[np.bool_]], call: _FilterCall
 ) -> tuple[bool, int]:
     """Filter the rows that remain; return whether a row was rejected, and the number of rows."""
     verdicts, is_left = judged
@@ -241,7 +241,10 @@ def _filter_remaining(
         rows = left
     else:
         rows = call.rows[left]
-    codes = _codes(plugin, _FilterCall(call.state, call.pod, call.nodes, rows), len(rows))
+    try:
+        codes = _codes(plugin, _FilterCall(call.state, call.pod, call.nodes, rows), len(rows))
+    except UndecidedRowsError as undecided:
+        raise PluginError(plugin.name, "filter", next(iter(undecided.problems.values()))) from undecided
     if codes is None:
         return False, len(rows)
     rejected = codes != 0

@@ -44,6 +44,8 @@ def _view(nodes: NodeColumns, row: int) -> NodeView | None:
 class NodeFilterAdapter:
     """Runs a :class:`NodeFilterPlugin` at Filter; distinct statuses are numbered within the attempt."""
 
+    remaining_rows_only = True
+
     def __init__(self, plugin: NodeFilterPlugin) -> None:
         self.plugin = plugin
         self.name = plugin.name

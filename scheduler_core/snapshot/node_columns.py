@@ -25,6 +25,7 @@ from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
 from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.exact_sums import ExactSums
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.indexes.host_ports import HostPortIndex
 from scheduler_core.snapshot.indexes.image_index import ImageIndex
@@ -65,7 +66,7 @@ class NodeColumns:
         images: Rows by image.
         host_ports: Rows by host port in use.
         namespaces: Labels of namespaces.
-        storage: Volumes, claims and other storage objects.
+        storage, devices: Storage objects, and objects of Dynamic Resource Allocation.
         disruption_budgets: PodDisruptionBudgets by namespace.
         workloads: Services and owners of pods, whose selectors are the default of spread constraints.
         priorities: Number of pods of each priority by row.
@@ -93,10 +94,10 @@ class NodeColumns:
         self.resources = ResourceNames(bounds.resources)
         self.taint_sets: LoggedInterner[tuple[Taint, ...]] = LoggedInterner(bounds.taint_lists)
         self.taint_sets.acquire(())
-        self.images = ImageIndex()
-        self.host_ports = HostPortIndex()
+        self.images, self.host_ports = ImageIndex(), HostPortIndex()
         self.namespaces = NamespaceLabels()
         self.storage = StorageIndex(self.row_of)
+        self.devices = DeviceIndex()
         self.disruption_budgets = DisruptionBudgets()
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()

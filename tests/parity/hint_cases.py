@@ -19,8 +19,8 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.freed_capacity_event import FreedRoom
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.feeds.object_feed import ObjectFeed
 from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
-from scheduler_core.feeds.storage_feed import StorageFeed
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -149,7 +149,7 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
         handling=EventHandling(context.suspension, context.clock, context.metrics),
         node_changed=scheduler.reservations.node_changed,
     )
-    scheduler.storage_feed = StorageFeed(context.cache.columns.storage, queue, context.suspension)
+    scheduler.storage_feed = ObjectFeed(context.cache.columns.storage, queue, context.suspension)
     _apply(scheduler, case.change)
     verdicts = _verdicts(instance, queue.recorded)
     return Hints(case.name, tuple(recorded.event.name for recorded in queue.recorded), verdicts)

@@ -16,7 +16,7 @@ from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
-from scheduler_core.ports import StorageWriter
+from scheduler_core.ports import ClaimWriter, StorageWriter
 from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -186,6 +186,7 @@ class FakeHandle:
     clock: VirtualClock = field(default_factory=VirtualClock)
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     storage_writer: StorageWriter | None = None
+    claim_writer: ClaimWriter | None = None
     waiting_pods: FakeWaitingPods = field(default_factory=FakeWaitingPods)
     pods_in_pre_bind: FakePodsInPreBind = field(default_factory=FakePodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)

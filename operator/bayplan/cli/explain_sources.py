@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -135,7 +136,9 @@ def from_files(files: Sequence[str], target: PodName | GroupName, seed: int, *, 
 async def _from_cluster(cluster: AdmittedCluster, target: PodName | GroupName, seed: int) -> AnyExplanation:
     world = MemoryCluster()
     ports = SchedulerPorts(storage=world.storage)
-    scheduler = Scheduler(SimulatedClock(), world, SchedulerOptions(seed=seed), installed_plugins(), ports=ports)
+    scheduler = Scheduler(
+        SimulatedClock(datetime.now(UTC)), world, SchedulerOptions(seed=seed), installed_plugins(), ports=ports
+    )
     if isinstance(target, PodName):
         found = next((each for each in cluster.pods if each.key == str(target)), None)
         if found is None:

@@ -6,6 +6,7 @@ Each case has its own complete scheduler: the one that runs in a cluster, withou
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Generic, TypeVar
 
@@ -49,7 +50,9 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
         QuantityError: A quantity of the case's pod cannot be parsed.
     """
     profile = profile_of(case, registry)
-    scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry, defaults=defaults)
+    # Timestamps of claims are compared with the present time, as in kube-scheduler.
+    clock = SimulatedClock(datetime.now(UTC))
+    scheduler = Scheduler(clock, MemoryCluster(), registry=registry, defaults=defaults)
     # All of the case's profiles are live: pods of other profiles would not wait, and nominations would not count.
     instances = [_built(scheduler, each, registry, defaults) for each in profiles_of(case, registry)]
     scheduler.activate(instances)
@@ -60,6 +63,8 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
         scheduler.workload_feed.added(surrounding)
     for shown in case.storage:
         scheduler.storage_feed.added(shown)
+    for device_object in case.devices:
+        scheduler.device_feed.added(device_object)
     for node in case.nodes:
         feed.node_added(node)
     for pod in case.pods:

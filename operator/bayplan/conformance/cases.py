@@ -22,6 +22,8 @@ from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
 from scheduler_core.model.storage import (
@@ -42,6 +44,7 @@ from scheduler_core.model.workloads import (
     Service,
     StatefulSet,
 )
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 
 STANDARD_INPUT = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -104,6 +107,10 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     csidrivers: tuple[CsiDriver, ...] = ()
     csistoragecapacities: tuple[CsiStorageCapacity, ...] = ()
     volumeattachments: tuple[VolumeAttachment, ...] = ()
+    resourceclaims: tuple[ResourceClaim, ...] = ()
+    resourceslices: tuple[ResourceSlice, ...] = ()
+    deviceclasses: tuple[DeviceClass, ...] = ()
+    devicetaintrules: tuple[DeviceTaintRule, ...] = ()
     profile: msgspec.Raw = msgspec.Raw(b"null")
 
     @property
@@ -111,6 +118,11 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         """All storage objects."""
         drivers: tuple[StorageObject, ...] = (*self.csinodes, *self.csidrivers, *self.csistoragecapacities)
         return (*self.storageclasses, *drivers, *self.pvs, *self.pvcs, *self.volumeattachments)
+
+    @property
+    def devices(self) -> tuple[DeviceObject, ...]:
+        """Device classes, devices and claims."""
+        return (*self.deviceclasses, *self.devicetaintrules, *self.resourceslices, *self.resourceclaims)
 
     @property
     def surroundings(self) -> tuple[PodSurrounding, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.feeds.storage_feed import StorageFeed
+from scheduler_core.feeds.object_feed import ObjectFeed
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.quantity import nano
@@ -50,13 +50,13 @@ class MemoryStorage:
     """Volumes, claims and classes by name."""
 
     def __init__(self) -> None:
-        self._feed: StorageFeed | None = None
+        self._feed: ObjectFeed[StorageObject] | None = None
         self._volumes: dict[str, PersistentVolume] = {}
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._classes: dict[str, StorageClass] = {}
         self._versions = itertools.count(1)
 
-    def serve(self, objects: Iterable[StorageObject], feed: StorageFeed) -> None:
+    def serve(self, objects: Iterable[StorageObject], feed: ObjectFeed[StorageObject]) -> None:
         """Store the initial objects, and report them and every later change.
 
         Args:

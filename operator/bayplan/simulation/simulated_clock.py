@@ -29,10 +29,15 @@ class SimulatedTimer:
 
 
 class SimulatedClock:
-    """Clock that starts at 0 seconds, on 2000-01-01 UTC, and advances from timer to timer."""
+    """Clock that starts at 0 seconds and advances from timer to timer.
 
-    def __init__(self) -> None:
+    Args:
+        start: Date and time at 0 seconds, UTC.
+    """
+
+    def __init__(self, start: datetime = _START) -> None:
         self._now = 0.0
+        self._start = start
         self._timers: list[tuple[float, int, SimulatedTimer]] = []
         self._sequence = itertools.count()
 
@@ -42,7 +47,7 @@ class SimulatedClock:
 
     def wall(self) -> datetime:
         """Return the date and time of :meth:`now`, UTC."""
-        return _START + timedelta(seconds=self._now)
+        return self._start + timedelta(seconds=self._now)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> SimulatedTimer:
         """Run ``callback`` when the clock has advanced by ``seconds``."""

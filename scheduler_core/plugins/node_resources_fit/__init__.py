@@ -1,7 +1,7 @@
 """NodeResourcesFit: filters nodes by free resources, and scores them by the profile's strategy.
 
-Each extension point has a module (``filtering``, ``scoring``, ``hints``). Devices of dynamic resource allocation are
-not considered.
+Each extension point has a module (``filtering``, ``scoring``, ``hints``). A node that offers none of a resource which a
+device class serves is left to DynamicResources.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go``.
 """
@@ -35,7 +35,7 @@ from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod_requests import is_extended_resource
 from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
 from scheduler_core.plugins.node_resources_fit.free_columns import FreeColumns
-from scheduler_core.plugins.node_resources_fit.hints import EVENTS
+from scheduler_core.plugins.node_resources_fit.hints import FitHints
 from scheduler_core.plugins.node_resources_fit.scoring import FitScorer
 from scheduler_core.plugins.resource_score_inputs import Demand
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
@@ -75,12 +75,13 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
             return None
         if not pod.fit_names or pod.fit_names[-1] in FIXED_RESOURCES:
             return always
-        resources, version = nodes.resources, nodes.resources.version
-        return lambda: resources.version == version
+        resources, devices = nodes.resources, nodes.devices
+        versions = resources.version, devices.classes_version
+        return lambda: (resources.version, devices.classes_version) == versions
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return deletions and scale-downs of pods, and additions and allocatable changes of nodes."""
-        return EVENTS
+        """Return deletions and scale-downs of pods, additions and allocatable changes of nodes, and device classes."""
+        return FitHints(self.handle).registrations()
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Store the pod's requests. Never skips: a pod without requests still uses a pod slot."""
@@ -140,7 +141,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         if self._ignored or self._ignored_groups:
             kept = [pair for pair in zip(amounts, names, strict=True) if not self._is_ignored(pair[1])]
             amounts, names = [amount for amount, _ in kept], [name for _, name in kept]
-        return FitDemand(amounts, names)
+        devices = self.handle.nodes.devices
+        if not devices.classes or not names or names[-1] in FIXED_RESOURCES:
+            return FitDemand(amounts, names)
+        return FitDemand(amounts, names, frozenset(name for name in names if devices.class_of_resource(name)))
 
     def _is_ignored(self, name: str) -> bool:
         if not is_extended_resource(name):

@@ -37,13 +37,18 @@ class FitDemand:
         amounts: (resource column, positive amount): CPU, memory, ephemeral storage, then the others by name, so that a
             code keeps its meaning when a resource gets another column.
         names: The names of the resources in the same order.
+        by_devices: Those that a device class serves: a node that offers none of one may provide it through devices, so
+            that DynamicResources decides there.
     """
 
-    __slots__ = ("_bit_sets", "amounts", "names")
+    __slots__ = ("_bit_sets", "amounts", "by_devices", "names")
 
-    def __init__(self, amounts: Sequence[tuple[int, int]], names: Sequence[str]) -> None:
+    def __init__(
+        self, amounts: Sequence[tuple[int, int]], names: Sequence[str], by_devices: frozenset[str] = frozenset()
+    ) -> None:
         self.amounts = amounts
         self.names = names
+        self.by_devices = by_devices
         self._bit_sets: Interner[bytes] | None = None
         if len(amounts) > MAX_RESOURCES_IN_BITS:
             self._bit_sets = Interner()
@@ -66,11 +71,15 @@ class FitDemand:
             codes = full.astype(np.int16)
         for bit, (column, amount) in enumerate(self.amounts, start=1):
             short = free.short(column, amount, rows)
+            if short is not None and self.names[bit - 1] in self.by_devices:
+                short &= free.nodes.allocatable[column, rows] > 0
             if short is None:
                 continue
             marks = np.multiply(short, np.int16(1 << bit))
             codes = marks if codes is None else np.bitwise_or(codes, marks, out=codes)
             too_small = free.nodes.allocatable[column, rows] < amount
+            if self.by_devices:
+                too_small &= short
             if too_small.any():
                 codes |= np.multiply(too_small, np.int16(_TOO_SMALL))
         return codes
@@ -83,6 +92,8 @@ class FitDemand:
         allocatable, requested = nodes.allocatable, nodes.requested
         for bit, (column, amount) in enumerate(self.amounts, start=1):
             capacity = allocatable.item(column, row)
+            if not capacity and self.names[bit - 1] in self.by_devices:
+                continue
             if capacity - requested.item(column, row) < amount:
                 code |= 1 << bit
                 if capacity < amount:
@@ -96,6 +107,7 @@ class FitDemand:
         free = [
             capacity - sums.requested(column) for capacity, (column, _) in zip(capacities, self.amounts, strict=True)
         ]
+        self._spare_devices(capacities, free)
         if self._bit_sets is not None:
             return self._in_bit_sets(full, capacities, free, self._bit_sets)
         codes = full.astype(np.int16)
@@ -137,7 +149,7 @@ class FitDemand:
         found = [] if places > 0 else [Shortage(PODS, 1, places)]
         for (column, amount), name in zip(self.amounts, self.names, strict=True):
             free = int(nodes.allocatable[column, row] - nodes.requested[column, row])
-            if free < amount:
+            if free < amount and (name not in self.by_devices or nodes.allocatable[column, row]):
                 found.append(Shortage(name, amount, free))
         return tuple(found)
 
@@ -148,7 +160,16 @@ class FitDemand:
             capacity - nodes.requested[column, rows]
             for capacity, (column, _) in zip(capacities, self.amounts, strict=True)
         ]
+        self._spare_devices(capacities, free)
         return self._in_bit_sets(full, capacities, free, bit_sets)
+
+    def _spare_devices(self, capacities: list[NDArray[np.int64]], free: list[NDArray[np.int64]]) -> None:
+        """Count a resource that a node may provide through devices as sufficient there."""
+        for position, (name, (_, amount)) in enumerate(zip(self.names, self.amounts, strict=True)):
+            if name in self.by_devices:
+                is_by_devices = capacities[position] == 0
+                free[position] = np.where(is_by_devices, amount, free[position])
+                capacities[position] = np.where(is_by_devices, amount, capacities[position])
 
     def _in_bit_sets(
         self,

@@ -3,14 +3,17 @@
 The hints compare objects, not columns, because the columns contain the change already and its difference counts.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go``
-(``isSchedulableAfterAssignedPodDelete`` and its neighbours, ``isSchedulableAfterNodeChange``), without device classes.
+(``isSchedulableAfterAssignedPodDelete`` and its neighbours, ``isSchedulableAfterNodeChange``,
+``isSchedulableAfterDeviceClassEvent``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource, hint_on
+from scheduler_core.framework.handle import Handle
+from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import PODS, in_units, pod_requests
@@ -43,38 +46,68 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     return Hint.QUEUE if freed else Hint.SKIP
 
 
-def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Return whether a node that was added or changed may have enough resources.
+class FitHints:
+    """Queueing hints that depend on the device classes as they are now.
 
     Args:
-        pod: The unschedulable pod.
-        old: The node before; None if it was added.
-        new: The node after.
-
-    Returns:
-        Queue if the empty node is large enough and something that ``pod`` requests has grown.
+        handle: Access to the scheduler.
     """
-    if not isinstance(new, Node):
-        return Hint.SKIP if new is None else Hint.QUEUE
-    asked = {name: amount for name, amount in pod_requests(pod).fit.items() if amount}
-    room, places = _room(new)
-    if places < 1 or any(amount > room.get(name, 0) for name, amount in asked.items()):
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def registrations(self) -> tuple[EventRegistration, ...]:
+        """Return the events with their hints."""
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+        device_class = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE)
+        return (
+            EventRegistration(_FREED, after_pod_change),
+            EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
+            EventRegistration(node, self.after_node_change),
+            EventRegistration(device_class, after_class_change),
+        )
+
+    def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Return whether a node that was added or changed may have enough resources.
+
+        Args:
+            pod: The unschedulable pod.
+            old: The node before; None if it was added.
+            new: The node after.
+
+        Returns:
+            Queue if the empty node is large enough and something that ``pod`` requests has grown, or may be provided
+            through devices.
+        """
+        if not isinstance(new, Node):
+            return Hint.SKIP if new is None else Hint.QUEUE
+        asked = {name: amount for name, amount in pod_requests(pod).fit.items() if amount}
+        room, places = _room(new)
+        resolve = self._handle.nodes.devices.class_of_resource
+        by_devices = {name for name in asked if not room.get(name, 0) and resolve(name) is not None}
+        if places < 1 or any(amount > room.get(name, 0) for name, amount in asked.items() if name not in by_devices):
+            return Hint.SKIP
+        if not isinstance(old, Node) or by_devices:
+            return Hint.QUEUE
+        old_room, old_places = _room(old)
+        grown = places > old_places or any(room.get(name, 0) > old_room.get(name, 0) for name in asked)
+        return Hint.QUEUE if grown else Hint.SKIP
+
+
+@hint_on(DeviceClass)
+def after_class_change(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
+    """Return whether a device class that was added or changed may serve an extended resource of the pod."""
+    if new is None:
         return Hint.SKIP
-    if not isinstance(old, Node):
+    asked, resource = pod_requests(pod).fit, new.spec.extended_resource_name
+    if old is not None and (old.spec.extended_resource_name or "") == (resource or ""):
+        return Hint.SKIP
+    if old is None and new.implicit_resource_name in asked:
         return Hint.QUEUE
-    old_room, old_places = _room(old)
-    grown = places > old_places or any(room.get(name, 0) > old_room.get(name, 0) for name in asked)
-    return Hint.QUEUE if grown else Hint.SKIP
+    return Hint.QUEUE if resource is not None and resource in asked else Hint.SKIP
 
 
 _FREED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
-
-EVENTS = (
-    EventRegistration(_FREED, after_pod_change),
-    EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
-    EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE), after_node_change),
-)
-"""Event registrations of NodeResourcesFit."""
 
 
 def _room(node: Node) -> tuple[Mapping[str, int], int]:

@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from scheduler_core.feeds.storage_feed import StorageFeed
+from scheduler_core.feeds.object_feed import ObjectFeed
 from scheduler_core.model.pod import AwsElasticBlockStore
 from scheduler_core.model.storage import (
     BIND_COMPLETED,
@@ -66,7 +66,7 @@ class VolumeControllers:
         writer: Storage writer of the scheduler.
     """
 
-    def __init__(self, feed: StorageFeed, writer: RecordingStorageWriter) -> None:
+    def __init__(self, feed: ObjectFeed[StorageObject], writer: RecordingStorageWriter) -> None:
         self.writer = writer
         self._feed = feed
         self._claims: dict[str, PersistentVolumeClaim] = {}

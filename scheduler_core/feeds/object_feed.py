@@ -1,0 +1,147 @@
+"""Event handlers for objects that an index stores and that plugins look up: storage objects and devices.
+
+Called on the event loop; while a cycle is suspended, changes are buffered and then applied in order. Unreadable objects
+are ignored with an error in the log, so that one invalid quantity does not stop a watch.
+
+Follows kube-scheduler v1.37.1 (``eventhandlers.go``). A new version without a relevant change is an event too: a volume
+that could not be bound because of a conflicting write can be bound once that write is known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.framework.object_reads import DeclaredObject
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
+
+log = logging.getLogger(__name__)
+
+RESOURCES: Mapping[type[Any], Resource] = {
+    PersistentVolume: Resource.PERSISTENT_VOLUME,
+    PersistentVolumeClaim: Resource.PERSISTENT_VOLUME_CLAIM,
+    StorageClass: Resource.STORAGE_CLASS,
+    CsiNode: Resource.CSI_NODE,
+    CsiDriver: Resource.CSI_DRIVER,
+    CsiStorageCapacity: Resource.CSI_STORAGE_CAPACITY,
+    VolumeAttachment: Resource.VOLUME_ATTACHMENT,
+    ResourceClaim: Resource.RESOURCE_CLAIM,
+    DeviceClass: Resource.DEVICE_CLASS,
+    ResourceSlice: Resource.RESOURCE_SLICE,
+}
+"""The resource of each kind in events. A DeviceTaintRule has none: its changes are updates of the slices."""
+
+_SLICE_UPDATE = ClusterEvent(Resource.RESOURCE_SLICE, Action.UPDATE_OTHER)
+
+T = TypeVar("T", bound=DeclaredObject)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class ObjectIndex(Protocol[T_contra]):
+    """Index of objects by kind and name."""
+
+    def assign(self, shown: T_contra) -> None:
+        """Add or replace an object.
+
+        Raises:
+            SchedulerCoreError: The object cannot be read; nothing was changed.
+        """
+
+    def remove(self, gone: T_contra) -> None:
+        """Remove an object."""
+
+
+class ObjectFeed(Generic[T]):
+    """Event handlers for the objects of one index.
+
+    Args:
+        index: Stores the objects.
+        queue: The queue.
+        suspension: Buffers changes while a cycle is suspended.
+    """
+
+    def __init__(self, index: ObjectIndex[T], queue: SchedulingQueue, suspension: Suspension) -> None:
+        self._index = index
+        self._queue = queue
+        self._report = suspension.report
+
+    def added(self, shown: T) -> None:
+        """Handle an object that was created or is seen for the first time."""
+        self._report(self._added, shown)
+
+    def _added(self, shown: T) -> None:
+        if self._assigned(shown):
+            self._queue.on_event(_event(shown, Action.ADD), None, shown)
+
+    def updated(self, old: T, shown: T) -> None:
+        """Handle a new version of an object; the same version again is ignored."""
+        self._report(self._updated, old, shown)
+
+    def _updated(self, old: T, shown: T) -> None:
+        if self._assigned(shown) and old != shown:
+            self._queue.on_event(_event(shown, Action.UPDATE_OTHER), old, shown)
+
+    def deleted(self, gone: T) -> None:
+        """Handle a deleted object."""
+        self._report(self._deleted, gone)
+
+    def _deleted(self, gone: T) -> None:
+        self._index.remove(gone)
+        self._queue.on_event(_event(gone, Action.DELETE), gone, None)
+
+    def _assigned(self, shown: T) -> bool:
+        try:
+            self._index.assign(shown)
+        except SchedulerCoreError as error:
+            log.error("%s %s is ignored: %s; correct it", _kind(shown), shown.metadata.name, error)  # noqa: TRY400 - the text says it all
+            return False
+        return True
+
+
+class DeviceFeed(ObjectFeed[DeviceObject]):
+    """Event handlers for resource claims, device classes and devices.
+
+    Args:
+        index: Stores the objects.
+        queue: The queue.
+        suspension: Buffers changes while a cycle is suspended.
+    """
+
+    def __init__(self, index: DeviceIndex, queue: SchedulingQueue, suspension: Suspension) -> None:
+        super().__init__(index, queue, suspension)
+        self._devices = index
+
+    def withhold(self, reason: str) -> None:
+        """Gate the pods with resource claims, because which devices are in use is not known; "" ends that."""
+        self._report(self._withhold, reason)
+
+    def _withhold(self, reason: str) -> None:
+        self._devices.withheld = reason
+        if not reason:
+            self._queue.on_event(_SLICE_UPDATE, None, None)
+
+
+def _event(changed: object, action: Action) -> ClusterEvent:
+    resource = RESOURCES.get(type(changed))
+    return _SLICE_UPDATE if resource is None else ClusterEvent(resource, action)
+
+
+def _kind(shown: object) -> str:
+    resource = RESOURCES.get(type(shown))
+    return DeviceTaintRule.__name__ if resource is None else resource.value

@@ -1,0 +1,316 @@
+"""DynamicResources: allocates the devices of a pod's resource claims, and reserves the claims for the pod.
+
+Modules: :mod:`.pod_claims` looks the claims up, :mod:`.node_allocation` searches devices on a node,
+:mod:`.extended_resources` turns extended resources into device requests, :mod:`.claim_binding` writes claims,
+:mod:`.binding_conditions` waits for drivers, and :mod:`.hints` contains the queueing hints. The search itself is in
+:mod:`scheduler_core.devices`.
+
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from scheduler_core.config.plugin_args import DynamicResourcesArgs
+from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.search import SearchLimits
+from scheduler_core.errors import DeviceError, SchedulerCoreError, UndecidedRowsError
+from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    Normalization,
+    PodReads,
+    PostFilterPlugin,
+    PostFilterPreview,
+    PostFilterResult,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reads,
+    ReservePlugin,
+    Reuse,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
+from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder, PodBinding
+from scheduler_core.plugins.dynamic_resources.extended_resources import (
+    claim_in_memory,
+    extended_claim_of,
+    extended_names,
+    is_in_memory,
+    served_amounts,
+)
+from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
+from scheduler_core.plugins.dynamic_resources.node_allocation import REASONS, BindingLimit, PodDevices
+from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection, is_reserved_for
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_ATTEMPT: StateKey[PodDevices] = StateKey("DynamicResources/attempt")
+_NO_CLAIMS = PreFilterResult(SKIP)
+_NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable())
+_PRE_FILTER_DID_NOT_RUN = PostFilterResult(error("not found"))
+_DEFAULT_ARGS = DynamicResourcesArgs()
+
+
+class DynamicResources(
+    PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, PostFilterPlugin, ScorePlugin, ReservePlugin, PreBindPlugin
+):
+    """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
+
+    name = "DynamicResources"
+    reasons = REASONS
+    reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
+    remaining_rows_only = True
+    args_model = DynamicResourcesArgs
+    normalization = Normalization.MAX
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        """Store the args and the handle."""
+        super().__init__(args, handle)
+        self._args: DynamicResourcesArgs = args if args is not None else _DEFAULT_ARGS
+        self._background = BackgroundWrites()
+        self._hints = DeviceHints(handle)
+
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """Return a check that no class serves the pod's extended resources; None for a pod that needs devices."""
+        devices = nodes.devices
+        if pod.pod.spec.resource_claims or served_amounts(pod, devices):
+            return None
+        if not extended_names(pod):
+            return always
+        version = devices.classes_version
+        return lambda: devices.classes_version == version
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Return changes of claims, classes, slices and nodes, and of the claims that the pod names."""
+        return self._hints.registrations()
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Gate a pod until all its claims exist."""
+        if not pod.pod.spec.resource_claims:
+            return SUCCESS
+        try:
+            claims_of_pod(pod.pod, self.handle.nodes.devices)
+        except DeviceError as problem:
+            return unresolvable(str(problem))
+        return SUCCESS
+
+    # -- filtering ----------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Look up the claims and their classes; reject the pod if one is missing or being allocated to another pod."""
+        devices = nodes.devices
+        attempt = PodDevices(pod)
+        state.write(_ATTEMPT, attempt)
+        amounts = served_amounts(pod, devices)
+        if not pod.pod.spec.resource_claims and not amounts:
+            state.skip_score.add(self.name)
+            return _NO_CLAIMS
+        try:
+            claims = claims_of_pod(pod.pod, devices)
+        except DeviceError as problem:
+            return PreFilterResult(unresolvable(str(problem)))
+        if amounts:
+            attempt.extended_amounts = amounts
+            attempt.extended_claim = extended_claim_of(pod.pod, devices.claims) or claim_in_memory(pod.pod)
+            claims.append(attempt.extended_claim)
+        if not claims:
+            state.skip_score.add(self.name)
+            return _NO_CLAIMS
+        attempt.claims = claims
+        for claim in claims:
+            rejection = self._prepare(attempt, claim, devices)
+            if rejection is not None:
+                return PreFilterResult(rejection)
+        if attempt.to_allocate():
+            attempt.make_allocator = self._allocator
+        return PreFilterResult()
+
+    def _allocator(self, claims: Sequence[ResourceClaim]) -> Allocator:
+        devices = self.handle.nodes.devices
+        limits = SearchLimits(self.handle.clock.now, self._args.filter_timeout.seconds or None)
+        return Allocator(claims, devices.classes, devices.hardware, limits)
+
+    def _prepare(self, attempt: PodDevices, claim: ResourceClaim, devices: DeviceIndex) -> Status | None:
+        """Store from which nodes a claim's allocation is reachable; return why the pod cannot use the claim at all."""
+        allocation = claim.status.allocation
+        pending = None
+        if allocation is None:
+            in_flight = devices.in_flight(claim.metadata.uid)
+            if in_flight is not None:
+                if in_flight.group is None or in_flight.group != self._group_key(attempt.pod):
+                    return unresolvable(f"resource claim {claim.key} is in the process of being allocated")
+                allocation = pending = in_flight.allocation
+            elif claim is not attempt.extended_claim:
+                rejection = class_rejection(claim, devices)
+                if rejection is not None:
+                    return rejection
+        matcher: NodeMatcher | None = None
+        if allocation is not None and allocation.node_selector is not None:
+            try:
+                matcher = compile_readable_node_selector(allocation.node_selector)
+            except SchedulerCoreError as problem:
+                return error(str(problem))
+        attempt.matchers.append(matcher)
+        attempt.pending.append(pending)
+        return None
+
+    def _group_key(self, pod: PodInfo) -> Any:
+        view = self.handle.groups.group_of(pod.pod)
+        return None if view is None else view.key
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Search devices on each row.
+
+        Raises:
+            UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
+        """
+        del pod
+        attempt = state.read(_ATTEMPT)
+        if not attempt.claims:
+            return None
+        if isinstance(rows, slice):
+            rows = np.arange(nodes.size, dtype=np.intp)[rows]
+        codes: Codes = np.zeros(len(rows), dtype=np.int16)
+        problems: dict[int, str] = {}
+        limits = BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall())
+        for position, row in enumerate(rows.tolist()):
+            node = nodes.nodes[row]
+            if node is None:
+                continue
+            status = attempt.filter_node(nodes, row, node, limits)
+            if status is None:
+                continue
+            if status.code is Code.ERROR:
+                code = -1 - len(problems)
+                problems[code] = status.message
+                codes[position] = code
+                break
+            codes[position] = REASONS.index(status) + 1
+        if problems:
+            raise UndecidedRowsError(self.name, codes, problems)
+        return codes
+
+    # -- making devices available -------------------------------------------------------------------------------
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        """Deallocate a claim that only this pod uses and that no node can use; PostFilter goes on after that."""
+        preview = self.preview(state, pod, nodes, diagnosis)
+        attempt, binder = state.get(_ATTEMPT), self._binder()
+        if attempt is None or binder is None:
+            return preview.result
+        claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
+        if claim is not None:
+            self._background.start(f"deallocate resource claim {claim.key}", binder.deallocate(claim))
+        elif stale is not None:
+            self._background.start(f"delete resource claim {stale.key}", binder.delete(stale))
+        return preview.result
+
+    def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
+        """Return the result of ``post_filter`` without a write."""
+        del pod, nodes, diagnosis
+        attempt = state.get(_ATTEMPT)
+        if attempt is None:
+            return PostFilterPreview(_PRE_FILTER_DID_NOT_RUN)
+        if attempt.claim_to_deallocate() is not None:
+            return PostFilterPreview(PostFilterResult(unschedulable("deallocation of ResourceClaim completed")))
+        if attempt.stale_extended_claim is not None:
+            return PostFilterPreview(PostFilterResult(unschedulable("deletion of ResourceClaim completed")))
+        return PostFilterPreview(_NOTHING_TO_DEALLOCATE)
+
+    # -- scoring ------------------------------------------------------------------------------------------------
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use."""
+        del pod
+        attempt = state.read(_ATTEMPT)
+        numbers = range(*rows.indices(nodes.size)) if isinstance(rows, slice) else rows.tolist()
+        scores: Scores = np.zeros(len(numbers), dtype=np.int64)
+        if attempt.by_node and attempt.has_alternatives:
+            for position, row in enumerate(numbers):
+                scores[position] = attempt.preference(nodes.names[row] or "")
+        return scores
+
+    # -- reserving and binding ----------------------------------------------------------------------------------
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Count the node's devices as in use, so that no other pod gets them; nothing is written."""
+        attempt, devices = state.read(_ATTEMPT), self.handle.nodes.devices
+        indices = attempt.to_allocate()
+        if not indices or attempt.make_allocator is None:
+            return SUCCESS
+        try:
+            allocations = attempt.allocations(node_name)
+        except SchedulerCoreError as problem:
+            return error(str(problem))
+        if not allocations:
+            only_extended = all(attempt.claims[index] is attempt.extended_claim for index in indices)
+            return SUCCESS if only_extended else error("claim allocation not found for node")
+        group = self._group_key(pod)
+        for index, allocation in zip(indices, allocations, strict=True):
+            claim = attempt.claims[index]
+            attempt.pending[index] = allocation
+            devices.begin_allocation(claim, allocation, pod.uid, group)
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Free the devices, and remove what PreBind wrote in the background; a written allocation stays."""
+        del node_name
+        attempt = state.get(_ATTEMPT)
+        if attempt is None or not attempt.claims:
+            return
+        devices, binder = self.handle.nodes.devices, self._binder()
+        for index, claim in enumerate(attempt.claims):
+            is_extended = attempt.extended_claim is not None and index == len(attempt.claims) - 1
+            uid = attempt.extended_claim.metadata.uid if is_extended and attempt.extended_claim else claim.metadata.uid
+            devices.end_allocation(uid, pod.uid)
+            if binder is None:
+                continue
+            if is_extended:
+                if not is_in_memory(claim):
+                    self._background.start(f"delete resource claim {claim.key}", binder.delete(claim))
+            elif claim.status.allocation is not None and is_reserved_for(claim, pod.pod):
+                what = f"end the reservation of resource claim {claim.key} for pod {pod.key}"
+                self._background.start(what, binder.end_reservation(claim, pod.pod))
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Return Skip for a pod without claims."""
+        del pod, node_name
+        attempt = state.get(_ATTEMPT)
+        return SUCCESS if attempt is not None and attempt.claims else SKIP
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Write allocations and reservations, and wait until the drivers have prepared the devices."""
+        del pod
+        attempt, binder = state.read(_ATTEMPT), self._binder()
+        if binder is None:
+            return error("resource claims cannot be written; run the scheduler with write access to resource claims")
+        binding = PodBinding(self.handle, binder, attempt, node_name)
+        try:
+            await binding.write_claims()
+            await binding.wait_for_drivers(self._args.binding_timeout.seconds)
+        except SchedulerCoreError as fault:
+            return error(str(fault))
+        binding.end_allocations()
+        return SUCCESS
+
+    def _binder(self) -> ClaimBinder | None:
+        writer = self.handle.claim_writer
+        return None if writer is None else ClaimBinder(self.handle, writer)

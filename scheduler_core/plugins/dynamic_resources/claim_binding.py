@@ -1,0 +1,284 @@
+"""Writes of DynamicResources: allocations and reservations before the bind, and their removal.
+
+Writes of PreBind are awaited. Those of Unreserve and PostFilter run in the background, because these extension points
+must not wait: a failure is logged, and the next attempt of the pod repeats what is still needed.
+
+Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go`` (``bindClaim``, ``Unreserve``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec.structs import replace
+
+from scheduler_core.errors import ClusterWriteError, ConflictError, DeviceError, NotFoundError
+from scheduler_core.framework.handle import Handle
+from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
+from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest, Pod
+from scheduler_core.plugins.dynamic_resources.binding_conditions import (
+    has_binding_conditions,
+    is_past_binding_timeout,
+    is_ready_for_binding,
+)
+from scheduler_core.plugins.dynamic_resources.extended_resources import is_in_memory
+from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
+from scheduler_core.plugins.dynamic_resources.pod_claims import is_reserved_for
+from scheduler_core.ports import ClaimWriter, Event, ObjectReference
+from scheduler_core.snapshot.indexes.device_index import with_allocation
+
+log = logging.getLogger(__name__)
+
+_TRIES = 5
+_RETRY_SECONDS = 0.01
+_POLL_SECONDS = 5.0
+_PENDING = "BindingConditionsPending"
+
+
+class ClaimBinder:
+    """Writes what a pod's attempt decided about its claims.
+
+    Args:
+        handle: Access to the scheduler.
+        writer: Writes claims.
+    """
+
+    def __init__(self, handle: Handle, writer: ClaimWriter) -> None:
+        self._handle = handle
+        self._writer = writer
+
+    async def bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
+        """Write a claim's new allocation, if there is one, and its reservation for the pod.
+
+        Returns:
+            The claim as written.
+
+        Raises:
+            DeviceError: The claim was deleted, allocated or deallocated meanwhile.
+            ClusterWriteError: A write failed.
+        """
+        is_stale = False
+        for attempt in range(1, _TRIES + 1):
+            try:
+                if is_stale:
+                    claim = await self._read_again(claim)
+                return await self._write(pod, claim, allocation)
+            except ConflictError:
+                if attempt == _TRIES:
+                    raise
+                is_stale = True
+                await self._handle.clock.sleep(_RETRY_SECONDS)
+        raise AssertionError("the last try returns or raises")
+
+    async def _read_again(self, claim: ResourceClaim) -> ResourceClaim:
+        try:
+            found = await self._writer.read(claim)
+        except NotFoundError as problem:
+            raise DeviceError(f"get updated claim {claim.key} after conflict: {problem}") from problem
+        if found.metadata.uid != claim.metadata.uid:
+            raise DeviceError(f"claim {claim.key} got deleted in the meantime")
+        return found
+
+    async def _write(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
+        if claim.metadata.deletion_timestamp is not None:
+            raise DeviceError(f"claim {claim.key} got deleted in the meantime")
+        status = claim.status
+        is_new = allocation is not None and not _is_written(status.allocation, allocation, claim)
+        if is_new and DELETE_PROTECTION not in claim.metadata.finalizers:
+            finalizers = (*claim.metadata.finalizers, DELETE_PROTECTION)
+            protected = replace(claim, metadata=replace(claim.metadata, finalizers=finalizers))
+            claim = await self._writer.write_finalizers(protected)
+            status = claim.status
+        chosen = allocation if is_new else status.allocation
+        if chosen is None:
+            raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+        if chosen.allocation_timestamp is None:
+            chosen = replace(chosen, allocation_timestamp=self._handle.clock.wall().replace(microsecond=0))
+        consumer = ClaimConsumer("pods", pod.metadata.name, pod.metadata.uid)
+        reserved = replace(
+            with_allocation(claim, chosen),
+            status=replace(status, allocation=chosen, reserved_for=(*status.reserved_for, consumer)),
+        )
+        if is_new:
+            return await self._writer.write_allocation(reserved)
+        return await self._writer.write_reservation(reserved)
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Create the claim for a pod's extended resources.
+
+        Raises:
+            DeviceError: The write failed.
+        """
+        try:
+            return await self._writer.create(claim)
+        except ClusterWriteError as problem:
+            raise DeviceError(
+                f"create claim for extended resources {claim.metadata.namespace}/{claim.metadata.name}: {problem}"
+            ) from problem
+
+    async def write_mappings(
+        self, pod: Pod, mappings: tuple[ExtendedResourceRequest, ...], claim: ResourceClaim
+    ) -> None:
+        """Write to the pod which request of its claim provides each extended resource.
+
+        Raises:
+            DeviceError: There are no mappings, because a device plugin provides the resources.
+            ClusterWriteError: The write failed.
+        """
+        if not mappings:
+            raise DeviceError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
+        await self._writer.write_extended_claim(pod, ExtendedResourceClaimStatus(mappings, claim.metadata.name))
+
+    async def end_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Remove a pod from ``reservedFor``; the allocation stays, for the pod's next attempt."""
+        await self._writer.end_reservation(claim, pod.metadata.uid)
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Remove the allocation of a claim that nobody uses."""
+        await self._writer.deallocate(claim)
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim that was created for extended resources, its finalizer first."""
+        for attempt in range(1, _TRIES + 1):
+            finalizers = tuple(each for each in claim.metadata.finalizers if each != DELETE_PROTECTION)
+            try:
+                if finalizers != claim.metadata.finalizers:
+                    metadata = replace(claim.metadata, finalizers=finalizers)
+                    claim = await self._writer.write_finalizers(replace(claim, metadata=metadata))
+                return await self._writer.delete(claim)
+            except NotFoundError:
+                return None
+            except ConflictError:
+                if attempt == _TRIES:
+                    raise
+                await self._handle.clock.sleep(_RETRY_SECONDS)
+                claim = await self._writer.read(claim)
+        return None
+
+
+def _is_written(stored: AllocationResult | None, allocation: AllocationResult, claim: ResourceClaim) -> bool:
+    """Return whether a claim has the allocation already, because a member of the same gang wrote it.
+
+    Raises:
+        DeviceError: The claim has another allocation.
+    """
+    if stored is None:
+        return False
+    if stored.devices.results != allocation.devices.results:
+        raise DeviceError(f"claim {claim.key} got allocated elsewhere in the meantime")
+    return True
+
+
+class BackgroundWrites:
+    """Runs writes that no extension point awaits."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, what: str, write: Coroutine[Any, Any, None]) -> None:
+        """Run a write.
+
+        Args:
+            what: For the log, if it fails.
+            write: The write.
+        """
+        task = asyncio.get_running_loop().create_task(_logged(what, write))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _logged(what: str, write: Coroutine[Any, Any, None]) -> None:
+    try:
+        await write
+    except ClusterWriteError as problem:
+        log.warning("%s: %s", what, problem)
+
+
+class PodBinding:
+    """PreBind of one pod.
+
+    Args:
+        handle: Access to the scheduler.
+        binder: Writes claims.
+        attempt: The pod's claims; each is replaced by what was written.
+        node_name: The node.
+    """
+
+    def __init__(self, handle: Handle, binder: ClaimBinder, attempt: PodDevices, node_name: str) -> None:
+        self._handle = handle
+        self._devices = handle.nodes.devices
+        self._binder = binder
+        self._attempt = attempt
+        self._pod = attempt.pod.pod
+        self._node_name = node_name
+        self._in_flight: list[str] = []
+
+    async def write_claims(self) -> None:
+        """Write the allocation and the reservation of every claim that is not reserved for the pod yet.
+
+        Raises:
+            SchedulerCoreError: A claim cannot be bound.
+        """
+        for index, claim in enumerate(self._attempt.claims):
+            if not is_reserved_for(claim, self._pod):
+                await self._write(index, claim)
+
+    async def _write(self, index: int, claim: ResourceClaim) -> None:
+        attempt, allocation = self._attempt, self._attempt.pending[index]
+        is_extended = claim is attempt.extended_claim
+        found = attempt.by_node.get(self._node_name)
+        if is_extended and allocation is None and claim.spec.devices.request_list is None:
+            return
+        if allocation is not None:
+            self._in_flight.append(claim.metadata.uid)
+        if is_extended and is_in_memory(claim):
+            if found is None or found.extended_claim is None:
+                raise DeviceError(f"extended resource claim not found for node {self._node_name}")
+            claim = attempt.claims[index] = await self._binder.create(found.extended_claim)
+        claim = attempt.claims[index] = await self._binder.bind(self._pod, claim, allocation)
+        self._devices.assign_claim(claim)
+        if is_extended:
+            mappings = () if found is None else found.mappings
+            await self._binder.write_mappings(self._pod, mappings, claim)
+
+    async def wait_for_drivers(self, timeout_seconds: float) -> None:
+        """Wait until all binding conditions are true.
+
+        Raises:
+            DeviceError: A driver failed, or the timeout expired.
+        """
+        if not any(has_binding_conditions(claim) for claim in self._attempt.claims):
+            return
+        meta, clock = self._pod.metadata, self._handle.clock
+        note = f"waiting for binding conditions for device on node {self._node_name}"
+        regarding = ObjectReference("Pod", meta.name, meta.namespace, meta.uid)
+        profile = self._handle.profile_name
+        self._handle.writer.record(
+            Event(regarding, "Normal", _PENDING, "Scheduling", note, reporting_controller=profile)
+        )
+        deadline = clock.now() + timeout_seconds
+        while not self._are_ready(timeout_seconds):
+            left = deadline - clock.now()
+            if left <= 0:
+                raise DeviceError("device binding timeout: context deadline exceeded")
+            await clock.sleep(min(_POLL_SECONDS, left))
+
+    def _are_ready(self, timeout_seconds: float) -> bool:
+        for index, known in enumerate(self._attempt.claims):
+            claim = self._devices.claims.get(known.key)
+            if claim is None or claim.metadata.uid != known.metadata.uid:
+                raise DeviceError(f'could not find ResourceClaim "{known.key}"')
+            self._attempt.claims[index] = claim
+            if not is_ready_for_binding(claim):
+                if is_past_binding_timeout(claim, timeout_seconds, self._handle.clock.wall()):
+                    raise DeviceError(f"device binding timeout: claim={claim.metadata.name}")
+                return False
+        return True
+
+    def end_allocations(self) -> None:
+        """End the allocations in flight: all of them are written."""
+        for uid in self._in_flight:
+            self._devices.written(uid)

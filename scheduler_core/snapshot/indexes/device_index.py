@@ -1,0 +1,217 @@
+"""Objects of Dynamic Resource Allocation, indexed for lookups by plugins, with the allocations in flight.
+
+An allocation is in flight from Reserve until it is written to its claim, so that no other pod gets its devices:
+
+    unallocated --begin_allocation--> in flight --written, PreBind succeeded--> allocated
+                                          |
+                                          +--end_allocation (Unreserve)--> unallocated
+
+The newest version of a claim counts, whether a watch or a write delivered it. All profiles share the index.
+
+Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dra_manager.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from scheduler_core.devices.allocator import ClusterDevices
+from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.pod_group import GroupKey
+
+DeviceObject = ResourceClaim | DeviceClass | ResourceSlice | DeviceTaintRule
+"""Any of these kinds."""
+
+
+class InFlightAllocation(Struct):
+    """An allocation that is not written yet.
+
+    Attributes:
+        claim: The claim, as it was before.
+        allocation: The allocation.
+        sharers: UIDs of the pods that are reserved with it.
+        group: Key of the pod group whose members may share it; None if it belongs to a single pod.
+    """
+
+    claim: ResourceClaim
+    allocation: AllocationResult
+    group: GroupKey | None
+    sharers: set[str] = field(default_factory=set)
+
+
+class ClaimTable:
+    """Claims in their newest version.
+
+    Attributes:
+        version: Incremented by every change.
+    """
+
+    __slots__ = ("_claims", "version")
+
+    def __init__(self) -> None:
+        self._claims: dict[str, ResourceClaim] = {}
+        self.version = 0
+
+    def __iter__(self) -> Iterator[ResourceClaim]:
+        return iter(self._claims.values())
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def get(self, key: str) -> ResourceClaim | None:
+        """Return the claim of a key, ``namespace/name``."""
+        return self._claims.get(key)
+
+    def assign(self, claim: ResourceClaim) -> bool:
+        """Set a claim; return False, and change nothing, if a newer version of the same claim is stored."""
+        stored = self._claims.get(claim.key)
+        if stored is not None and stored.metadata.uid == claim.metadata.uid and _is_older(claim, stored):
+            return False
+        self._claims[claim.key] = claim
+        self.version += 1
+        return True
+
+    def remove(self, claim: ResourceClaim) -> bool:
+        """Remove a claim; return False if the stored claim of that name has another UID, or there is none."""
+        stored = self._claims.get(claim.key)
+        if stored is None or stored.metadata.uid != claim.metadata.uid:
+            return False
+        del self._claims[claim.key]
+        self.version += 1
+        return True
+
+
+class DeviceIndex:
+    """All objects of Dynamic Resource Allocation.
+
+    Attributes:
+        withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
+        claims: ResourceClaims.
+        classes: DeviceClasses by name.
+        classes_version: Incremented by every change of a class.
+        hardware: Devices of all slices, with the taints of the rules, and those in use.
+    """
+
+    def __init__(self) -> None:
+        self.withheld = ""
+        self.claims = ClaimTable()
+        self.classes: dict[str, DeviceClass] = {}
+        self.classes_version = 0
+        self.hardware = ClusterDevices.empty()
+        self._in_flight: dict[str, InFlightAllocation] = {}
+        self._resources: dict[str, DeviceClass] = {}
+
+    # -- objects of the API server ------------------------------------------------------------------------------
+
+    def assign(self, shown: DeviceObject) -> None:
+        """Add or replace an object.
+
+        Raises:
+            SchedulerCoreError: The object cannot be read; nothing was changed.
+        """
+        match shown:
+            case ResourceClaim():
+                self.assign_claim(shown)
+            case DeviceClass():
+                self.classes[shown.metadata.name] = shown
+                self._map_resources()
+            case ResourceSlice():
+                self.hardware.inventory.put_slice(shown)
+            case DeviceTaintRule():
+                self.hardware.inventory.put_taint_rule(shown)
+
+    def remove(self, gone: DeviceObject) -> None:
+        """Remove an object."""
+        match gone:
+            case ResourceClaim():
+                if self.claims.remove(gone):
+                    self.hardware.allocated.remove_claim(gone.metadata.uid)
+            case DeviceClass():
+                self.classes.pop(gone.metadata.name, None)
+                self._map_resources()
+            case ResourceSlice():
+                self.hardware.inventory.remove_slice(gone.metadata.name)
+            case DeviceTaintRule():
+                self.hardware.inventory.remove_taint_rule(gone.metadata.name)
+
+    def assign_claim(self, claim: ResourceClaim) -> None:
+        """Set a claim as a watch or a write delivered it, unless a newer version is stored."""
+        stored = self.claims.get(claim.key)
+        if not self.claims.assign(claim):
+            return
+        if stored is not None and stored.metadata.uid != claim.metadata.uid:
+            self.hardware.allocated.remove_claim(stored.metadata.uid)
+        self.hardware.allocated.put_claim(claim)
+
+    # -- allocations in flight ----------------------------------------------------------------------------------
+
+    def in_flight(self, uid: str) -> InFlightAllocation | None:
+        """Return the allocation of a claim that is not written yet."""
+        return self._in_flight.get(uid)
+
+    def begin_allocation(
+        self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str, group: GroupKey | None = None
+    ) -> None:
+        """Count an allocation that a pod is reserved with; a claim that is allocated meanwhile is left alone.
+
+        Args:
+            claim: The claim.
+            allocation: Its allocation.
+            pod_uid: The pod.
+            group: Key of the pod group whose other members may share the allocation.
+        """
+        uid = claim.metadata.uid
+        held = self._in_flight.get(uid)
+        if held is None:
+            stored = self.claims.get(claim.key)
+            if stored is not None and stored.metadata.uid == uid and stored.status.allocation is not None:
+                return
+            held = self._in_flight[uid] = InFlightAllocation(claim, allocation, group)
+            self.hardware.allocated.put_in_flight(uid, allocation)
+        held.sharers.add(pod_uid)
+
+    def end_allocation(self, uid: str, pod_uid: str) -> None:
+        """Drop a pod from an allocation in flight; the last one ends it."""
+        held = self._in_flight.get(uid)
+        if held is not None:
+            held.sharers.discard(pod_uid)
+            if not held.sharers:
+                self.written(uid)
+
+    def written(self, uid: str) -> None:
+        """End an allocation in flight: only what is written to the claim counts from now on."""
+        if self._in_flight.pop(uid, None) is not None:
+            self.hardware.allocated.remove_in_flight(uid)
+
+    # -- extended resources -------------------------------------------------------------------------------------
+
+    def class_of_resource(self, name: str) -> DeviceClass | None:
+        """Return the class that serves an extended resource; of several, the newest, then the first by name."""
+        return self._resources.get(name)
+
+    def _map_resources(self) -> None:
+        self.classes_version += 1
+        self._resources = {DEVICE_CLASS_PREFIX + name: each for name, each in self.classes.items()}
+        for each in sorted(self.classes.values(), key=_age_and_name, reverse=True):
+            if each.spec.extended_resource_name is not None:
+                self._resources[each.spec.extended_resource_name] = each
+
+
+def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+    """Return a claim with an allocation."""
+    return replace(claim, status=replace(claim.status, allocation=allocation))
+
+
+def _age_and_name(each: DeviceClass) -> tuple[float, str]:
+    """Sort the newest first, then by name."""
+    created = each.metadata.creation_timestamp
+    return (0.0 if created is None else -created.timestamp(), each.metadata.name)
+
+
+def _is_older(claim: ResourceClaim, stored: ResourceClaim) -> bool:
+    new, old = claim.metadata.resource_version, stored.metadata.resource_version
+    return new.isdecimal() and old.isdecimal() and int(new) < int(old)
