@@ -105,7 +105,7 @@ class SchedulerPorts(Struct, frozen=True):
     """Ports that a scheduler can do without.
 
     Attributes:
-        storage, claims: Writers of volumes and their claims, and of resource claims; without one, pods that need it fail.
+        storage, claims: Writers of volumes, and of resource claims; without one, pods that need it fail.
         tracer: Receives every cycle.
         watchdog: Interrupts plugins that are not built in.
         make_extender: Creates a client from a scheduler name and an extender; it is closed with its instance. Without
