@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduler_core.cel.formatting import go_text
+from scheduler_core.cel.formatting import go_text, go_type
 from scheduler_core.cel.operators import Frame
 from scheduler_core.cel.problems import EvaluationError
 from scheduler_core.cel.values import MAX_INT, MISSING, NONE, Mapping, Optional, Uint
@@ -160,13 +160,8 @@ def _present(frame: Frame, qualifier: Qualifier, value: Any) -> Any:
 
 def _computed(key: Any) -> Any:
     if type(key) not in _KEY_TYPES:
-        raise EvaluationError(f"invalid qualifier type: {_go_type(key)}")
+        raise EvaluationError(f"invalid qualifier type: {go_type(key)}")
     return key
-
-
-def _go_type(value: Any) -> str:
-    names = {"NoneType": "types.Null", "bytes": "types.Bytes", "Duration": "types.Duration"}
-    return names.get(type(value).__name__, f"*types.{type(value).__name__}")
 
 
 def qualify(value: Any, key: Any) -> Any:

@@ -9,8 +9,21 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
+from scheduler_core.cel.formatting import go_type
 from scheduler_core.cel.problems import AbortedError
-from scheduler_core.cel.values import MISSING, Cidr, IpAddress, Mapping, NamedFormat, Optional, Quantity, Semver, Url
+from scheduler_core.cel.values import (
+    MISSING,
+    Cidr,
+    Duration,
+    IpAddress,
+    Mapping,
+    NamedFormat,
+    Optional,
+    Quantity,
+    Semver,
+    Timestamp,
+    Url,
+)
 
 IDENTIFIER_COST = 1
 LIST_COST = 10
@@ -18,6 +31,7 @@ MAP_COST = 30
 COST_LIMIT = 1_000_000
 _TRAVERSAL = 0.1
 _REGEX = 0.25
+_ADDABLE = (int, float, str, bytes, Duration, Timestamp)
 _UNIT_EQUALITY = (Cidr, IpAddress, NamedFormat, Quantity, Semver, Url)
 _SIZED = (str, bytes, tuple, Mapping)
 
@@ -127,14 +141,9 @@ def _flatten(args: tuple[Any, ...], _result: Any) -> int:
 
 
 def _not_a_list(value: Any) -> str:
-    names = {"ErrorValue": "*types.Err", "Mapping": "*types.baseMap", "NoneType": "types.Null", "bool": "types.Bool"}
-    kind = type(value).__name__
-    if kind == "Optional":
-        return "*types.Optional is not traits.Lister: missing method Add"
-    if kind in names:
-        return f"{names[kind]} is not traits.Lister: missing method Add"
-    go_name = {"int": "Int", "str": "String", "float": "Double"}.get(kind, kind.capitalize())
-    return f"types.{go_name} is not traits.Lister: missing method Contains"
+    name = "*types.Err" if isinstance(value, ErrorValue) else go_type(value)
+    missing = "Contains" if isinstance(value, _ADDABLE) and not isinstance(value, bool) else "Add"
+    return f"{name} is not traits.Lister: missing method {missing}"
 
 
 def _self_compare(index: int) -> CallCost:

@@ -12,10 +12,10 @@ from typing import Any
 from scheduler_core.cel.attributes import Run
 from scheduler_core.cel.calls import charge
 from scheduler_core.cel.cost import IDENTIFIER_COST
-from scheduler_core.cel.formatting import go_text
+from scheduler_core.cel.formatting import go_text, go_type
 from scheduler_core.cel.operators import Frame
 from scheduler_core.cel.problems import EvaluationError
-from scheduler_core.cel.values import MISSING, Mapping, Quantity, type_name
+from scheduler_core.cel.values import MISSING, Mapping, type_name
 
 
 class _Unread:
@@ -175,24 +175,8 @@ def _entries(iterated: Any, *, two: bool) -> Any:
     if isinstance(iterated, Mapping):
         return [(key, iterated.find(key)) for key in iterated.iterate()]
     if two:
-        raise EvaluationError(f"unsupported comprehension range type: {_go_name(iterated)}")
-    raise EvaluationError(f"got '{_go_name(iterated)}', expected iterable type")
-
-
-def _go_name(value: Any) -> str:
-    name = type_name(value)
-    if isinstance(value, Quantity) and value.computed:
-        return "*cel.Quantity"
-    names = {
-        "null_type": "types.Null",
-        "google.protobuf.Duration": "types.Duration",
-        "google.protobuf.Timestamp": "types.Timestamp",
-        "optional_type": "*types.Optional",
-        "kubernetes.Quantity": "cel.Quantity",
-        "kubernetes.Semver": "cel.Semver",
-        "type": "*types.Type",
-    }
-    return names.get(name, f"types.{name.capitalize()}")
+        raise EvaluationError(f"unsupported comprehension range type: {go_type(iterated)}")
+    raise EvaluationError(f"got '{go_type(iterated)}', expected iterable type")
 
 
 def _append(accumulator: int, args: list[Run]) -> Run:

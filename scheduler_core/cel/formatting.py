@@ -5,7 +5,43 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from scheduler_core.cel.values import Uint
+from scheduler_core.cel.values import (
+    Cidr,
+    DomainMapping,
+    Duration,
+    IpAddress,
+    Mapping,
+    NamedFormat,
+    Optional,
+    Quantity,
+    Semver,
+    Timestamp,
+    TypeValue,
+    Uint,
+    Url,
+)
+
+_GO_TYPES: dict[type, str] = {
+    bool: "types.Bool",
+    int: "types.Int",
+    Uint: "types.Uint",
+    float: "types.Double",
+    str: "types.String",
+    bytes: "types.Bytes",
+    type(None): "types.Null",
+    tuple: "*types.baseList",
+    Mapping: "*types.baseMap",
+    DomainMapping: "dra.mapper",
+    TypeValue: "*types.Type",
+    Duration: "types.Duration",
+    Timestamp: "types.Timestamp",
+    Optional: "*types.Optional",
+    Semver: "cel.Semver",
+    IpAddress: "cel.IP",
+    Cidr: "cel.CIDR",
+    Url: "cel.URL",
+    NamedFormat: "cel.Format",
+}
 
 
 def go_float(number: float, *, exponent_from: int = 21) -> str:
@@ -69,3 +105,10 @@ def go_quoted(text: str) -> str:
     """Return *text* in double quotes, as Go's ``%q`` prints it."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return '"' + "".join([escapes.get(char, char) for char in text]) + '"'
+
+
+def go_type(value: Any) -> str:
+    """Return the name of the Go type that represents *value* in the reference, as its internal errors show it."""
+    if isinstance(value, Quantity):
+        return "*cel.Quantity" if value.computed else "cel.Quantity"
+    return _GO_TYPES[type(value)]

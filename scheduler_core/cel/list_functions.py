@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from scheduler_core.cel.cost import COST_LIMIT
-from scheduler_core.cel.operators import Frame, add, compare, contains, duration, equal
+from scheduler_core.cel.operators import Frame, add, compare, contains, duration, equal, no_overload
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
 from scheduler_core.cel.values import MISSING, NONE, Duration, Optional, Timestamp, Uint, type_name
 
@@ -71,13 +71,13 @@ def _distinct(elements: Any, frame: Frame) -> Any:
 
 def _sort(elements: Any, frame: Frame) -> Any:
     if type(elements) is not tuple:
-        raise EvaluationError("no such overload: sort")
+        raise no_overload("sort", elements)
     return _sort_by(elements, elements, frame)
 
 
 def _sort_by(elements: Any, keys: Any, _frame: Frame) -> Any:
     if type(elements) is not tuple or type(keys) is not tuple:
-        raise EvaluationError("no such overload: @sortByAssociatedKeys")
+        raise no_overload("@sortByAssociatedKeys", elements)
     if len(elements) != len(keys):
         raise EvaluationError(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got "

@@ -32,6 +32,7 @@ MIN_UNIX, MAX_UNIX = -62_135_596_800, 253_402_300_799
 NANOS = 1_000_000_000
 # Steps that evaluation does beside those that the reference's cost counts, such as copies of lists.
 _MAX_WORK = 30_000_000
+_COMPARISON_WORK = 8
 
 
 class Frame:
@@ -123,14 +124,14 @@ def _equal_elements(left: Any, right: Any, frame: Frame) -> bool:
 def _equal_lists(left: tuple[Any, ...], right: Any, frame: Frame) -> bool:
     if type(right) is not tuple or len(left) != len(right):
         return False
-    frame.add_work(len(left))
+    frame.add_work(len(left) * _COMPARISON_WORK)
     return all(_equal_elements(one, two, frame) for one, two in zip(left, right, strict=True))
 
 
 def _equal_maps(left: Mapping, right: Any, frame: Frame) -> bool:
     if not isinstance(right, Mapping) or len(left) != len(right):
         return False
-    frame.add_work(len(left))
+    frame.add_work(len(left) * _COMPARISON_WORK)
     for key in left.iterate():
         other = right.find(key)
         if other is MISSING or not _equal_elements(left.find(key), other, frame):
@@ -140,7 +141,7 @@ def _equal_maps(left: Mapping, right: Any, frame: Frame) -> bool:
 
 def contains(elements: tuple[Any, ...], value: Any, frame: Frame) -> bool:
     """Return whether a list contains *value*."""
-    frame.add_work(len(elements))
+    frame.add_work(len(elements) * _COMPARISON_WORK)
     for element in elements:
         try:
             if equal(value, element, frame):

@@ -6,6 +6,7 @@ A quantity keeps, beside its exact amount, whether the reference represents it a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -22,7 +23,9 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _MAX_EXPONENT = 2**31 - 1
-_LARGEST_POWER = 20_000
+# Larger powers of ten are all the same amount: they exceed every quantity that a device has.
+_LARGEST_POWER = 400
+_LARGEST_FLOAT_EXPONENT = 308
 _INT64_DIGITS = 18
 # Python limits the length of text that it converts to a number.
 _MAX_LENGTH = 4_000
@@ -92,8 +95,11 @@ def _decimal_nano(sign: int, digits: int, places: int, power: int, exponent: int
     amount = digits << power
     if not amount:
         return 0
-    scale: int = 10 ** min(abs(shift), _LARGEST_POWER)
-    nano = amount * scale if shift >= 0 else -(-amount // scale)
+    if shift >= 0:
+        nano = amount * int(10 ** min(shift, _LARGEST_POWER))
+    else:
+        # The amount has fewer digits than a third of its bits, plus one: a larger shift leaves the smallest amount.
+        nano = 1 if -shift > amount.bit_length() // 3 + 1 else -(-amount // int(10**-shift))
     if power:
         nano = min(nano, MAX_INT * _NANO)
     return sign * nano
@@ -114,8 +120,12 @@ def _as_int64(quantity: Quantity) -> int | None:
 def _float(quantity: Quantity, _frame: Frame) -> float:
     if quantity.scaled is not None:
         value, scale = quantity.scaled
-        return float(value) if scale == 0 else float(value) * 10.0**scale
+        return float(value) if scale == 0 else float(value) * _power_of_ten(scale)
     return float(quantity.nano / _NANO) if abs(quantity.nano) < 10**300 else float("inf")
+
+
+def _power_of_ten(exponent: int) -> float:
+    return math.inf if exponent > _LARGEST_FLOAT_EXPONENT else 10.0**exponent
 
 
 def _integer(quantity: Quantity, _frame: Frame) -> int:

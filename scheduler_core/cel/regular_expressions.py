@@ -31,6 +31,10 @@ _GO_MESSAGES = (
 
 
 @lru_cache(maxsize=1024)
+def _compile(pattern: str) -> Any:
+    return re2.compile(pattern, _OPTIONS)
+
+
 def compile_pattern(pattern: str) -> Any:
     """Return the compiled pattern.
 
@@ -38,7 +42,7 @@ def compile_pattern(pattern: str) -> Any:
         EvaluationError: The pattern is invalid.
     """
     try:
-        return re2.compile(pattern, _OPTIONS)
+        return _compile(pattern)
     except re2.error as error:
         raise EvaluationError(_message(pattern, error)) from None
 
@@ -54,6 +58,16 @@ def _message(pattern: str, error: Exception) -> str:
             shown = part if separator and message != "missing closing )" else pattern
             return f"error parsing regexp: {message}: `{shown}`"
     return f"error parsing regexp: {text}: `{pattern}`"
+
+
+def is_cached(pattern: str) -> bool:
+    """Return whether the pattern does not have to be compiled; compile it."""
+    misses = _compile.cache_info().misses
+    try:
+        _compile(pattern)
+    except re2.error:
+        return False
+    return _compile.cache_info().misses == misses
 
 
 def matches(text: str, pattern: str) -> bool:

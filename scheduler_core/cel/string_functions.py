@@ -15,6 +15,7 @@ _SPACE = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
+_COMPILATION_WORK = 20_000
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _QUOTED = {
@@ -107,11 +108,26 @@ def _quote(text: str, _frame: Frame) -> str:
     return '"' + "".join([_QUOTED.get(char, char) for char in text]) + '"'
 
 
-def _find(text: Any, pattern: Any, _frame: Frame) -> str:
+def _count_compilation(pattern: Any, frame: Frame) -> None:
+    """Count the steps of the compilation of a pattern that is not cached; the reference's cost leaves them out."""
+    if type(pattern) is str and not regular_expressions.is_cached(pattern):
+        frame.add_work(_COMPILATION_WORK)
+
+
+def _matches(text: Any, pattern: Any, frame: Frame) -> bool:
+    if type(text) is not str or type(pattern) is not str:
+        raise EvaluationError("no such overload")
+    _count_compilation(pattern, frame)
+    return regular_expressions.matches(text, pattern)
+
+
+def _find(text: Any, pattern: Any, frame: Frame) -> str:
+    _count_compilation(pattern, frame)
     return str(_illegal(regular_expressions.find, text, pattern))
 
 
 def _find_all(text: Any, pattern: Any, *rest: Any) -> Any:
+    _count_compilation(pattern, rest[-1])
     return _illegal(regular_expressions.find_all, text, pattern, rest[0] if len(rest) > 1 else -1)
 
 
@@ -136,8 +152,8 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "contains_string": _strings_only(lambda text, other: other in text),
     "ends_with_string": _strings_only(lambda text, other: text.endswith(other)),
     "starts_with_string": _strings_only(lambda text, other: text.startswith(other)),
-    "matches": _strings_only(regular_expressions.matches),
-    "matches_string": _strings_only(regular_expressions.matches),
+    "matches": _matches,
+    "matches_string": _matches,
     "string_char_at_int": _char_at,
     "string_index_of_string": _index_of,
     "string_index_of_string_int": _index_of,
