@@ -26,6 +26,7 @@ class NativeGroups:
         condition: Type of the condition that reports whether a group is scheduled.
         feature_gates: Feature gates of kube-apiserver.
         needed_by: Admission plugins that wait for ever if the gates are on and the version is not enabled.
+        composite_version: API group and version of CompositePodGroups; "" if the release has none.
         scheduler_gates: Value of ``--feature-gates`` of kube-scheduler.
     """
 
@@ -35,11 +36,12 @@ class NativeGroups:
     feature_gates: Mapping[str, bool]
     scheduler_gates: str
     needed_by: tuple[str, ...] = ()
+    composite_version: str = ""
 
     @property
     def runtime_config(self) -> Mapping[str, str]:
         """API versions to enable in kube-apiserver."""
-        return {self.api_version: "true"}
+        return dict.fromkeys(filter(None, (self.api_version, self.composite_version)), "true")
 
     @property
     def options(self) -> Options:
@@ -78,6 +80,7 @@ NATIVE_GROUPS: Mapping[str, NativeGroups] = {
                 True,
             ),
             "GenericWorkload=true",
+            composite_version="scheduling.k8s.io/v1alpha3",
         ),
         NativeGroups(
             "1.36",

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.extenders.allowed_files_and_hosts import ExtenderBounds
 from bayplan.extenders.circuit_breaker import CircuitOptions
@@ -41,7 +43,13 @@ from bayplan.process.tracing import CycleTracer, tracer_of
 from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
 from bayplan.serving.deferred_server import LateServer, ServedParts
-from bayplan.settings.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT_CACHE, FeatureGates
+from bayplan.settings.feature_gates import (
+    COMPATIBLE_POD_GROUPS,
+    COMPOSITE_POD_GROUPS,
+    GANG_PREEMPTION,
+    RESULT_CACHE,
+    FeatureGates,
+)
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.in_tree import in_tree_registry
@@ -128,7 +136,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
     server = ServerWatch(
         cluster.connection, lambda: any(informer.reads_pages for _, informer in core.informers), cluster.clock
     )
-    election, http = _served(settings, cluster, core, _Shown(groups.served, profiles, server))
+    election, http = _served(settings, cluster, core, _Shown(groups.served, profiles, server, groups.sources))
     return Parts(
         access=access,
         clock=cluster.clock,
@@ -246,7 +254,12 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
         clock,
         others=OtherProcesses(group_status, served.serves),
     )
-    apis = UsedApis(bayplan=configuration is None, others=cluster.gates.is_on(COMPATIBLE_POD_GROUPS))
+    gates = cluster.gates
+    apis = UsedApis(
+        bayplan=configuration is None,
+        others=gates.is_on(COMPATIBLE_POD_GROUPS),
+        trees=gates.is_on(COMPOSITE_POD_GROUPS),
+    )
     sources = GroupSources(core.scheduler, core.informers, connection, clock, apis=apis, observer=statuses)
     return _Groups(late_sources.built(sources), statuses, served)
 
@@ -275,6 +288,7 @@ class _Shown:
     served: ProfileOwnership
     profiles: ProfileSource
     server: ServerWatch
+    groups: GroupSources
 
 
 def _served(
@@ -307,7 +321,7 @@ def _served(
         is_profiling_enabled=settings.enable_profiling,
         selector="" if settings.selection is None else settings.selection.text,
         serves=shown.served.serves,
-        support=lambda: shown.server.support,
+        support=lambda: msgspec.structs.replace(shown.server.support, group_versions=shown.groups.versions()),
     )
     address = settings.serve_host_and_port
     return election, late_http.built(None if address is None else LateServer(address, settings, parts))

@@ -22,7 +22,7 @@ import itertools
 from collections.abc import Iterable
 
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
-from scheduler_core.framework.status import GANG_SCHEDULING, Status
+from scheduler_core.framework.status import GANG_SCHEDULING, Status, unresolvable
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
@@ -36,6 +36,11 @@ GROUP_CHANGED = "PodGroupUpdate"
 
 _BACKOFF_FACTOR = 2.0
 """Minimum backoff of a failing gang, as a multiple of the time that one cycle of every failing gang takes."""
+
+_NOT_BY_PERMIT = (
+    "groups of groups are not supported by a profile that schedules gangs by Permit; disable its plugin, such as "
+    "Coscheduling, or create the PodGroup without spec.parentCompositePodGroupName"
+)
 
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
@@ -75,6 +80,9 @@ class GangEntries:
     def gate(self, pod: QueuedPod) -> Status:
         """Return Success if the PodGroup that a pod names is known, or if the pod names none."""
         status = self._gangs.gate(pod.group)
+        gang, rules = None if pod.group is None else self._gangs.get(pod.group), self._rules(pod.profile)
+        if gang is not None and gang.tree is not None and rules is not None and not rules.places_gangs:
+            status = unresolvable(_NOT_BY_PERMIT).of(GANG_SCHEDULING)
         if not status.is_success and (pod.gated_by, pod.gate_reasons) != (status.plugin, status.reasons):
             self._gangs.report_gated(pod)
         return status

@@ -234,3 +234,20 @@ def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Objects of a YAML stream by kind and name."""
     found = [one for one in yaml.safe_load_all(manifests) if one]
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+@pytest.mark.parametrize(
+    ("gates", "allowed"),
+    [
+        pytest.param({}, set(), id="default"),
+        pytest.param({"CompositePodGroups": True}, {"list", "watch"}, id="on"),
+        pytest.param({"AllAlpha": True}, {"list", "watch"}, id="all of its stage"),
+        pytest.param({"AllAlpha": True, "CompositePodGroups": False}, set(), id="off by name"),
+    ],
+)
+def test_the_right_to_read_composite_groups(helm: Helm, gates: dict[str, bool], allowed: set[str]) -> None:
+    """It is granted if the feature gate is on."""
+    objects = _objects(helm.template({"settings": {"featureGates": gates}}, "ns"))
+    rules = objects["ClusterRole", "ns:release-bayplan"]["rules"]
+    verbs = {verb for rule in rules if "compositepodgroups" in rule.get("resources", ()) for verb in rule["verbs"]}
+    assert verbs == allowed

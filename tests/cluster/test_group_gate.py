@@ -245,7 +245,7 @@ def test_an_api_that_is_not_served(world_without_groups: World, mode: str, versi
         for number in range(2):
             operator.until(partial(world.is_held, f"absent-{number}"), "it is reported")
             message = world.scheduled(f"absent-{number}")["message"]
-            read = "v1beta1 or v1alpha2" if version == NATIVE else "v1alpha1"
+            read = "v1beta1 or v1alpha3 or v1alpha2" if version == NATIVE else "v1alpha1"
             served = f"cannot be read: the API server serves no PodGroups of {version.partition('/')[0]}/{read}; "
             assert served in message
             assert world.node_of(f"absent-{number}") == ""

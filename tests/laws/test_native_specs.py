@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 from bayplan.gangs.accepted_groups import AcceptedGroups, ObservedGroup
 from bayplan.gangs.foreign_group_models import NativeGroup
-from bayplan.gangs.group_api_discovery import NATIVE_API
-from bayplan.gangs.native_group_translation import UnsupportedGroupError
+from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, UnsupportedGroupError, from_native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +32,8 @@ Translations = Mapping[str, Callable[[NativeGroup], PodGroup]]
 
 KEY = GroupKey(GroupSource.NATIVE, "default", "train")
 STEPS = ("nodes", "pods", "group", "list")
-VERSIONS = tuple(NATIVE_API.translations)
+TRANSLATIONS: Translations = {version: partial(from_native, version=version) for version in NATIVE_VERSIONS}
+VERSIONS = tuple(NATIVE_VERSIONS)
 VALID: Spec = {
     "schedulingPolicy": {"gang": {"minCount": 2}},
     "schedulingConstraints": {"topology": [{"key": "zone"}]},
@@ -69,7 +70,7 @@ def with_field(part: tuple[str | int, ...], name: str) -> Spec:
 class Start:
     """A scheduler that starts while two members of a native gang wait, for which there is room."""
 
-    def __init__(self, version: str, translations: Translations = NATIVE_API.translations) -> None:
+    def __init__(self, version: str, translations: Translations = TRANSLATIONS) -> None:
         self.made = rig(defaults=default_plugins(), serve=True)
         self.version = version
         self._translate = translations[version]
@@ -144,7 +145,7 @@ def _lenient(version: str) -> Callable[[NativeGroup], PodGroup]:
 
     def translate(resource: NativeGroup) -> PodGroup:
         try:
-            return NATIVE_API.translations[version](resource)
+            return TRANSLATIONS[version](resource)
         except UnsupportedGroupError as error:
             return translate(NativeGroup(resource.metadata, _without(resource.spec, error.problems[0].path)))
 

@@ -12,6 +12,7 @@ from bayplan.settings.operator_settings import load_settings
 from bayplan.wiring import Parts, build_parts
 
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import pod
 from tests.support.gang_preemption import ask, evicted, runs, served, small
@@ -25,8 +26,11 @@ def _rig(options: SchedulerOptions) -> Rig:
 
 def _gated(parts: Parts) -> Iterator[str]:
     """Yield the gates whose part the operator has."""
-    if len(parts.groups.served) == 2:
+    read = {groups.source for groups in parts.groups.served}
+    if {GroupSource.NATIVE, GroupSource.SCHEDULER_PLUGINS} <= read:
         yield "CompatiblePodGroups"
+    if GroupSource.COMPOSITE in read:
+        yield "CompositePodGroups"
     if parts.scheduler.context.options.gangs_preempt:
         yield "GangPreemption"
     if parts.scheduler.context.options.reuses_results:
@@ -34,20 +38,22 @@ def _gated(parts: Parts) -> Iterator[str]:
 
 
 NAMES = [gate.name for gate in GATES]
+NEEDED_BY = {"CompatiblePodGroups": {"CompositePodGroups"}}
+"""Gates without effect if another one is off."""
 
 
 @pytest.mark.parametrize("off", [pytest.param("", id="none-off"), *(pytest.param(name, id=name) for name in NAMES)])
 async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
-    """The operator is built without the part whose gate is off, and with all others."""
+    """The operator is built without the part whose gate is off and those that need it, and with all others."""
 
     async def reload() -> None:
         """Do nothing: there is nothing to reload."""
 
     credentials = Credentials()
     credentials.host = "http://127.0.0.1:1"
-    settings = load_settings({"serve_address": "", "feature_gates": {off: False} if off else {}})
+    settings = load_settings({"serve_address": "", "feature_gates": {name: name != off for name in NAMES}})
     parts = build_parts(settings, ConfiguredAccess(credentials, reload))
-    assert list(_gated(parts)) == [name for name in NAMES if name != off]
+    assert list(_gated(parts)) == [name for name in NAMES if name not in {off, *NEEDED_BY.get(off, ())}]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,13 @@ class LiveWorld:
         self._made.append(manifest)
         return f"{self.token}-{short}"
 
+    def within(self, kind: str, name: str, version: str, **fields: Any) -> None:
+        """Create an object in the namespace."""
+        metadata = {"name": name, "namespace": self.namespace}
+        manifest = {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+        self.api.create(manifest)
+        self._made.append(manifest)
+
     def profile(self, spec: Manifest) -> None:
         """Create the profile, and wait until it is live."""
         manifest = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": self.token}}

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class GroupSink(Protocol):
     def withhold(self, source: GroupSource, reason: str) -> None:
         """Handle that the PodGroups of an API are not known; pods that name one are gated."""
 
-    def group_changed(self, group: PodGroup) -> None:
+    def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
         """Handle a group that was added or changed."""
 
     def group_deleted(self, key: GroupKey) -> None:
@@ -84,7 +84,7 @@ class AcceptedGroups:
 
     def __init__(self, sink: GroupSink, observer: GroupObserver | None = None) -> None:
         self._sink = sink
-        self._groups: dict[GroupKey, PodGroup] = {}
+        self._groups: dict[GroupKey, PodGroup | CompositePodGroup] = {}
         self._problems: dict[GroupKey, tuple[Problem, ...]] = {}
         self._observer = observer
 
@@ -93,13 +93,13 @@ class AcceptedGroups:
         """Problems of the objects whose current spec is invalid."""
         return self._problems
 
-    def accept(self, observed: ObservedGroup, group: PodGroup) -> None:
+    def accept(self, observed: ObservedGroup, group: PodGroup | CompositePodGroup) -> None:
         """Accept the valid spec of an object."""
         self._problems.pop(observed.key, None)
         self.update(group)
         self._notify(observed)
 
-    def update(self, group: PodGroup) -> None:
+    def update(self, group: PodGroup | CompositePodGroup) -> None:
         """Replace an accepted group; the sink is called only if the group differs."""
         if self._groups.get(group.key) != group:
             self._groups[group.key] = group
@@ -117,7 +117,7 @@ class AcceptedGroups:
         )
         if key not in self._groups:
             self._sink.group_refused(key, error.problems)
-        log.warning("PodGroup %s of %s is invalid; %s: %s", key, key.source.value, effect, error)
+        log.warning("%s %s of %s is invalid; %s: %s", key.source.kind, key, key.source.api_group, effect, error)
         if self._observer is not None:
             self._notify(observed)
             self._observer.invalid(key, observed.uid, observed.generation, error.problems)

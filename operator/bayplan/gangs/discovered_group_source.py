@@ -21,7 +21,6 @@ from typing import Generic, TypeVar
 
 from bayplan.gangs.accepted_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
 from bayplan.gangs.group_api_discovery import (
-    PLURAL,
     FoundVersions,
     GroupApi,
     GroupObject,
@@ -86,7 +85,7 @@ class ServedGroups(Generic[T]):
         self._is_listed = False
         self.version = ""
         self._is_due = asyncio.Event()
-        self.resource = f"{PLURAL}.{api.source.value}"
+        self.resource = f"{api.source.plural}.{api.source.api_group}"
         self.settled = asyncio.Event()
 
     @property
@@ -114,7 +113,7 @@ class ServedGroups(Generic[T]):
             self._withhold_replaced(found)
 
     async def _watch(self) -> None:
-        path = f"/apis/{self.source.value}/{self.version}/{PLURAL}"
+        path = f"/apis/{self.source.api_group}/{self.version}/{self.source.plural}"
         sink = FeedSink(self._added, self._updated, self._deleted, self._listed, self._not_listed)
         informer = self._informers.begin(self.resource, path, self._api.kind, sink)
         await informer.run()
@@ -175,14 +174,19 @@ class ServedGroups(Generic[T]):
         self._is_listed = False
         self._unseen = set(self._latest)
         if found.read:
-            log.info("PodGroups of %s are read in %s instead of %s", self.source.value, found.read, old)
-            self._withhold(f"the PodGroups of {self.source.value}/{found.read} have not been listed yet", logging.INFO)
+            log.info("%ss of %s are read in %s instead of %s", self.source.kind, self.source.api_group, found.read, old)
+            self._withhold(
+                f"the {self.source.kind}s of {self.source.api_group}/{found.read} have not been listed yet",
+                logging.INFO,
+            )
         else:
             self._withhold(why_absent(self._api, found), logging.WARNING)
 
     def _withhold(self, reason: str, level: int) -> None:
         if reason != self._reason:
-            log.log(level, "Pods that name a PodGroup of %s are gated: %s", self.source.value, reason)
+            relation = "are below" if self.source is GroupSource.COMPOSITE else "name"
+            kind, group = self.source.kind, self.source.api_group
+            log.log(level, "Pods that %s a %s of %s are gated: %s", relation, kind, group, reason)
         self._reason = reason
         self._sink.withhold(self.source, reason)
         self.settled.set()
@@ -190,7 +194,9 @@ class ServedGroups(Generic[T]):
     def _not_listed(self, trouble: str) -> None:
         self._is_due.set()
         if not self._is_listed:
-            self._withhold(f"the PodGroups of {self.source.value} cannot be listed: {trouble}", logging.WARNING)
+            self._withhold(
+                f"the {self.source.kind}s of {self.source.api_group} cannot be listed: {trouble}", logging.WARNING
+            )
 
     def _listed(self) -> None:
         self._is_listed = True
@@ -200,7 +206,7 @@ class ServedGroups(Generic[T]):
             self._latest.pop(key, None)
             self._accepted.delete(key)
         self._unseen = set()
-        log.info("Listed the PodGroups of %s/%s", self.source.value, self.version)
+        log.info("Listed the %ss of %s/%s", self.source.kind, self.source.api_group, self.version)
         self._sink.serve(self.source)
         self.settled.set()
 

@@ -41,7 +41,7 @@ class SchedulerPluginsGroup(Struct, frozen=True, rename="camel"):
 
 
 class NativeGroup(Struct, frozen=True, rename="camel"):
-    """A ``scheduling.k8s.io`` PodGroup; ``spec`` and ``status`` are stored as received."""
+    """A ``scheduling.k8s.io`` PodGroup or CompositePodGroup; ``spec`` and ``status`` are stored as received."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
@@ -116,8 +116,39 @@ class DisruptionMode(_Strict, frozen=True):
 
 
 class NativeSpecV1Beta1(NativeSpec, frozen=True):
-    """``spec`` in ``v1beta1``; the reference to the Workload does not affect scheduling."""
+    """``spec`` in ``v1beta1`` and ``v1alpha3``; the reference to the Workload does not affect scheduling."""
 
+    workload_ref: dict[str, Any] | None = None
+    disruption_mode: DisruptionMode | None = None
+    preemption_policy: Literal["PreemptLowerPriority", "Never"] | None = None
+    parent_composite_pod_group_name: str | None = None
+
+
+class CompositeGangPolicy(_Strict, frozen=True):
+    """``schedulingPolicy.gang`` of a CompositePodGroup."""
+
+    min_group_count: int = 0
+
+
+class CompositePolicy(_Strict, frozen=True):
+    """``spec.schedulingPolicy`` of a CompositePodGroup: exactly one of the fields is set.
+
+    Attributes:
+        basic: Child groups are scheduled one by one.
+        gang: ``minGroupCount`` child groups are scheduled together or none is.
+    """
+
+    basic: Empty | None = None
+    gang: CompositeGangPolicy | None = None
+
+
+class CompositeSpec(_Strict, frozen=True):
+    """``spec`` of a ``v1alpha3`` CompositePodGroup; the reference to the Workload does not affect scheduling."""
+
+    scheduling_policy: CompositePolicy = CompositePolicy()
+    scheduling_constraints: SchedulingConstraints | None = None
+    priority_class_name: str | None = None
+    priority: int | None = None
     workload_ref: dict[str, Any] | None = None
     disruption_mode: DisruptionMode | None = None
     preemption_policy: Literal["PreemptLowerPriority", "Never"] | None = None

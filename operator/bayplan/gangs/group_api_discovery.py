@@ -11,15 +11,12 @@ from msgspec import Struct
 
 from bayplan.gangs.foreign_group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_scheduler_plugins
-from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, from_native
+from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS, from_composite, from_native
 from bayplan.kube.http.api_errors import UnauthorizedError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from scheduler_core.errors import ClusterWriteError, ForbiddenError, NotFoundError
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.pod_group import GroupSource, PodGroup
-
-PLURAL = "podgroups"
-"""Plural of the resource in every API."""
+from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 
 
 class GroupObject(Protocol):
@@ -46,7 +43,7 @@ class GroupApi(Struct, Generic[T], frozen=True):
     """API of PodGroups.
 
     Attributes:
-        source: API group.
+        source: API group, or resource and API group.
         kind: Type that its objects are decoded to, in every version.
         translations: Translates an object of each supported version to the core's model, or raises ConfigError; newest
             version first. The first one that is served is read.
@@ -55,7 +52,7 @@ class GroupApi(Struct, Generic[T], frozen=True):
 
     source: GroupSource
     kind: type[T]
-    translations: Mapping[str, Callable[[T], PodGroup]]
+    translations: Mapping[str, Callable[[T], PodGroup | CompositePodGroup]]
     remedy: str
 
 
@@ -66,12 +63,31 @@ SCHEDULER_PLUGINS_API = GroupApi(
     "install the CustomResourceDefinition podgroups.scheduling.x-k8s.io, or turn off Bayplan's feature gate "
     "CompatiblePodGroups to ignore the label",
 )
-NATIVE_API = GroupApi(
-    GroupSource.NATIVE,
-    NativeGroup,
-    {version: partial(from_native, version=version) for version in NATIVE_VERSIONS},
+_NATIVE_REMEDY = (
     "enable it in the API server (--runtime-config, and feature gate GenericWorkload), or turn off Bayplan's feature "
-    "gate CompatiblePodGroups to ignore spec.schedulingGroup",
+    "gate CompatiblePodGroups to ignore spec.schedulingGroup"
+)
+
+
+def native_api(*, are_trees_read: bool) -> GroupApi[NativeGroup]:
+    """Return the API of Kubernetes' own PodGroups.
+
+    Args:
+        are_trees_read: Whether CompositePodGroups are read too; if not, a PodGroup below one is not supported.
+    """
+    translations = {
+        version: partial(from_native, version=version, are_trees_read=are_trees_read) for version in NATIVE_VERSIONS
+    }
+    return GroupApi(GroupSource.NATIVE, NativeGroup, translations, _NATIVE_REMEDY)
+
+
+NATIVE_API = native_api(are_trees_read=False)
+COMPOSITE_API = GroupApi(
+    GroupSource.COMPOSITE,
+    NativeGroup,
+    {version: partial(from_composite, version=version) for version in COMPOSITE_VERSIONS},
+    "enable it in the API server (--runtime-config, and feature gates GenericWorkload, TopologyAwareWorkloadScheduling "
+    "and CompositePodGroup), or create PodGroups without spec.parentCompositePodGroupName",
 )
 
 
@@ -120,19 +136,19 @@ async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundV
     Raises:
         ClusterWriteError: The request failed, or the response cannot be decoded.
     """
-    path = f"/apis/{api.source.value}"
+    path, plural = f"/apis/{api.source.api_group}", api.source.plural
     for version in api.translations:
-        if await _serves_groups(connection, f"{path}/{version}"):
+        if await _serves(connection, f"{path}/{version}", plural):
             return FoundVersions(version)
     group = await _discovered(connection, path, _GROUP)
     versions = [each.version for each in (group.versions if group is not None else None) or ()]
     others = [each for each in versions if each not in api.translations]
-    return FoundVersions(others=tuple([each for each in others if await _serves_groups(connection, f"{path}/{each}")]))
+    return FoundVersions(others=tuple([each for each in others if await _serves(connection, f"{path}/{each}", plural)]))
 
 
-async def _serves_groups(connection: ApiConnection, path: str) -> bool:
+async def _serves(connection: ApiConnection, path: str, plural: str) -> bool:
     served = await _discovered(connection, path, _SERVED)
-    return served is not None and any(resource.name == PLURAL for resource in served.resources or ())
+    return served is not None and any(resource.name == plural for resource in served.resources or ())
 
 
 async def _discovered(connection: ApiConnection, path: str, decoder: msgspec.json.Decoder[D]) -> D | None:
@@ -151,13 +167,13 @@ def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:
         api: The API.
         found: Versions that the API server serves.
     """
-    group, read = api.source.value, " or ".join(api.translations)
+    group, kind, read = api.source.api_group, api.source.kind, " or ".join(api.translations)
     if found.others:
         return (
-            f"the API server serves PodGroups of {group} in {', '.join(found.others)}, and this version of Bayplan "
+            f"the API server serves {kind}s of {group} in {', '.join(found.others)}, and this version of Bayplan "
             f"reads {read} only; upgrade Bayplan or serve {group}/{read}"
         )
-    return f"the API server serves no PodGroups of {group}/{read}; {api.remedy}"
+    return f"the API server serves no {kind}s of {group}/{read}; {api.remedy}"
 
 
 def why_refused(api: GroupApi[Any], error: ClusterWriteError) -> str:

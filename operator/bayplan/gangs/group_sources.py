@@ -17,7 +17,7 @@ from msgspec import Struct
 from bayplan.gangs.accepted_groups import GroupObserver
 from bayplan.gangs.bayplan_group_source import BayplanGroups
 from bayplan.gangs.discovered_group_source import ServedGroups
-from bayplan.gangs.group_api_discovery import NATIVE_API, SCHEDULER_PLUGINS_API
+from bayplan.gangs.group_api_discovery import COMPOSITE_API, SCHEDULER_PLUGINS_API, native_api
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.model.pod_group import GroupKey, GroupSource
@@ -43,10 +43,12 @@ class UsedApis(Struct, frozen=True):
     Attributes:
         bayplan: Bayplan's own; if not, because the process reads no custom resources, pods that name one are gated.
         others: Those of scheduler-plugins and of Kubernetes, if they are served; if not, pods ignore them.
+        trees: Whether CompositePodGroups are read too; if not, pods of PodGroups below one are gated.
     """
 
     bayplan: bool = True
     others: bool = True
+    trees: bool = False
 
 
 class GroupSources:
@@ -86,12 +88,16 @@ class GroupSources:
             groups.unlisted(_WITHOUT_RESOURCES)
         self.served: tuple[ServedGroups[Any], ...] = ()
         if apis.others:
+            native = native_api(are_trees_read=apis.trees)
+            # kube-scheduler writes no status of CompositePodGroups either: results are reported on the PodGroups.
+            trees = (ServedGroups(COMPOSITE_API, connection, informers, feed, clock),) if apis.trees else ()
             self.served = (
-                ServedGroups(NATIVE_API, connection, informers, feed, clock, observer=observer),
+                *trees,
+                ServedGroups(native, connection, informers, feed, clock, observer=observer),
                 ServedGroups(SCHEDULER_PLUGINS_API, connection, informers, feed, clock, observer=observer),
             )
         else:
-            for source in (NATIVE_API.source, SCHEDULER_PLUGINS_API.source):
+            for source in (GroupSource.NATIVE, GroupSource.SCHEDULER_PLUGINS):
                 scheduler.context.queue.gangs.ignore(source)
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
@@ -112,6 +118,10 @@ class GroupSources:
             return None if body is None else body.get("status") or {}
         latest = self._of(key.source).latest(key)
         return None if latest is None else latest.status
+
+    def versions(self) -> tuple[str, ...]:
+        """Return the resources of other APIs that are read, each with its version."""
+        return tuple(f"{groups.resource}/{groups.version}" for groups in self.served if groups.version)
 
     def version(self, source: GroupSource) -> str:
         """Return the version of another API that is read; empty while the API is not served."""

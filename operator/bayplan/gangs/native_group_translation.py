@@ -15,12 +15,19 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bayplan.gangs.foreign_group_models import NativeGroup, NativeSpec, NativeSpecV1Alpha2, NativeSpecV1Beta1
+from bayplan.gangs.foreign_group_models import (
+    CompositeSpec,
+    NativeGroup,
+    NativeSpec,
+    NativeSpecV1Alpha2,
+    NativeSpecV1Beta1,
+)
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 _ANY_PROBLEM = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_ONE_POLICY = "must set one of basic and gang; for other policies upgrade Bayplan"
 _WHOLE_GROUP = "PodGroup"
 
 S = TypeVar("S", bound=NativeSpec)
@@ -39,6 +46,7 @@ class _Particulars(Struct, frozen=True):
     is_uniform: bool
     waits_for_gated: bool
     preemption_policy: str | None = None
+    parent: str = ""
 
 
 class NativeVersion(Struct, Generic[S], frozen=True):
@@ -57,16 +65,16 @@ class NativeVersion(Struct, Generic[S], frozen=True):
     keeps_scheduled: bool
 
 
+_NO_TREES = (
+    "groups of groups are not supported without Bayplan's feature gate CompositePodGroups: turn it on, create the "
+    "PodGroup without it, or schedule the pods with kube-scheduler and its feature gate CompositePodGroup"
+)
+
+
 def _v1beta1(spec: NativeSpecV1Beta1, problems: list[Problem]) -> _Particulars:
     mode = spec.disruption_mode
     if mode is not None and (mode.single is None) == (mode.all is None):
         problems.append(Problem("spec.disruptionMode", "must set one of single and all"))
-    if spec.parent_composite_pod_group_name is not None:
-        message = (
-            "groups of groups are not supported: create the PodGroup without it, or schedule the pods with "
-            "kube-scheduler and its feature gate CompositePodGroup"
-        )
-        problems.append(Problem("spec.parentCompositePodGroupName", message))
     return _Particulars(
         # kube-scheduler takes 0 for an object that was stored before admission set priorities.
         priority=spec.priority or 0,
@@ -75,6 +83,7 @@ def _v1beta1(spec: NativeSpecV1Beta1, problems: list[Problem]) -> _Particulars:
         is_uniform=True,
         waits_for_gated=True,
         preemption_policy=spec.preemption_policy,
+        parent=spec.parent_composite_pod_group_name or "",
     )
 
 
@@ -91,17 +100,23 @@ def _v1alpha2(spec: NativeSpecV1Alpha2, problems: list[Problem]) -> _Particulars
 
 NATIVE_VERSIONS: Mapping[str, NativeVersion[Any]] = {
     "v1beta1": NativeVersion(NativeSpecV1Beta1, _v1beta1, "PodGroupInitiallyScheduled", keeps_scheduled=True),
+    "v1alpha3": NativeVersion(NativeSpecV1Beta1, _v1beta1, "PodGroupInitiallyScheduled", keeps_scheduled=True),
     "v1alpha2": NativeVersion(NativeSpecV1Alpha2, _v1alpha2, "PodGroupScheduled", keeps_scheduled=False),
 }
 """Versions that are read, newest first."""
 
 
-def from_native(resource: NativeGroup, version: str) -> PodGroup:
+COMPOSITE_VERSIONS = ("v1alpha3",)
+"""Versions of CompositePodGroups that are read, newest first."""
+
+
+def from_native(resource: NativeGroup, version: str, *, are_trees_read: bool = False) -> PodGroup:
     """Translate a ``scheduling.k8s.io`` PodGroup.
 
     Args:
         resource: The object. With the basic policy one member is enough.
         version: The version in which it was read, one of :data:`NATIVE_VERSIONS`.
+        are_trees_read: Whether CompositePodGroups are read; if not, a group with a parent is not supported.
 
     Returns:
         The group.
@@ -118,12 +133,13 @@ def from_native(resource: NativeGroup, version: str) -> PodGroup:
     problems: list[Problem] = []
     policy, constraints = spec.scheduling_policy, _topology(spec, problems)
     if (policy.gang is None) == (policy.basic is None):
-        message = "must set one of basic and gang; for other policies upgrade Bayplan"
-        problems.append(Problem("spec.schedulingPolicy", message))
+        problems.append(Problem("spec.schedulingPolicy", _ONE_POLICY))
     if spec.resource_claims:
         message = "resource claims of groups are not supported: remove them, or schedule the pods with kube-scheduler"
         problems.append(Problem("spec.resourceClaims", message))
     particulars = rules.read(spec, problems)
+    if particulars.parent and not are_trees_read:
+        problems.append(Problem("spec.parentCompositePodGroupName", _NO_TREES))
     if problems:
         raise UnsupportedGroupError(problems)
     return PodGroup(
@@ -138,7 +154,48 @@ def from_native(resource: NativeGroup, version: str) -> PodGroup:
     )
 
 
-def _topology(spec: NativeSpec, problems: list[Problem]) -> GroupTopology | None:
+def from_composite(resource: NativeGroup, version: str) -> CompositePodGroup:
+    """Translate a ``scheduling.k8s.io`` CompositePodGroup.
+
+    Args:
+        resource: The object. With the basic policy one child group is enough.
+        version: The version in which it was read, one of :data:`COMPOSITE_VERSIONS`.
+
+    Returns:
+        The group.
+
+    Raises:
+        ConfigError: It has a value of a wrong type.
+        UnsupportedGroupError: It has a field, a policy or a constraint that is not supported.
+    """
+    metadata = resource.metadata
+    try:
+        spec = msgspec.convert(resource.spec, CompositeSpec)
+    except msgspec.ValidationError as error:
+        raise _decoding_error(error) from error
+    problems: list[Problem] = []
+    policy, constraints, mode = spec.scheduling_policy, _topology(spec, problems), spec.disruption_mode
+    if (policy.gang is None) == (policy.basic is None):
+        problems.append(Problem("spec.schedulingPolicy", _ONE_POLICY))
+    if mode is not None and (mode.single is None) == (mode.all is None):
+        problems.append(Problem("spec.disruptionMode", "must set one of single and all"))
+    if problems:
+        raise UnsupportedGroupError(problems)
+    return CompositePodGroup(
+        key=GroupKey(GroupSource.COMPOSITE, metadata.namespace, metadata.name),
+        uid=metadata.uid,
+        min_groups=1 if policy.gang is None else max(1, policy.gang.min_group_count),
+        parent=spec.parent_composite_pod_group_name or "",
+        generation=metadata.generation,
+        priority=spec.priority or 0,
+        preemption_policy=spec.preemption_policy,
+        topology=constraints,
+        disrupts_whole=mode is not None and mode.all is not None,
+        version=version,
+    )
+
+
+def _topology(spec: NativeSpec | CompositeSpec, problems: list[Problem]) -> GroupTopology | None:
     constraints = () if spec.scheduling_constraints is None else spec.scheduling_constraints.topology or ()
     if len(constraints) > 1:
         problems.append(Problem("spec.schedulingConstraints.topology", "must have at most 1 item"))

@@ -70,6 +70,8 @@ def _server(status: Status) -> Iterator[RenderableType]:
         )
     for missing in server.missing:
         yield Text(f"API server: Kubernetes {server.version} does not have {missing}")
+    if server.group_versions:
+        yield Text(f"Groups of other APIs that are read: {', '.join(server.group_versions)}")
 
 
 def _headline(status: Status) -> RenderableType:

@@ -62,11 +62,14 @@ class ServerSupport(Struct, frozen=True, rename="camel"):
         version: Its version, such as v1.37.1; "" if it is not known.
         is_supported: Whether Bayplan is tested with this minor version.
         missing: What it lacks, each with the consequence.
+        group_versions: PodGroups and CompositePodGroups of other APIs that are read, by resource and version, such as
+            podgroups.scheduling.k8s.io/v1beta1.
     """
 
     version: str = ""
     is_supported: bool = True
     missing: tuple[str, ...] = ()
+    group_versions: tuple[str, ...] = ()
 
 
 class _Version(Struct, frozen=True, rename="camel"):

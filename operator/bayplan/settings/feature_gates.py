@@ -59,6 +59,7 @@ class FeatureGate(Struct, frozen=True):
 RESULT_CACHE = "ResultCache"
 GANG_PREEMPTION = "GangPreemption"
 COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
+COMPOSITE_POD_GROUPS = "CompositePodGroups"
 
 GATES: tuple[FeatureGate, ...] = (
     FeatureGate(
@@ -69,6 +70,15 @@ GATES: tuple[FeatureGate, ...] = (
         "PodGroups of scheduler-plugins (scheduling.x-k8s.io) and of Kubernetes itself (scheduling.k8s.io) are gangs "
         "too; a pod that names a PodGroup that cannot be read is held back. When off, they are neither read nor "
         "written: a pod that names one is scheduled on its own. Bayplan's own PodGroups are gangs either way.",
+    ),
+    FeatureGate(
+        COMPOSITE_POD_GROUPS,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "PodGroups of Kubernetes itself whose spec.parentCompositePodGroupName names a CompositePodGroup "
+        "(scheduling.k8s.io/v1alpha3) are scheduled together with the other groups of that tree, as its policies "
+        "require. When off, the pods of such PodGroups are held back. Needs CompatiblePodGroups.",
     ),
     FeatureGate(
         GANG_PREEMPTION,

@@ -31,7 +31,7 @@ from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
-from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.quantity import nano
@@ -65,7 +65,7 @@ class AdmittedCluster:
         profiles: SchedulerProfile objects as written, with their places.
         plugin_configs: PluginConfig objects as written, with their places.
         configurations: KubeSchedulerConfiguration documents as written, with their places.
-        groups: Valid PodGroups of all APIs, by namespace and name.
+        groups: Valid PodGroups of all APIs and CompositePodGroups, by namespace and name.
         refused_groups: PodGroups that cannot be obeyed, with the problems.
         notices: Notices about ignored objects.
     """
@@ -77,7 +77,7 @@ class AdmittedCluster:
     profiles: tuple[Placed[dict[str, Any]], ...] = ()
     plugin_configs: tuple[Placed[dict[str, Any]], ...] = ()
     configurations: tuple[Placed[dict[str, Any]], ...] = ()
-    groups: tuple[PodGroup, ...] = ()
+    groups: tuple[PodGroup | CompositePodGroup, ...] = ()
     refused_groups: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
     notices: tuple[str, ...] = ()
 

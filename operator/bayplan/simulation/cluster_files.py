@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from bayplan.gangs.native_group_translation import NATIVE_VERSIONS
+from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding_problems import decoding_problem
 from bayplan.simulation.storage_admission import WrittenStorageClass
@@ -83,7 +83,7 @@ class ClusterFiles:
         profiles: SchedulerProfile objects as written.
         plugin_configs: PluginConfig objects as written.
         configurations: KubeSchedulerConfiguration documents as written.
-        pod_groups: PodGroup objects of all three APIs as written.
+        pod_groups: PodGroup objects of all three APIs, and CompositePodGroups, as written.
         notices: Notices about ignored objects.
         decoded: Types that nodes and pods were decoded to.
     """
@@ -125,6 +125,10 @@ _RAW: Mapping[tuple[str, str], str] = {
     (BAYPLAN_API, "PodGroup"): "pod_groups",
     ("scheduling.x-k8s.io/v1alpha1", "PodGroup"): "pod_groups",
     **{(f"{GroupSource.NATIVE.value}/{version}", "PodGroup"): "pod_groups" for version in NATIVE_VERSIONS},
+    **{
+        (f"{GroupSource.COMPOSITE.api_group}/{version}", GroupSource.COMPOSITE.kind): "pod_groups"
+        for version in COMPOSITE_VERSIONS
+    },
     (KUBE_SCHEDULER_API, "KubeSchedulerConfiguration"): "configurations",
 }
 _NAMELESS = frozenset({"KubeSchedulerConfiguration"})

@@ -1,4 +1,6 @@
-"""Admission of hand-written PodGroups, and their translation to the core's model.
+"""Admission of hand-written PodGroups and CompositePodGroups, and their translation to the core's model.
+
+CompositePodGroups are scheduled as with the feature gate CompositePodGroups, which is off by default.
 
 A PriorityClass that does not exist is an error for Kubernetes' own PodGroups, as in the API server's admission. A
 Bayplan PodGroup that names one gets the highest priority of its members, as in a cluster.
@@ -14,13 +16,15 @@ import msgspec
 
 from bayplan.gangs.foreign_group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins
-from bayplan.gangs.native_group_translation import UnsupportedGroupError, from_native
+from bayplan.gangs.native_group_translation import UnsupportedGroupError, from_composite, from_native
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 from bayplan.simulation.cluster_files import Placed
 from bayplan.simulation.decoding_problems import decoding_problem
 from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, uid_of
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+
+_GATE = "CompositePodGroups are simulated as with feature gate CompositePodGroups, which is off by default"
 
 PriorityOf = Callable[[str], int | None]
 """Returns the value of a PriorityClass, of the default one for an empty name; None if there is no such class."""
@@ -35,7 +39,7 @@ class AdmittedGroups:
         refused: Groups that Bayplan cannot obey, with the problems; their members are gated.
     """
 
-    groups: tuple[PodGroup, ...] = ()
+    groups: tuple[PodGroup | CompositePodGroup, ...] = ()
     refused: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
 
 
@@ -53,14 +57,14 @@ def admitted_groups(
     Returns:
         The groups.
     """
-    groups: dict[GroupKey, PodGroup] = {}
+    groups: dict[GroupKey, PodGroup | CompositePodGroup] = {}
     refused: dict[GroupKey, tuple[Problem, ...]] = {}
     first: dict[GroupKey, Placed[dict[str, Any]]] = {}
     for each in placed:
         body = _completed(each.object)
         meta = body["metadata"]
-        key = GroupKey(GroupSource(str(body["apiVersion"]).partition("/")[0]), meta["namespace"], meta["name"])
-        where = f"{each.place} (PodGroup {key})"
+        key = GroupKey(_source(body), meta["namespace"], meta["name"])
+        where = f"{each.place} ({key.source.kind} {key})"
         other = first.setdefault(key, each)
         if other is not each:
             message = f"is already defined in {other.place}; remove one or give it another name"
@@ -72,20 +76,27 @@ def admitted_groups(
                 notices += _missing_class(key, body)
         except UnsupportedGroupError as error:
             refused[key] = error.problems
-            notices.append(f"PodGroup {key} cannot be scheduled: {error}")
+            notices.append(f"{key.source.kind} {key} cannot be scheduled: {error}")
         except ConfigError as error:
             problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in error.problems]
         except msgspec.ValidationError as error:
             problem = decoding_problem(error, body)
             problems.append(Problem(f"{where}: {problem.path}", problem.message))
+    if any(key.source is GroupSource.COMPOSITE for key in groups):
+        notices.append(_GATE)
     ordered = sorted(groups.items(), key=lambda pair: (pair[0].namespace, pair[0].name))
     return AdmittedGroups(tuple(group for _, group in ordered), tuple(sorted(refused.items())))
+
+
+def _source(body: Mapping[str, Any]) -> GroupSource:
+    group = str(body["apiVersion"]).partition("/")[0]
+    return GroupSource.COMPOSITE if body["kind"] == GroupSource.COMPOSITE.kind else GroupSource(group)
 
 
 def _completed(body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = dict(body["metadata"])
     namespace = metadata.setdefault("namespace", DEFAULT_NAMESPACE)
-    metadata.setdefault("uid", uid_of(f"PodGroup.{body['apiVersion']}", namespace, metadata["name"]))
+    metadata.setdefault("uid", uid_of(f"{body['kind']}.{body['apiVersion']}", namespace, metadata["name"]))
     return {**body, "metadata": metadata}
 
 
@@ -110,20 +121,34 @@ def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodG
 
 
 def _native(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    group = msgspec.convert(_with_priority(body, priority_of), NativeGroup)
+    return from_native(group, _version(body), are_trees_read=True)
+
+
+def _composite(body: Mapping[str, Any], priority_of: PriorityOf) -> CompositePodGroup:
+    return from_composite(msgspec.convert(_with_priority(body, priority_of), NativeGroup), _version(body))
+
+
+def _version(body: Mapping[str, Any]) -> str:
+    return str(body["apiVersion"]).rpartition("/")[2]
+
+
+def _with_priority(body: Mapping[str, Any], priority_of: PriorityOf) -> Mapping[str, Any]:
     """Set the priority from the class as admission does, unless an API server has already done so."""
     spec = body.get("spec")
-    if isinstance(spec, Mapping) and spec.get("priority") is None:
-        name = str(spec.get("priorityClassName") or "")
-        value = priority_of(name)
-        if value is None and name:
-            message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
-            raise ConfigError([Problem("spec.priorityClassName", message)])
-        body = {**body, "spec": {**spec, "priority": value}}
-    return from_native(msgspec.convert(body, NativeGroup), str(body["apiVersion"]).rpartition("/")[2])
+    if not isinstance(spec, Mapping) or spec.get("priority") is not None:
+        return body
+    name = str(spec.get("priorityClassName") or "")
+    value = priority_of(name)
+    if value is None and name:
+        message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
+        raise ConfigError([Problem("spec.priorityClassName", message)])
+    return {**body, "spec": {**spec, "priority": value}}
 
 
-_TRANSLATED: Mapping[GroupSource, Callable[[Mapping[str, Any], PriorityOf], PodGroup]] = {
+_TRANSLATED: Mapping[GroupSource, Callable[[Mapping[str, Any], PriorityOf], PodGroup | CompositePodGroup]] = {
     GroupSource.BAYPLAN: _bayplan,
     GroupSource.SCHEDULER_PLUGINS: _scheduler_plugins,
     GroupSource.NATIVE: _native,
+    GroupSource.COMPOSITE: _composite,
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scheduler_core.errors import Problem
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 
 
 class RecordingSink:
@@ -23,7 +23,7 @@ class RecordingSink:
     def __init__(self) -> None:
         self.served: list[GroupSource] = []
         self.withheld: dict[GroupSource, str] = {}
-        self.calls: list[PodGroup | GroupKey] = []
+        self.calls: list[PodGroup | CompositePodGroup | GroupKey] = []
         self.groups: dict[GroupKey, PodGroup] = {}
         self.refused: dict[GroupKey, list[Problem]] = {}
 
@@ -34,9 +34,10 @@ class RecordingSink:
     def withhold(self, source: GroupSource, reason: str) -> None:
         self.withheld[source] = reason
 
-    def group_changed(self, group: PodGroup) -> None:
+    def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
         self.calls.append(group)
-        self.groups[group.key] = group
+        if isinstance(group, PodGroup):
+            self.groups[group.key] = group
         self.refused.pop(group.key, None)
 
     def group_deleted(self, key: GroupKey) -> None:

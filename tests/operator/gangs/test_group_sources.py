@@ -52,8 +52,8 @@ async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) 
             "podgroups.scheduling.x-k8s.io, or turn off Bayplan's feature gate CompatiblePodGroups to ignore the label"
         )
         assert world.unread(GroupSource.NATIVE) == (
-            "the API server serves no PodGroups of scheduling.k8s.io/v1beta1 or v1alpha2; enable it in the API server "
-            "(--runtime-config, and feature gate GenericWorkload), or turn off Bayplan's feature gate "
+            "the API server serves no PodGroups of scheduling.k8s.io/v1beta1 or v1alpha3 or v1alpha2; enable it in the "
+            "API server (--runtime-config, and feature gate GenericWorkload), or turn off Bayplan's feature gate "
             "CompatiblePodGroups to ignore spec.schedulingGroup"
         )
     assert not {"podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io"} & world.informers.by_resource.keys()
@@ -62,14 +62,15 @@ async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) 
 async def test_an_unsupported_version(world: World) -> None:
     """If the API server serves only another version, the reason names the versions."""
     group = "/apis/scheduling.k8s.io"
-    world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1alpha3"}]}))
+    world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1alpha4"}]}))
     world.api.on("GET", f"{group}/v1", serves("priorityclasses"))
-    world.api.on("GET", f"{group}/v1alpha3", serves("workloads", "podgroups"))
+    world.api.on("GET", f"{group}/v1alpha4", serves("workloads", "podgroups"))
     async with world.running():
         await world.ready()
         assert world.unread(GroupSource.NATIVE) == (
-            "the API server serves PodGroups of scheduling.k8s.io in v1alpha3, and this version of Bayplan reads "
-            "v1beta1 or v1alpha2 only; upgrade Bayplan or serve scheduling.k8s.io/v1beta1 or v1alpha2"
+            "the API server serves PodGroups of scheduling.k8s.io in v1alpha4, and this version of Bayplan reads "
+            "v1beta1 or v1alpha3 or v1alpha2 only; upgrade Bayplan or serve "
+            "scheduling.k8s.io/v1beta1 or v1alpha3 or v1alpha2"
         )
 
 

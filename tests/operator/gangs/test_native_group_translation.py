@@ -9,10 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 from bayplan.gangs.foreign_group_models import NativeGroup
-from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, UnsupportedGroupError, from_native
+from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, UnsupportedGroupError, from_composite, from_native
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import (
+    NEWEST_VERSIONS,
+    CompositePodGroup,
+    GroupKey,
+    GroupSource,
+    GroupTopology,
+    PodGroup,
+)
 
 OLDER, NEWER = "v1alpha2", "v1beta1"
 METADATA = {
@@ -198,4 +205,69 @@ def test_values_of_wrong_types(spec: dict[str, Any], version: str, path: str) ->
     """The error names the field."""
     with pytest.raises(ConfigError) as caught:
         native(spec, version)
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
+def composite(spec: dict[str, Any]) -> CompositePodGroup:
+    body = json.dumps({"metadata": METADATA, "spec": spec})
+    return from_composite(msgspec.json.decode(body, type=NativeGroup), "v1alpha3")
+
+
+@pytest.mark.parametrize("version", [NEWER, "v1alpha3"])
+def test_a_child_of_a_composite_group(version: str) -> None:
+    """Its parent is read if CompositePodGroups are."""
+    body = json.dumps({"metadata": METADATA, "spec": {**GANG, "parentCompositePodGroupName": "all", "workloadRef": {}}})
+    group = from_native(msgspec.json.decode(body, type=NativeGroup), version, are_trees_read=True)
+    assert (group.parent, group.parent_key) == ("all", GroupKey(GroupSource.COMPOSITE, "ml", "all"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [
+        pytest.param({"schedulingPolicy": {"basic": {}}}, {}, id="basic: one group is enough"),
+        pytest.param(
+            {
+                "schedulingPolicy": {"gang": {"minGroupCount": 3}},
+                "schedulingConstraints": {"topology": [{"key": "rack"}]},
+                "disruptionMode": {"all": {}},
+                "priority": 7,
+                "priorityClassName": "high",
+                "preemptionPolicy": "Never",
+                "parentCompositePodGroupName": "all",
+                "workloadRef": {"workloadName": "w", "templateName": "t"},
+            },
+            {
+                "min_groups": 3,
+                "topology": GroupTopology("rack", prefers_allocated=True),
+                "disrupts_whole": True,
+                "priority": 7,
+                "preemption_policy": "Never",
+                "parent": "all",
+            },
+            id="everything",
+        ),
+    ],
+)
+def test_a_composite_group(spec: dict[str, Any], more: dict[str, Any]) -> None:
+    """Each field is translated."""
+    key = GroupKey(GroupSource.COMPOSITE, "ml", "train")
+    assert composite(spec) == CompositePodGroup(key, "0b1c", generation=3, version="v1alpha3", **more)
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param({}, "spec.schedulingPolicy", id="no policy"),
+        pytest.param({"schedulingPolicy": {"basic": {}, "gang": {}}}, "spec.schedulingPolicy", id="two policies"),
+        pytest.param({"schedulingPolicy": {"other": {}}}, "spec.schedulingPolicy.other", id="unknown policy"),
+        pytest.param(
+            {"schedulingPolicy": {"basic": {}}, "disruptionMode": {}}, "spec.disruptionMode", id="no disruption mode"
+        ),
+        pytest.param({"schedulingPolicy": {"basic": {}}, "claims": []}, "spec.claims", id="unknown field"),
+    ],
+)
+def test_composite_groups_that_cannot_be_obeyed(spec: dict[str, Any], path: str) -> None:
+    """Pods below them are held back, because a constraint that is not known must not be overlooked."""
+    with pytest.raises(UnsupportedGroupError) as caught:
+        composite(spec)
     assert [problem.path for problem in caught.value.problems] == [path]

@@ -10,7 +10,7 @@ from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import Verdict, simulate
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.model.pod_group import GroupSource, PodGroup
 
 BAYPLAN = "{apiVersion: bayplan.dev/v1alpha1, kind: PodGroup, metadata: {name: g}, spec: {minMember: 2}}"
 CLASSED = (
@@ -57,6 +57,7 @@ def admitted(path: Path, *documents: str) -> AdmittedCluster:
 def test_groups_of_three_apis(tmp_path: Path, document: str, source: GroupSource, priority: int | None) -> None:
     """Namespace and UID are set, and the priority is that of the class."""
     (group,) = admitted(tmp_path, document, HIGH).groups
+    assert isinstance(group, PodGroup)
     assert (group.key.source, str(group.key), group.min_member) == (source, "default/g", 2)
     assert group.priority == priority
     assert group.uid
@@ -110,7 +111,6 @@ def test_a_native_group_without_a_class(tmp_path: Path, default: str, priority: 
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
-        pytest.param("parentCompositePodGroupName: all", "groups of groups are not supported", id="group of groups"),
         pytest.param("resourceClaims: [{name: c}]", "resource claims of groups are not supported", id="claims"),
         pytest.param("nodeClass: fast", "unknown field, which may constrain the group", id="unknown field"),
     ],
@@ -126,6 +126,32 @@ def test_a_group_that_cannot_be_obeyed(tmp_path: Path, field: str, problem: str)
     assert (gated.verdict, gated.node, scheduled.node) == (Verdict.GATED, "", "n")
     assert f"cannot be scheduled: spec.{field.partition(':')[0]}: {problem}" in gated.reason
     assert any(problem in notice for notice in cluster.notices)
+
+
+@pytest.mark.parametrize(("cpus", "bound"), [(4, 4), (3, 0)])
+def test_a_tree_of_groups(tmp_path: Path, cpus: int, bound: int) -> None:
+    """The groups below a CompositePodGroup are placed all or nothing, and a notice names the feature gate."""
+    root = (
+        "{apiVersion: scheduling.k8s.io/v1alpha3, kind: CompositePodGroup, metadata: {name: all}, "
+        "spec: {schedulingPolicy: {gang: {minGroupCount: 2}}}}"
+    )
+    groups = [
+        NATIVE.replace("priorityClassName: high", "parentCompositePodGroupName: all").replace(
+            "name: g}", f"name: {name}}}"
+        )
+        for name in "ab"
+    ]
+    groups[1] = groups[1].replace("v1beta1", "v1alpha3")
+    pods = [
+        NAMED.replace("podGroupName: g", f"podGroupName: {name}")
+        .replace("name: p}", f"name: {name}{number}}}")
+        .replace("name: m}", "name: m, resources: {requests: {cpu: 1}}}")
+        for name in "ab"
+        for number in range(2)
+    ]
+    cluster = admitted(tmp_path, NODE.replace("cpu: 4", f"cpu: {cpus}"), root, *groups, *pods)
+    assert sum(bool(each.node) for each in simulate(cluster).pods) == bound
+    assert any("feature gate CompositePodGroups" in notice for notice in cluster.notices)
 
 
 def test_a_missing_class(tmp_path: Path) -> None:

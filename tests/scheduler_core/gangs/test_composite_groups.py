@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
@@ -17,7 +18,7 @@ from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, runs, small
 from tests.support.gangs import settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, configured, plugin_set, rig
 
 ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
 
@@ -287,3 +288,19 @@ async def test_a_member_that_goes_before_the_binds(cluster: Rig, kept: int) -> N
     assert barrier is attempts[1].gang
     cluster.scheduler.feed.pod_deleted(pods[1 - kept])
     assert not (await barrier.ready(pods[kept].metadata.uid)).is_success
+
+
+async def test_a_profile_that_schedules_gangs_by_permit() -> None:
+    """Permit counts the members of one gang only, so pods of a tree are held back there."""
+    made = rig(defaults=Plugins(), serve=False)
+    plugins = Plugins(multi_point=plugin_set("NodeResourcesFit", "Coscheduling", "DefaultBinder"))
+    made.serve(configured("default-scheduler", "Coscheduling", {}, plugins))
+    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
+    made.add(node("n"))
+    know(made, composite("root", 2), leaf("a", "root"), leaf("b", ""))
+    held, free = members("a", 1), members("b", 1)
+    made.add(*held, *free)
+    await settle(made)
+    assert bound_groups(made) == {"b"}
+    assert made.place(held[0]) == "gated"

@@ -1,0 +1,133 @@
+"""CompositePodGroups of Kubernetes 1.37 on a real API server: a gang of gangs is bound all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import Manifest
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import NATIVE_GROUPS
+from tests.support.live_gangs import LiveGangs, live_gangs
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(120)]
+
+GROUPS = NATIVE_GROUPS["1.37"]
+NAMESPACE = "default"
+GATE = "--feature-gates=CompositePodGroups=true"
+WORKLOAD = {"workloadName": "jobs", "templateName": "any"}
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane that serves CompositePodGroups."""
+    with GROUPS.serve() as plane:
+        plane.start_kwok()
+        yield plane
+
+
+@pytest.fixture
+def process(plane: ControlPlane, tmp_path: Any) -> Iterator[OperatorProcess]:
+    """An operator that is not started."""
+    with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log") as process:
+        yield process
+
+
+@pytest.fixture
+def world(plane: ControlPlane, process: OperatorProcess) -> Iterator[LiveGangs]:
+    """A profile."""
+    with live_gangs(plane, process, NAMESPACE) as world:
+        yield world
+
+
+def start(world: LiveGangs, process: OperatorProcess, *flags: str) -> None:
+    process.start(*flags)
+    world.profile({})
+
+
+def composite(world: LiveGangs, name: str, least: int, parent: str = "") -> None:
+    """Create a CompositePodGroup with a quorum of groups."""
+    spec: Manifest = {"schedulingPolicy": {"gang": {"minGroupCount": least}}, "workloadRef": WORKLOAD}
+    world.within("CompositePodGroup", name, GROUPS.composite_version, spec={**spec, **_below(parent)})
+
+
+def gang(world: LiveGangs, name: str, least: int, parent: str) -> None:
+    """Create a gang below a CompositePodGroup."""
+    policy = {"gang": {"minCount": least}}
+    world.group(name, 0, GROUPS.api_version, schedulingPolicy=policy, workloadRef=WORKLOAD, **_below(parent))
+
+
+def _below(parent: str) -> Manifest:
+    return {"parentCompositePodGroupName": parent} if parent else {}
+
+
+def members(world: LiveGangs, of: str, count: int) -> None:
+    """Create members of a gang."""
+    world.job(of, count, group="", spec={"schedulingGroup": {"podGroupName": of}})
+
+
+def condition(world: LiveGangs, name: str) -> tuple[str, str, str]:
+    """Status, reason and message of the condition of a gang; empty while it has none."""
+    conditions: list[Manifest] = world.status(name, GROUPS.api_version).get("conditions", [])
+    found = next((each for each in conditions if each["type"] == GROUPS.condition), {})
+    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+
+def why(world: LiveGangs, of: str) -> str:
+    """Message of the condition PodScheduled of the first member of a gang; "" while it has none."""
+    conditions = world.pods(of).get(f"{of}-0", {}).get("status", {}).get("conditions", [])
+    return str(next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), ""))
+
+
+def test_a_gang_of_gangs(world: LiveGangs, process: OperatorProcess) -> None:
+    """No pod is bound while one group does not fit; with more room all groups are, and their conditions are True."""
+    start(world, process, GATE)
+    world.nodes("a", cpu="4")
+    composite(world, "root", 2)
+    composite(world, "workers", 1, "root")
+    gang(world, "driver", 2, "root")
+    gang(world, "worker", 3, "workers")
+    members(world, "driver", 2)
+    members(world, "worker", 3)
+    world.until(lambda: condition(world, "worker")[0] == "False", "the attempt has failed")
+    status, reason, message = condition(world, "worker")
+    assert (status, reason) == ("False", "Unschedulable")
+    assert message.startswith("minCount (")
+    assert " cannot be satisfied: " in message
+    assert condition(world, "driver")[:2] == ("False", "Unschedulable")
+    assert (world.bound("driver"), world.bound("worker")) == ({}, {})
+    world.nodes("b", cpu="1")
+    world.until_bound("worker", 3)
+    world.until_bound("driver", 2)
+    world.until(lambda: condition(world, "worker")[:2] == ("True", "Scheduled"), "the workers are reported")
+    world.until(lambda: condition(world, "driver")[:2] == ("True", "Scheduled"), "the driver is reported")
+
+
+def test_a_missing_parent(world: LiveGangs, process: OperatorProcess) -> None:
+    """Pods are held back with the name of the missing group, until it is created."""
+    start(world, process, GATE)
+    world.nodes("a", cpu="4")
+    gang(world, "early", 2, "late")
+    members(world, "early", 2)
+
+    waits = 'waiting for composite pod group "late" to appear in scheduling queue: '
+    world.until(lambda: why(world, "early").startswith(waits), "the pod names the missing group")
+    assert world.bound("early") == {}
+    composite(world, "late", 1)
+    world.until_bound("early", 2)
+
+
+def test_without_the_feature_gate(world: LiveGangs, process: OperatorProcess) -> None:
+    """Pods of a child group are held back, and their condition names the field and the gate."""
+    start(world, process)
+    world.nodes("a", cpu="4")
+    composite(world, "ignored", 1)
+    gang(world, "child", 1, "ignored")
+    members(world, "child", 1)
+
+    world.until(lambda: "feature gate CompositePodGroups: turn it on" in why(world, "child"), "the pod names the gate")
+    assert "spec.parentCompositePodGroupName" in why(world, "child")
+    assert world.bound("child") == {}
