@@ -151,6 +151,31 @@ def plain(
         return "error"
 
 
+def check(
+    data: st.DataObject,
+    slices: list[ResourceSlice],
+    results: list[Body],
+    wanted: list[ResourceClaim],
+    classes: list[DeviceClass],
+) -> None:
+    """Compare the outcome on each node."""
+    bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
+    found = allocator(cluster(*slices, held(*results), bounds=bounds), wanted, classes)
+    for node in NODES:
+        try:
+            result = found.allocate(node, {})
+        except AllocationError:
+            actual: object = "error"
+        else:
+            actual = result and [
+                [(one.request, f"{one.driver}/{one.pool}/{one.device}") for one in each.devices.results]
+                for each in result
+            ]
+        expected = plain(wanted, classes, slices, plain_use(results), node)
+        event(f"outcome {'found' if isinstance(expected, list) else expected}")
+        assert actual == expected
+
+
 @settings(max_examples=300)
 @given(data=st.data())
 def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
@@ -178,18 +203,51 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
     expression = data.draw(st.sampled_from(("", f'device.driver == "{DRIVER}"', EXPRESSIONS[3])))
     classes = [device_class("gpu", *([expression] if expression else ()))]
     wanted = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.integers(1, 2)))]
-    bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
-    found = allocator(cluster(*slices, held(*results), bounds=bounds), wanted, classes)
-    for node in NODES:
-        try:
-            result = found.allocate(node, {})
-        except AllocationError:
-            actual: object = "error"
-        else:
-            actual = result and [
-                [(one.request, f"{one.driver}/{one.pool}/{one.device}") for one in each.devices.results]
-                for each in result
-            ]
-        expected = plain(wanted, classes, slices, plain_use(results), node)
-        event(f"outcome {'found' if isinstance(expected, list) else expected}")
-        assert actual == expected
+    check(data, slices, results, wanted, classes)
+
+
+@st.composite
+def contended_devices(draw: st.DrawFn, name: str, *, with_counters: bool) -> Body:
+    fields: Body = {"attributes": {"root": {"int": draw(st.sampled_from((1, 1, 2)))}}}
+    if draw(st.integers(0, 2)) == 0:
+        fields |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "2"}}}
+    if with_counters and draw(st.integers(0, 3)):
+        amount = draw(st.sampled_from(("1", "1", "2")))
+        fields["consumesCounters"] = [{"counterSet": "s", "counters": {"x": {"value": amount}}}]
+    return device(name, draw(st.sampled_from("aab")), **fields)
+
+
+@st.composite
+def contended_requests(draw: st.DrawFn, name: str) -> Body:
+    expressions = draw(st.lists(st.sampled_from(EXPRESSIONS), max_size=1))
+    fields: Body = {"count": draw(st.sampled_from((1, 1, 2)))}
+    if draw(st.integers(0, 3)) == 0:
+        fields["adminAccess"] = True
+    elif draw(st.integers(0, 2)) == 0:
+        fields["capacity"] = {"requests": {"memory": "1"}}
+    if draw(st.integers(0, 5)) == 0:
+        return first_available(name, alternative("a0", *expressions, count=3), alternative("a1", count=1))
+    return exactly(name, *expressions, **fields)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_finds_scarce_devices(data: st.DataObject) -> None:
+    """Requests need about as many devices as there are, so the search has to go back often."""
+    slices: list[ResourceSlice] = []
+    for number in range(data.draw(st.integers(1, 2))):
+        with_counters = data.draw(st.booleans())
+        count = data.draw(st.integers(2, 4))
+        rows = [data.draw(contended_devices(f"d{index}", with_counters=with_counters)) for index in range(count)]
+        slices.append(slice_of(rows, name=f"p{number}", pool=f"p{number}", count=1 + with_counters))
+        if with_counters:
+            value = data.draw(st.sampled_from(("2", "3", "4")))
+            counters = [{"name": "s", "counters": {"x": {"value": value}}}]
+            slices.append(slice_of(name=f"c{number}", pool=f"p{number}", count=2, sharedCounters=counters))
+    wanted = []
+    for number in range(data.draw(st.integers(1, 3))):
+        rows = [data.draw(contended_requests(f"r{index}")) for index in range(data.draw(st.integers(1, 3)))]
+        kind = data.draw(st.sampled_from((None, "matchAttribute", "distinctAttribute")))
+        constraints = [] if kind is None else [{kind: data.draw(st.sampled_from(ATTRIBUTES))}]
+        wanted.append(claim(*rows, name=f"c{number}", constraints=constraints))
+    check(data, slices, data.draw(allocations(slices)), wanted, [device_class()])
