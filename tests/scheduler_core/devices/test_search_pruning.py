@@ -1,0 +1,149 @@
+"""What the search leaves out has no solution: states and devices that look equal, and are not, are all searched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceSlice
+from tests.support.devices import DRIVER, allocate, allocator, claim, cluster, device, exactly, held, names, slice_of
+
+MODEL = f"{DRIVER}/model"
+MODEL_A = f'device.attributes["{DRIVER}"].model == "a"'
+MODEL_B = f'device.attributes["{DRIVER}"].model == "b"'
+SHARED: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "2"}}}
+ONE: dict[str, Any] = {"capacity": {"requests": {"memory": "1"}}}
+
+
+def consumer(name: str, model: str, amount: str) -> dict[str, Any]:
+    return device(name, model, consumesCounters=[{"counterSet": "s", "counters": {"x": {"value": amount}}}])
+
+
+def pool(name: str, value: str, *devices: dict[str, Any], node: str = "n0") -> list[ResourceSlice]:
+    counters = [{"name": "s", "counters": {"x": {"value": value}}}]
+    return [
+        slice_of(devices, name=f"{name}-devices", pool=name, node=node, count=2),
+        slice_of(name=f"{name}-counters", pool=name, node=node, count=2, sharedCounters=counters),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objects", "wanted", "expected"),
+    [
+        pytest.param(
+            [slice_of([device("d0"), device("d1")]), held({"device": "d1"})],
+            [claim(exactly("r", adminAccess=True)), claim(exactly("s"), name="c1")],
+            ["r=d1", "s=d0"],
+            id="admin access to a device in use leaves an equal free one",
+        ),
+        pytest.param(
+            [
+                *pool("a", "2", consumer("d0", "a", "1"), consumer("d1", "b", "2")),
+                *pool("b", "2", consumer("d2", "a", "1")),
+            ],
+            [claim(exactly("r", MODEL_A), exactly("s", MODEL_B))],
+            ["r=d2", "s=d1"],
+            id="equal devices of pools with other counters",
+        ),
+        pytest.param(
+            [slice_of([device("d0", **SHARED), device("d1", **SHARED)])],
+            [claim(exactly("r", **ONE), exactly("s", **ONE), exactly("t", count=2, **ONE))],
+            ["r=d0", "s=d1", "t=d0", "t=d1"],
+            id="a device with a new share",
+        ),
+        pytest.param(
+            [
+                slice_of([device("d0", **SHARED), device("d1", **SHARED)]),
+                held({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "1"}}),
+            ],
+            [claim(exactly("r", **ONE), exactly("s", count=2, **ONE))],
+            ["r=d1", "s=d0", "s=d1"],
+            id="a device with a share in use",
+        ),
+        pytest.param(
+            [slice_of([device("d0", "a"), device("d1", "b"), device("d2", "b")])],
+            [
+                claim(
+                    exactly("r"),
+                    exactly("s"),
+                    exactly("t"),
+                    constraints=[{"matchAttribute": MODEL, "requests": ["r", "t"]}],
+                )
+            ],
+            ["r=d1", "s=d0", "t=d2"],
+            id="equal devices taken, another value to match",
+        ),
+        pytest.param(
+            [slice_of([device("d0", "a"), device("d1", "b"), device("d2", "a")])],
+            [
+                claim(
+                    exactly("r"),
+                    exactly("s"),
+                    exactly("t", MODEL_A),
+                    constraints=[{"distinctAttribute": MODEL, "requests": ["r", "t"]}],
+                )
+            ],
+            ["r=d1", "s=d0", "t=d2"],
+            id="equal devices taken, other distinct values",
+        ),
+    ],
+)
+def test_solutions_after_failures(
+    objects: list[ResourceSlice | ResourceClaim], wanted: list[ResourceClaim], expected: list[str]
+) -> None:
+    assert names(allocate(cluster(*objects), wanted)) == expected
+
+
+@pytest.mark.parametrize(
+    ("objects", "wanted", "expected"),
+    [
+        pytest.param(
+            [slice_of([device("d", allowMultipleAllocations=True)]), slice_of([device("d")], node="n1")],
+            claim(exactly("r"), exactly("s")),
+            [["r=d", "s=d"], None],
+            id="one device can be shared",
+        ),
+        pytest.param(
+            [
+                slice_of(
+                    [device("d0", nodeName="n0"), device("d1", nodeName="n1")],
+                    node="",
+                    pool="net",
+                    perDeviceNodeSelection=True,
+                )
+            ],
+            claim(exactly("r")),
+            [["r=d0"], ["r=d1"]],
+            id="other devices of a slice are targeted",
+        ),
+        pytest.param(
+            [
+                *pool("n0", "3", consumer("d0", "a", "1"), consumer("d1", "b", "1")),
+                *pool("n1", "3", consumer("d0", "a", "1"), consumer("d1", "b", "3"), node="n1"),
+                held({"device": "d1"}, {"device": "d1", "pool": "n1"}),
+            ],
+            claim(exactly("r", MODEL_A)),
+            [["r=d0"], None],
+            id="a device in use that no request selects consumes more counters",
+        ),
+        pytest.param(
+            [slice_of([device("d0")]), slice_of([device("d0")], node="n1"), held({"device": "d0"})],
+            claim(exactly("r")),
+            [None, ["r=d0"]],
+            id="the device of one node is in use",
+        ),
+        pytest.param(
+            [slice_of([device("d0", "a")]), slice_of([device("d0", "b")], node="n1")],
+            claim(exactly("r", MODEL_B)),
+            [None, ["r=d0"]],
+            id="other attributes",
+        ),
+    ],
+)
+def test_nodes_that_do_not_share_a_search(
+    objects: list[ResourceSlice | ResourceClaim], wanted: ResourceClaim, expected: list[list[str] | None]
+) -> None:
+    found = allocator(cluster(*objects), [wanted])
+    assert [names(found.allocate(node, {})) for node in ("n0", "n1")] == expected
