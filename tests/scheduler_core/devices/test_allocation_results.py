@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import AllocationError
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, ResourceSlice
@@ -260,3 +261,17 @@ def test_requests_that_end_the_attempt(capacity: Body, requested: str, problem: 
     assert str(raised.value) == (
         f'claim ns/c0, request r: checking capacity for device {DRIVER}/n0/d0: capacity "memory": {problem}'
     )
+
+
+@pytest.mark.parametrize(
+    ("requested", "consumed"),
+    [("100m", "200m"), ("250m", "300m"), ("300m", "300m"), ("1", "1"), ("1100m", None)],
+)
+def test_ranges_in_thousandths(requested: str, consumed: str | None) -> None:
+    valid_range = {"min": "200m", "step": "100m", "max": "1"}
+    capacity = {"cores": {"value": "4", "requestPolicy": {"validRange": valid_range, "default": "200m"}}}
+    rows = slice_of([device("d0", capacity=capacity, allowMultipleAllocations=True)])
+    wanted = claim(exactly("r", capacity={"requests": {"cores": requested}}))
+    results = allocate(cluster(rows, features=DeviceFeatures(fractional_capacity_range=True)), [wanted])
+    found = None if results is None else results[0].devices.results[0].consumed_capacity
+    assert found == (None if consumed is None else {"cores": consumed})
