@@ -334,9 +334,7 @@ def _negate(value: Any, _frame: Frame) -> Any:
 
 def _not(value: Any, _frame: Frame) -> bool:
     if type(value) is not bool:
-        if type(value) in (int, float, Duration):
-            raise _mismatch()
-        raise no_overload("!_", value)
+        raise _mismatch()
     return not value
 
 

@@ -158,6 +158,12 @@ def _scaled_sum(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int] |
     return (total, scale) if fits else None
 
 
+def _difference(one: Quantity, two: Quantity) -> Quantity:
+    # The reference negates the scaled int64, which leaves the smallest one as it is.
+    overflows = one.scaled is not None and two.scaled is not None and two.scaled[0] == MIN_INT
+    return _sum(one, two if overflows else _negated(two))
+
+
 def _negated(quantity: Quantity) -> Quantity:
     scaled = quantity.scaled
     return Quantity(-quantity.nano, None if scaled is None else (-scaled[0], scaled[1]))
@@ -279,8 +285,8 @@ IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "quantity_is_integer": lambda one, _frame: _as_int64(one) is not None,
     "quantity_add": lambda one, two, _frame: _sum(one, two),
     "quantity_add_int": lambda one, number, _frame: _sum(one, _whole(number)),
-    "quantity_sub": lambda one, two, _frame: _sum(one, _negated(two)),
-    "quantity_sub_int": lambda one, number, _frame: _sum(one, _negated(_whole(number))),
+    "quantity_sub": lambda one, two, _frame: _difference(one, two),
+    "quantity_sub_int": lambda one, number, _frame: _difference(one, _whole(number)),
     "string_to_semver": _semver,
     "string_bool_to_semver": _semver,
     "is_semver_string": _is_semver,
