@@ -141,6 +141,14 @@ async def test_what_the_api_server_lacks(world: Rig) -> None:
     assert json.loads(RENDERERS["json"](lacking))["server"]["isSupported"] is False
 
 
+async def test_the_groups_that_are_read(world: Rig) -> None:
+    """The resources of other APIs are named with their versions."""
+    versions = ("podgroups.scheduling.k8s.io/v1beta1", "compositepodgroups.scheduling.k8s.io/v1alpha3")
+    reading = replace(status_of(world), server=ServerSupport("v1.37.1", group_versions=versions))
+    assert f"Groups of other APIs that are read: {', '.join(versions)}" in " ".join(RENDERERS["table"](reading).split())
+    assert json.loads(RENDERERS["json"](reading))["server"]["groupVersions"] == list(versions)
+
+
 async def test_waiting_gangs() -> None:
     """Waiting gangs are listed by priority with the reason; scheduled gangs are not listed."""
     made = served(rig(defaults=default_plugins()))

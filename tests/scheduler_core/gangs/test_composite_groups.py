@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.queued_pod import QueuedGang
@@ -193,6 +194,25 @@ async def test_groups_that_are_added_later(cluster: Rig) -> None:
     await settle(cluster)
     await retried(cluster)
     assert len(cluster.bound) == 8
+
+
+async def test_a_quorum_that_is_lost(cluster: Rig) -> None:
+    """When pods of one group are deleted, further pods of the others wait until the quorum of the root exists again."""
+    cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
+    know(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
+    (lost,) = members("b", 1)
+    cluster.add(*members("a", 1), lost)
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+    spec = replace(lost.spec, node_name=cluster.bound["b-1"])
+    cluster.scheduler.feed.pod_updated(lost, replace(lost, spec=spec))
+    cluster.scheduler.feed.pod_deleted(replace(lost, spec=spec))
+    cluster.add(*members("a", 1, 1)[1:])
+    await settle(cluster)
+    assert set(cluster.bound) == {"a-1", "b-1"}
+    cluster.add(*members("b", 1, 1)[1:])
+    await settle(cluster)
+    assert set(cluster.bound) == {"a-1", "a-2", "b-1", "b-2"}
 
 
 async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
