@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from tests.parity.oracle.generation.bending import bend
+from tests.parity.oracle.generation.dynamic_resources import fam_dra
 from tests.parity.oracle.generation.images import fam_images
 from tests.parity.oracle.generation.node_rules import fam_nodeaffinity, fam_ports, fam_taints
 from tests.parity.oracle.generation.pod_rules import fam_podaffinity
@@ -35,6 +36,7 @@ FAMILIES: Mapping[str, Callable[[World], None]] = MappingProxyType(
         "gates": fam_gates,
         "profiles": fam_profiles,
         "mixed": fam_mixed,
+        "dra": fam_dra,
     }
 )
 

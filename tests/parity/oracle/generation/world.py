@@ -58,6 +58,9 @@ class World:
         self.rss: list[Json] = []
         self.rcs: list[Json] = []
         self.stss: list[Json] = []
+        self.resource_claims: list[Json] = []
+        self.resource_slices: list[Json] = []
+        self.device_classes: list[Json] = []
         self.pod: Json = {}
         self.profile: Json | None = None
         self.starts = self.r.sample(range(2_000_000), 400)
@@ -123,6 +126,9 @@ class World:
             ("replicasets", self.rss),
             ("replicationcontrollers", self.rcs),
             ("statefulsets", self.stss),
+            ("resourceclaims", self.resource_claims),
+            ("resourceslices", self.resource_slices),
+            ("deviceclasses", self.device_classes),
             ("profile", self.profile),
         )
         return out | {key: val for key, val in extras if val}
