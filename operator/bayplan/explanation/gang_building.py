@@ -90,6 +90,9 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
         return _not_tried(context, gang, bare, gang.why_held)
     if not gang.needed:
         return replace(bare, verdict=GangVerdict.PLACED, headline=f"gang {gang.key} is scheduled: {judged.message}")
+    if gang.tree is not None and gang.tree.has_quorum and judged.is_failure:
+        headline = f"gang {gang.key} is not scheduled: {judged.message}"
+        return replace(bare, verdict=GangVerdict.UNSCHEDULABLE, headline=headline)
     entry = gang.entry
     if entry is None or not gang.has_quorum or gang.binding:
         return _not_tried(context, gang, bare, judged.message)

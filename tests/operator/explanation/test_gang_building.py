@@ -14,7 +14,7 @@ from bayplan.explanation.pod_model import Verdict
 from bayplan.explanation.shared_model import Victim
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource, GroupTopology
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import pod
 from tests.support.gang_preemption import ask, runs, served, small
 from tests.support.gangs import gang_of, group, member, members, settle
@@ -377,3 +377,23 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
     assert list(place) == ["domain", "fitting", "needed", "isTried", "nextMember"]
     assert list(place["nextMember"]) == ["name", "message", "nearest", "unblocking"]
     assert list(document["preemption"]) == ["victims", "nodes", "awaited", "pdbViolations", "domain", "message"]
+
+
+async def test_a_gang_below_a_composite_group(cluster: Rig) -> None:
+    """A gang of a tree waits for the quorum of its root, and then for room for the groups of the quorum."""
+    feed = cluster.scheduler.group_feed
+    feed.serve(GroupSource.NATIVE)
+    feed.serve(GroupSource.COMPOSITE)
+    feed.group_changed(CompositePodGroup(GroupKey(GroupSource.COMPOSITE, "default", "root"), "u", 2))
+    for name in "ab":
+        key = GroupKey(GroupSource.NATIVE, "default", name)
+        feed.group_changed(PodGroup(key, f"u-{name}", 1, parent="root", priority=0))
+    cluster.add(small("n", 1), pod("a-1", requests={"cpu": "1"}, group="a"))
+    gang = named_gang(cluster.scheduler.context, "default", "a")
+    assert gang is not None
+    assert 'composite pod group "root" tree to meet quorum.' in explain_gang(cluster.scheduler, gang).headline
+    cluster.add(pod("b-1", requests={"cpu": "1"}, group="b"))
+    await settle(cluster)
+    found = explain_gang(cluster.scheduler, gang)
+    assert found.verdict is GangVerdict.UNSCHEDULABLE
+    assert found.headline.startswith('gang default/a is not scheduled: composite pod group "root": minCount (2) ')
