@@ -28,6 +28,7 @@ _CREATORS = 12
 
 _PLURALS = {
     "CSIStorageCapacity": "csistoragecapacities",
+    "DeviceClass": "deviceclasses",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "PriorityClass": "priorityclasses",
     "StorageClass": "storageclasses",
@@ -35,10 +36,13 @@ _PLURALS = {
 _CLUSTER_SCOPED = {
     "CSIDriver",
     "CSINode",
+    "DeviceClass",
+    "DeviceTaintRule",
     "Namespace",
     "Node",
     "PersistentVolume",
     "PriorityClass",
+    "ResourceSlice",
     "SchedulerProfile",
     "StorageClass",
 }

@@ -1,0 +1,261 @@
+"""Resource claims on a real API server, with the controllers and a driver: who gets which device, and who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import Manifest
+from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
+from tests.support.live_devices import LiveDevices, devices_of, live_devices
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(120)]
+
+NAMESPACE = "default"
+NO_DEVICE = "cannot allocate all claims"
+PREPARED, BROKEN = "example.com/prepared", "example.com/broken"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane whose controllers create claims from templates and deallocate them."""
+    with ControlPlane(Options(kubernetes="1.37")) as plane:
+        install_crds(plane)
+        plane.start_kwok()
+        start_kube_controller_manager(plane)
+        yield plane
+
+
+@pytest.fixture
+def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveDevices]:
+    """A profile, a driver and a class of its devices; no nodes."""
+    with live_devices(plane, operator, NAMESPACE) as world:
+        world.profile({})
+        yield world
+
+
+def device(name: str, memory: str = "", **fields: Any) -> Manifest:
+    """Return a device of a slice."""
+    return {"name": name, **({"capacity": {"memory": {"value": memory}}} if memory else {}), **fields}
+
+
+def careful(name: str) -> Manifest:
+    """Return a device that a driver has to prepare before the bind."""
+    return device(name, bindingConditions=[PREPARED], bindingFailureConditions=[BROKEN])
+
+
+def has_allocated_more_than(world: LiveDevices, count: int) -> bool:
+    """Return whether more devices than that are allocated."""
+    return len(world.allocated()) > count
+
+
+def test_a_claim_by_capacity(world: LiveDevices, plane: ControlPlane) -> None:
+    """The pod goes to the node of the device that the expression selects; kubectl shows the claim as reserved."""
+    world.machine("small", device("card", "16Gi"))
+    large = world.machine("large", device("card", "80Gi"))
+    memory = f'device.capacity["{world.driver.name}"].memory'
+    at_least = f'{memory}.compareTo(quantity("40Gi")) >= 0'
+    world.devices_claim("by-capacity", {"name": "gpu", "exactly": world.exactly(at_least)})
+    world.user("trains", claim="by-capacity")
+    assert world.placed("trains") == large
+    claim = world.claim_named("by-capacity")
+    assert devices_of(claim) == [(world.driver.name, large, "card")]
+    assert [each["name"] for each in claim["status"]["reservedFor"]] == ["trains"]
+    shown = plane.kubectl("get", "resourceclaims", "by-capacity", f"--namespace={NAMESPACE}", "--no-headers").split()
+    assert shown[:2] == ["by-capacity", "allocated,reserved"]
+
+
+def test_more_pods_than_devices(world: LiveDevices) -> None:
+    """Pods with a template wait while all devices are in use; one is bound when a pod is deleted."""
+    world.machine("a", device("0"), device("1"))
+    world.template("one-each")
+    for name in ("p0", "p1", "p2"):
+        world.user(name, template="one-each")
+    world.until(lambda: len(world.bound()) == 2, "two pods are bound")
+    (waits,) = {"p0", "p1", "p2"} - world.bound().keys()
+    assert NO_DEVICE in world.until_refused_with(waits, "nodes are available")
+    world.delete(min(world.bound()))
+    world.placed(waits)
+    assert len(set(world.allocated())) == 2
+
+
+def test_two_pods_share_a_claim(world: LiveDevices) -> None:
+    """Both are reserved, and run where the device is."""
+    only = world.machine("a", device("0"))
+    world.machine("b")
+    world.devices_claim("shared")
+    for name in ("first", "second"):
+        world.user(name, claim="shared")
+    assert {world.placed("first"), world.placed("second")} == {only}
+    reserved = {each["name"] for each in world.claim_named("shared")["status"]["reservedFor"]}
+    assert reserved == {"first", "second"}
+
+
+def test_a_prioritized_list(world: LiveDevices) -> None:
+    """The second alternative is used when the first one is used up."""
+    world.machine("a", device("large", "80Gi"), device("small", "16Gi"))
+    memory = f'device.capacity["{world.driver.name}"].memory'
+    alternatives = [
+        {"name": name, **world.exactly(f'{memory}.compareTo(quantity("{amount}")) == 0')}
+        for name, amount in (("large", "80Gi"), ("small", "16Gi"))
+    ]
+    world.template("either", {"name": "gpu", "firstAvailable": alternatives})
+    for name, alternative in (("first", "large"), ("second", "small")):
+        world.user(name, template="either")
+        world.placed(name)
+        (result,) = world.claim_of(name)["status"]["allocation"]["devices"]["results"]
+        assert (result["request"], result["device"]) == (f"gpu/{alternative}", alternative)
+
+
+def test_an_extended_resource(world: LiveDevices) -> None:
+    """A claim is created for the pod, and the status of the pod names it and its request."""
+    resource = f"{world.token}.example.com/gpu"
+    only = world.machine("a", device("0"), device("1"))
+    world.class_for(resource)
+    amounts = {"cpu": "100m", resource: "2"}
+    world.pod("old-style", container={"resources": {"requests": amounts, "limits": amounts}})
+    assert world.placed("old-style") == only
+    status = world.read("old-style")["status"]["extendedResourceClaimStatus"]
+    assert status["requestMappings"] == [
+        {"containerName": "c", "requestName": "container-0-request-1", "resourceName": resource}
+    ]
+    claim = world.claim_named(status["resourceClaimName"])
+    assert sorted(devices_of(claim)) == [(world.driver.name, only, "0"), (world.driver.name, only, "1")]
+    world.pod("second", container={"resources": {"requests": amounts, "limits": amounts}})
+    world.until_refused_with("second", NO_DEVICE)
+    world.delete("old-style")
+    world.placed("second")
+
+
+def test_a_device_that_is_prepared(world: LiveDevices) -> None:
+    """The pod is bound only after the driver reports the binding condition; an event says what is awaited."""
+    only = world.machine("a", careful("0"))
+    world.devices_claim("prepared")
+    world.user("waits", claim="prepared")
+    claim = world.until_allocated("prepared")
+    world.until(lambda: world.notes("waits", "BindingConditionsPending"), "an event is recorded")
+    note = f"waiting for binding conditions for device on node {only}"
+    assert world.notes("waits", "BindingConditionsPending") == [note]
+    assert world.node_of("waits") == ""
+    world.driver.report(claim, **{PREPARED: "True"})
+    assert world.placed("waits") == only
+
+
+def test_a_device_that_fails(world: LiveDevices) -> None:
+    """The pod is not bound; the allocation is removed, and another device is allocated."""
+    only = world.machine("a", careful("0"))
+    world.devices_claim("fails")
+    world.user("unlucky", claim="fails")
+    claim = world.until_allocated("fails")
+    taint = {"key": "broken", "effect": "NoSchedule"}
+    world.driver.publish(only, careful("0") | {"taints": [taint]}, device("1"))
+    world.driver.report(claim, **{BROKEN: "True"})
+    assert world.placed("unlucky") == only
+    claim = world.claim_named("fails")
+    assert devices_of(claim) == [(world.driver.name, only, "1")]
+    assert "devices" not in claim["status"]
+    (note, *_) = world.notes("unlucky", "FailedScheduling")
+    assert "device binding failed" in note
+
+
+def test_a_missing_claim(world: LiveDevices) -> None:
+    """The pod is gated until the claim exists, without a condition as in kube-scheduler; explain names the claim."""
+    world.machine("a", device("0"))
+    world.user("early", claim="late")
+    explanation = f"/debug/explain?namespace={NAMESPACE}&pod=early"
+    missing = f'could not find ResourceClaim "{NAMESPACE}/late"'
+    world.until(lambda: missing in world.operator.get(explanation)[1].replace("\\", ""), "explain names the claim")
+    assert world.condition("early") == {}
+    world.devices_claim("late")
+    world.placed("early")
+
+
+def test_a_taint_rule(world: LiveDevices) -> None:
+    """A DeviceTaintRule keeps pods away from the devices that it selects, until it is deleted."""
+    world.machine("a", device("0"))
+    selector = {"driver": world.driver.name, "device": "0"}
+    spec = {"deviceSelector": selector, "taint": {"key": "maintenance", "effect": "NoSchedule"}}
+    name = f"{world.token}-rule"
+    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": name}}
+    world.api.create(rule | {"spec": spec})
+    world.template("one-each")
+    world.user("kept-away", template="one-each")
+    world.until_refused_with("kept-away", NO_DEVICE)
+    world.api.delete(rule)
+    world.placed("kept-away")
+
+
+def test_a_gang_with_a_device_each(world: LiveDevices) -> None:
+    """All members get a device and are bound, or none."""
+    world.machine("a", device("0"), device("1"))
+    world.template("one-each")
+    world.group("train", 3)
+    for number in range(3):
+        world.user(f"train-{number}", template="one-each", group="train")
+    world.until_reason("train", "Unschedulable")
+    assert (world.bound(), world.allocated()) == ({}, [])
+    world.machine("b", device("0"))
+    world.until(lambda: len(world.bound()) == 3, "all members are bound")
+    assert len(set(world.allocated())) == 3
+
+
+def test_a_gang_with_one_claim(world: LiveDevices) -> None:
+    """Members share the claim on the node of its device."""
+    world.machine("a")
+    only = world.machine("b", device("0"))
+    world.devices_claim("of-all")
+    world.group("share", 3)
+    for number in range(3):
+        world.user(f"share-{number}", claim="of-all", group="share")
+    world.until(lambda: len(world.bound()) == 3, "all members are bound")
+    assert set(world.bound().values()) == {only}
+    assert len(world.claim_named("of-all")["status"]["reservedFor"]) == 3
+
+
+def test_the_operator_is_killed_before_the_bind(world: LiveDevices) -> None:
+    """Claims that are allocated for pods that are not bound yet keep their devices."""
+    names = [f"p{number}" for number in range(4)]
+    world.machine("a", careful("0"), careful("1"))
+    world.machine("b", careful("0"), careful("1"))
+    world.template("one-each")
+    for name in names:
+        world.user(name, template="one-each")
+    world.until(lambda: len(world.allocated()) == 4, "all claims are allocated")
+    before = world.allocated()
+    world.operator.kill()
+    assert world.bound() == {}
+    world.operator.start()
+    for claim in world.claims():
+        world.driver.report(claim, **{PREPARED: "True"})
+    for name in names:
+        world.placed(name)
+    assert world.allocated() == before
+    assert len(set(before)) == 4
+
+
+def test_the_operator_is_killed_while_it_allocates(world: LiveDevices) -> None:
+    """No device is in two allocations, and all pods are bound after each restart."""
+    machines, per_machine, kills = 6, 8, 3
+    for number in range(machines):
+        world.machine(f"n{number}", *(device(str(each)) for each in range(per_machine)))
+    world.template("one-each")
+    names = [f"p{number}" for number in range(machines * per_machine)]
+    created = 0
+    for kill in range(kills):
+        wave = names[kill::kills]
+        for name in wave:
+            world.user(name, template="one-each")
+        world.until(partial(has_allocated_more_than, world, created), "claims are being allocated")
+        world.operator.kill()
+        created += len(wave)
+        world.operator.start()
+    world.until(lambda: len(world.bound()) == len(names), "all pods are bound")
+    devices = world.allocated()
+    assert len(devices) == len(set(devices)) == len(names)

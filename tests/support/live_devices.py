@@ -1,0 +1,177 @@
+"""Devices, classes and claims on a real API server, and a driver that publishes devices and reports their conditions.
+
+The driver's name contains the token of the test, so that tests on one control plane do not see each other's devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hack.controlplane.api_client import ApiClient, Manifest, address, collection
+from hack.controlplane.launcher import ControlPlane
+from tests.support.devices import cel
+from tests.support.live_gangs import LABEL, LiveGangs
+from tests.support.operator_process import OperatorProcess
+
+API = "resource.k8s.io/v1"
+Device = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+
+
+class DeviceDriver:
+    """A test driver with one pool per node.
+
+    Args:
+        api: Requests.
+        name: Name of the driver.
+    """
+
+    def __init__(self, api: ApiClient, name: str) -> None:
+        self.name = name
+        self._api = api
+        self._published: dict[str, Manifest] = {}
+
+    def publish(self, node: str, *devices: Manifest) -> None:
+        """Create or replace the slice of a node."""
+        slice_of_node = self._slice(node)
+        if node in self._published:
+            self._api.patch(slice_of_node, {"spec": {"devices": list(devices)}})
+            return
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": self.name, "pool": pool, "nodeName": node, "devices": list(devices)}
+        self._api.create(slice_of_node | {"spec": spec})
+        self._published[node] = slice_of_node
+
+    def report(self, claim: Manifest, **conditions: str) -> None:
+        """Report conditions of all devices of an allocated claim, as status by type."""
+        reported = [
+            {
+                "type": kind,
+                "status": status,
+                "reason": "Reported",
+                "message": f"{kind} is {status}",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            for kind, status in conditions.items()
+        ]
+        devices = [
+            {"driver": driver, "pool": pool, "device": device, "conditions": reported}
+            for driver, pool, device in devices_of(claim)
+        ]
+        reported_on = {"apiVersion": API, "kind": "ResourceClaim", "metadata": claim["metadata"]}
+        self._api.patch(reported_on, {"status": {"devices": devices}}, "status")
+
+    def stop(self) -> None:
+        """Remove all slices."""
+        for published in self._published.values():
+            self._api.delete(published)
+
+    def _slice(self, node: str) -> Manifest:
+        return {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": f"{node}-slice"}}
+
+
+class LiveDevices(LiveGangs):
+    """A :class:`LiveGangs` with a driver, a DeviceClass of its devices, and claims.
+
+    Attributes:
+        driver: The driver.
+        device_class: Name of a class that selects the driver's devices.
+    """
+
+    def __init__(self, api: ApiClient, operator: OperatorProcess, namespace: str) -> None:
+        super().__init__(api, operator, namespace)
+        self.driver = DeviceDriver(api, f"{self.token}.example.com")
+        self.device_class = self.wide("DeviceClass", "any", API, spec={"selectors": self._of_driver()})
+
+    def class_for(self, resource: str) -> None:
+        """Create a class that serves an extended resource."""
+        spec = {"selectors": self._of_driver(), "extendedResourceName": resource}
+        self.wide("DeviceClass", "extended", API, spec=spec)
+
+    def machine(self, short: str, *devices: Manifest) -> str:
+        """Create a node with devices; its name."""
+        name = self.node(short)
+        self.driver.publish(name, *devices)
+        return name
+
+    def exactly(self, *expressions: str, **fields: Any) -> Manifest:
+        """Return a request for devices of the class."""
+        return {"deviceClassName": self.device_class, "selectors": cel(*expressions), **fields}
+
+    def devices_claim(self, name: str, *requests: Manifest) -> None:
+        """Create a claim; a claim without requests requests one device of the class."""
+        self.api.create(self._object("ResourceClaim", name) | {"spec": self._spec(requests)})
+
+    def template(self, name: str, *requests: Manifest) -> None:
+        """Create a ResourceClaimTemplate; the requests are those of :meth:`devices_claim`."""
+        self.api.create(self._object("ResourceClaimTemplate", name) | {"spec": {"spec": self._spec(requests)}})
+
+    def user(self, name: str, *, claim: str = "", template: str = "", group: str = "", **fields: Any) -> None:
+        """Create a pod that uses a claim, or one of a template; ``group`` is its PodGroup."""
+        source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
+        spec = {"resourceClaims": [{"name": "device", **source}], **fields.pop("spec", {})}
+        self.pod(name, labels={LABEL: group} if group else {}, spec=spec, **fields)
+
+    def claims(self) -> list[Manifest]:
+        """All claims of the namespace."""
+        return self.api.items(collection(self._object("ResourceClaim", "")))
+
+    def claim_named(self, name: str) -> Manifest:
+        """Read a claim."""
+        return self.api.get(address(self._object("ResourceClaim", name)))
+
+    def claim_of(self, pod: str) -> Manifest:
+        """Read the claim that was created for a pod's template."""
+        (status,) = self.read(pod)["status"]["resourceClaimStatuses"]
+        return self.claim_named(status["resourceClaimName"])
+
+    def until_allocated(self, name: str) -> Manifest:
+        """Wait until a claim has an allocation; return the claim."""
+        self.until(lambda: devices_of(self.claim_named(name)), f"claim {name} is allocated")
+        return self.claim_named(name)
+
+    def until_refused_with(self, name: str, text: str) -> str:
+        """Wait until the condition of a pod that is not bound contains a text; return the message."""
+        self.until(lambda: text in self.condition(name).get("message", ""), f"{name} waits because: {text}")
+        assert self.condition(name)["status"] == "False"
+        return str(self.condition(name)["message"])
+
+    def allocated(self) -> list[Device]:
+        """The devices of all allocations, sorted."""
+        return sorted(device for claim in self.claims() for device in devices_of(claim))
+
+    def clean_up(self) -> None:
+        """Remove what a :class:`LiveWorld` removes, the driver's slices, and all claims and templates."""
+        super().clean_up()
+        self.driver.stop()
+        for kind in ("ResourceClaimTemplate", "ResourceClaim"):
+            for held in self.api.items(collection(self._object(kind, ""))):
+                found = self._object(kind, held["metadata"]["name"])
+                self.api.patch(found, {"metadata": {"finalizers": None}})
+                self.api.delete(found)
+
+    def _of_driver(self) -> list[Manifest]:
+        return cel(f'device.driver == "{self.driver.name}"')
+
+    def _spec(self, requests: Sequence[Manifest]) -> Manifest:
+        return {"devices": {"requests": list(requests) or [{"name": "one", "exactly": self.exactly()}]}}
+
+    def _object(self, kind: str, name: str) -> Manifest:
+        return {"apiVersion": API, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
+
+
+def devices_of(claim: Manifest) -> list[Device]:
+    """The devices of a claim's allocation; empty without an allocation."""
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    return [(each["driver"], each["pool"], each["device"]) for each in results]
+
+
+@contextmanager
+def live_devices(plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveDevices]:
+    """A world with devices, which is removed at the end."""
+    with ApiClient(plane) as api:
+        world = LiveDevices(api, operator, namespace)
+        yield world
+        world.clean_up()
