@@ -6,13 +6,15 @@ Owns how both are taken apart to single rights, so that they can be compared. It
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 Manifest = Mapping[str, Any]
 
 _FORBIDDEN = 403
+_SYNTHETIC = {("patch", "resourceclaims/status"): "resourceclaims/binding"}
+"""Resources that no request names: the API server authorizes changes of an allocation for both."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,7 +74,9 @@ def used(events: Iterable[Manifest], user: str) -> set[Right]:
         events: The audit log's.
         user: Such as ``system:serviceaccount:bayplan:bayplan``.
     """
-    return {right for right, code in _asked(events, user) if code != _FORBIDDEN}
+    found = {right for right, code in _asked(events, user) if code != _FORBIDDEN}
+    synthetic = ((right, _SYNTHETIC.get((right.verb, right.resource))) for right in found)
+    return found | {replace(right, resource=resource) for right, resource in synthetic if resource is not None}
 
 
 def refused(events: Iterable[Manifest], user: str) -> set[Right]:
