@@ -9,7 +9,7 @@ the slices of a pool state different counts, the first by name decides; there, t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import count
 from weakref import WeakValueDictionary
 
@@ -138,6 +138,25 @@ class DeviceInventory:
     def slices(self) -> tuple[PooledSlice, ...]:
         """Return all slices, in no particular order."""
         return tuple(self._slices.values())
+
+    def targeting(self, name: str, labels: Mapping[str, str]) -> Iterator[tuple[PooledSlice, tuple[bool, ...] | None]]:
+        """Return the slices that target a node, obsolete and incomplete ones included.
+
+        Args:
+            name: The node.
+            labels: Its labels.
+
+        Yields:
+            Each slice, and whether each of its devices targets the node; None if all do.
+
+        Raises:
+            AllocationError: A slice has an invalid node selector.
+        """
+        for index in (self._by_node.get(name, {}), self._network):
+            for pooled in index.values():
+                targeted = pooled.targeted_devices(name, labels)
+                if targeted is not False:
+                    yield pooled, None if targeted is True else targeted
 
     def _pooled(self, resource_slice: ResourceSlice) -> PooledSlice:
         spec = resource_slice.spec

@@ -65,7 +65,7 @@ class DeviceNames:
         self.index = {name: position for position, name in enumerate(names)}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class PooledSlice:
     """A slice in the inventory.
 

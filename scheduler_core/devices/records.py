@@ -109,6 +109,12 @@ class SelectedFacts:
         self.capacity = device.capacity
         self.allow_multiple_allocations = device.allow_multiple_allocations
 
+    def without_sharing(self) -> SelectedFacts:
+        """Return the facts of an equal device that requests cannot share, under a number of its own."""
+        if not self.allow_multiple_allocations:
+            return self
+        return SelectedFacts(-self.number - 1, self.driver, Device("", self.attributes, self.capacity))
+
     def projection(self, names: frozenset[tuple[str, str]]) -> Hashable:
         """Return a key that is equal for devices with equal attributes and capacities of the domains and names."""
         found: list[tuple[object, ...]] = []

@@ -33,6 +33,8 @@ from scheduler_core.kernels.resource_scores import balanced_allocation, balanced
 from scheduler_core.plugins.resource_score_cache import ScoreCache
 from scheduler_core.plugins.resource_score_inputs import (
     Demand,
+    DeviceUses,
+    is_served_by_devices,
     resource_uses,
     row_uses,
     scored_columns,
@@ -63,11 +65,18 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         super().__init__(args, handle)
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
         self._score_cache = ScoreCache(lambda _: CachedBalance())
+        self._device_uses = DeviceUses()
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that always holds: the results depend only on the pod's requests."""
-        del pod, nodes
-        return always
+        """Return a check that holds while the same classes serve extended resources; None if devices are counted."""
+        demand = self._demand(pod)
+        if is_served_by_devices(demand, nodes):
+            return None
+        if not any(amount and each.is_scalar for each, amount in zip(demand.resources, demand.amounts, strict=True)):
+            return always
+        devices = nodes.devices
+        version = devices.classes_version
+        return lambda: devices.classes_version == version
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
         """Return no events: the plugin rejects no pod."""
@@ -87,6 +96,8 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         demand = state.get(_KEY) or self._demand(pod)
         if not any(demand.amounts):
             return _level(0, nodes, rows)
+        if is_served_by_devices(demand, nodes):
+            return balanced_allocation(self._device_uses.uses(demand, nodes, rows))
         scored = scored_columns(demand, nodes)
         found = self._score_cache.scores(scored, nodes, rows) if len(scored) == 2 else None
         if found is not None:
@@ -97,7 +108,9 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         """Score one row without NumPy, for two resources that the node has."""
         demand = state.get(_KEY)
-        uses = None if demand is None else row_uses(scored_columns(demand, nodes), nodes, row)
+        if demand is None or is_served_by_devices(demand, nodes):
+            return super().score_row(state, pod, nodes, row)
+        uses = row_uses(scored_columns(demand, nodes), nodes, row)
         found = balanced_allocation_row(uses) if uses else None
         return super().score_row(state, pod, nodes, row) if found is None else found
 

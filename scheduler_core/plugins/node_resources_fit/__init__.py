@@ -70,11 +70,13 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         self._free = FreeColumns(handle.nodes)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that holds while resources keep their columns; None if codes are valid for one attempt."""
+        """Return a check that holds while resources keep their columns; None if results are valid for one attempt."""
         if len(pod.fit_names) > MAX_RESOURCES_IN_BITS:
             return None
         if not pod.fit_names or pod.fit_names[-1] in FIXED_RESOURCES:
             return always
+        if self._scorer.counts_devices(pod, nodes):
+            return None
         resources, devices = nodes.resources, nodes.devices
         versions = resources.version, devices.classes_version
         return lambda: (resources.version, devices.classes_version) == versions

@@ -33,6 +33,8 @@ from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requ
 from scheduler_core.plugins.resource_score_cache import Formula, ScoreCache
 from scheduler_core.plugins.resource_score_inputs import (
     Demand,
+    DeviceUses,
+    is_served_by_devices,
     resource_uses,
     row_uses,
     scored_columns,
@@ -52,19 +54,24 @@ _ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int]] = {
 class FitScorer:
     """A scoring strategy."""
 
-    __slots__ = ("_kernel", "_resources", "_row_kernel", "_score_cache")
+    __slots__ = ("_device_uses", "_kernel", "_resources", "_row_kernel", "_score_cache")
 
     def __init__(self, strategy: ScoringStrategy) -> None:
         self._resources = tuple(scored_resource(each.name, each.weight) for each in strategy.scored_resources())
         self._kernel, formula = _kernels(strategy)
         self._row_kernel = _ROW_KERNELS.get(strategy.type)
         self._score_cache = ScoreCache(formula)
+        self._device_uses = DeviceUses()
 
     def demand(self, pod: PodInfo) -> Demand:
         """Return the scored requests of a pod, per resource."""
         requests = _scored_requests(pod)
         amounts = tuple(_amount(requests, resource.name) for resource in self._resources)
         return Demand(self._resources, amounts, nonzero=True)
+
+    def counts_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
+        """Return whether scores of a pod depend on devices."""
+        return bool(nodes.devices.classes) and is_served_by_devices(self.demand(pod), nodes)
 
     def score(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> Scores:
         """Score rows.
@@ -77,6 +84,8 @@ class FitScorer:
         Returns:
             int64 per row, 0 to 100.
         """
+        if is_served_by_devices(demand, nodes):
+            return self._kernel(self._device_uses.uses(demand, nodes, rows))
         scored = scored_columns(demand, nodes)
         if not scored:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
@@ -85,7 +94,7 @@ class FitScorer:
 
     def score_row(self, demand: Demand, nodes: NodeColumns, row: int) -> int | None:
         """Return :meth:`score` of one row; None if only the array form supports it."""
-        if self._row_kernel is None:
+        if self._row_kernel is None or is_served_by_devices(demand, nodes):
             return None
         return self._row_kernel(row_uses(scored_columns(demand, nodes), nodes, row))
 

@@ -1,5 +1,6 @@
 """NodeResourcesBalancedAllocation on columns."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,12 +8,14 @@ from hypothesis import strategies as st
 from scheduler_core.config.plugin_args import BalancedResourceSpec, NodeResourcesBalancedAllocationArgs
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SKIP
+from scheduler_core.model.devices import DeviceClassSpec
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
+from tests.support.devices import device, device_class, held, slice_of
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import OneNode, plain_balanced
 from tests.support.plugin_calls import scores_of
@@ -159,3 +162,20 @@ def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod]
         )
 
     assert _scores(columns(nodes, placed), incoming, "cpu", *others) == [plain(here) for here in nodes]
+
+
+def test_a_served_resource_is_balanced_by_devices() -> None:
+    """One of 4 devices is in use; with the pod half of them are, and half of the CPUs."""
+    nodes = columns([node("a", allocatable={"cpu": "10", "pods": "110"})])
+    nodes.devices.assign(slice_of([device(f"d{number}") for number in range(4)], node="a"))
+    nodes.devices.assign(held({"device": "d0", "pool": "a"}))
+    incoming = pod(requests={"cpu": "5", GPU: "1"})
+    plugin = _plugin(nodes, "cpu", GPU)
+    check = plugin.reuse_check(nodes.compile_pod(incoming), nodes)
+    assert check is not None
+    assert check()
+    served = msgspec.structs.replace(device_class("gpu"), spec=DeviceClassSpec(extended_resource_name=GPU))
+    nodes.devices.assign(served)
+    assert not check()
+    assert plugin.reuse_check(nodes.compile_pod(incoming), nodes) is None
+    assert scores_of(plugin, incoming, nodes) == [81]

@@ -2,17 +2,20 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
+from scheduler_core.model.devices import DeviceClassSpec
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ContainerStatus, Pod, ResourceRequirements
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
+from tests.support.devices import device, device_class, held, slice_of
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import OneNode, plain_least, plain_most, plain_ratio
 from tests.support.plugin_calls import scores_of
@@ -170,3 +173,50 @@ def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod]
     assert _scores(filled, incoming, _args("MostAllocated", *resources)) == [plain_most(use) for use in uses]
     ratio = _scores(filled, incoming, _args("RequestedToCapacityRatio", *resources))
     assert ratio == [plain_ratio(use, [(0, 0), (100, 100)]) for use in uses]
+
+
+def _with_devices(nodes: NodeColumns, extended: str = GPU) -> NodeColumns:
+    """Publish 4 devices on node a, one of them in use, and a class that serves an extended resource with them."""
+    nodes.devices.assign(slice_of([device(f"d{number}") for number in range(4)], node="a"))
+    nodes.devices.assign(held({"device": "d0", "pool": "a"}))
+    served = device_class("gpu")
+    nodes.devices.assign(msgspec.structs.replace(served, spec=DeviceClassSpec(extended_resource_name=extended)))
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("strategy", "scores"),
+    [
+        pytest.param("LeastAllocated", [25, 62, 0], id="free share"),
+        pytest.param("MostAllocated", [75, 37, 0], id="taken share"),
+        pytest.param("RequestedToCapacityRatio", [75, 37, 0], id="line through the taken share"),
+    ],
+)
+def test_a_served_resource_is_scored_by_devices(strategy: str, scores: list[int]) -> None:
+    """2 devices are requested: of 4 with one in use, of 8 with one taken that the node offers itself, and of none."""
+    offers = [node("a"), node("b", allocatable={"cpu": "8", GPU: "8", "pods": "110"}), node("c")]
+    nodes = _with_devices(columns(offers, [pod("old", requests={GPU: "1"}, node_name="b")]))
+    assert _scores(nodes, pod(requests={GPU: "2"}), _args(strategy, (GPU, 1))) == scores
+
+
+@pytest.mark.parametrize(
+    ("requests", "is_counted"),
+    [
+        pytest.param({GPU: "2"}, True, id="requested"),
+        pytest.param({"cpu": "2"}, False, id="not requested"),
+        pytest.param({"example.com/other": "2"}, False, id="another resource"),
+    ],
+)
+def test_scores_by_devices_hold_for_one_pod(requests: dict[str, str], is_counted: bool) -> None:
+    """Any claim changes them, without a change of the node."""
+    nodes = _with_devices(columns([node("a")]))
+    plugin = NodeResourcesFit(_args("LeastAllocated", (GPU, 1)), FakeHandle(nodes=nodes))
+    check = plugin.reuse_check(nodes.compile_pod(pod(requests=requests)), nodes)
+    assert (check is None) == is_counted
+
+
+def test_a_resource_that_no_node_offers_is_scored_by_devices() -> None:
+    """No node has a column for it; cpu is scored beside it."""
+    nodes = _with_devices(columns([node("a", allocatable={"cpu": "10", "pods": "110"})]), "example.com/accel")
+    args = _args("LeastAllocated", ("cpu", 1), ("example.com/accel", 1))
+    assert _scores(nodes, pod(requests={"cpu": "5", "example.com/accel": "1"}), args) == [50]

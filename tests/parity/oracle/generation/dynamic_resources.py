@@ -239,7 +239,7 @@ def _users(w: World, claim: Json, node: str | None) -> list[Json]:
     if others and w.p(0.5) and not claim["metadata"].get("ownerReferences"):
         for each in w.some(others, 1, 2):
             users.append(each)
-            use(each, "shared", claim)
+            use(each, f"shared-{claim['metadata']['name']}", claim)
     if w.p(0.25):
         users.append(w.pod)
     return users

@@ -1,0 +1,91 @@
+"""Devices of a node that match a device class, and those of them in use."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.devices.class_counts import ClassCounts
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from tests.support.devices import DRIVER, claim, cluster, device, device_class, held, slice_of, taint_rule
+
+MODEL = f'device.attributes["{DRIVER}"].model'
+BIG = device_class("big", f'{MODEL} == "big"')
+ANY = device_class("any")
+TWO = slice_of([device("d0", "big"), device("d1", "small")])
+ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+INVALID = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]}
+SHARED = device("d0", "big", allowMultipleAllocations=True)
+SHARE = {"device": "d0", "shareID": "s", "consumedCapacity": {}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "selected", "counts"),
+    [
+        pytest.param([TWO], ANY, (2, 0), id="a class without selectors"),
+        pytest.param([TWO], BIG, (1, 0), id="a selector"),
+        pytest.param([TWO, held({"device": "d1"})], ANY, (2, 1), id="in use"),
+        pytest.param([TWO, held({"device": "d1"})], BIG, (1, 0), id="in use, of another class"),
+        pytest.param([TWO, held({"device": "d1", "adminAccess": True})], ANY, (2, 0), id="admin access"),
+        pytest.param([slice_of([SHARED]), held(SHARE)], ANY, (1, 1), id="a share"),
+        pytest.param(
+            [slice_of([SHARED])],
+            device_class("shared", "device.allowMultipleAllocations"),
+            (0, 0),
+            id="selectors see no device as shared",
+        ),
+        pytest.param([slice_of([device("d0")], node="n1")], ANY, (0, 0), id="another node"),
+        pytest.param([slice_of([device("d0")], node="", nodeSelector=ZONE)], ANY, (1, 0), id="a node selector"),
+        pytest.param([slice_of([device("d0")], node="", nodeSelector=INVALID)], ANY, (0, 0), id="an invalid selector"),
+        pytest.param(
+            [
+                slice_of(
+                    [device("d0", nodeName="n1"), device("d1", allNodes=True)], node="", perDeviceNodeSelection=True
+                )
+            ],
+            ANY,
+            (1, 0),
+            id="by device",
+        ),
+        pytest.param([TWO, slice_of([device("d2")], name="bare")], BIG, (0, 0), id="a selector that fails"),
+        pytest.param([TWO], device_class("bad", "no"), (0, 0), id="a selector that does not compile"),
+        pytest.param(
+            [TWO, slice_of([device("d2", "big")], name="newer", generation=2)], BIG, (2, 0), id="an older generation"
+        ),
+        pytest.param([slice_of([device("d0", "big")], count=3)], BIG, (1, 0), id="an incomplete pool"),
+        pytest.param(
+            [TWO, taint_rule("t", {"key": "broken", "effect": "NoExecute"}, {"driver": DRIVER})],
+            ANY,
+            (2, 0),
+            id="taint",
+        ),
+    ],
+)
+def test_counts(
+    objects: list[ResourceSlice | ResourceClaim | DeviceTaintRule], selected: DeviceClass, counts: tuple[int, int]
+) -> None:
+    """Devices of node n0 in zone a."""
+    assert ClassCounts(cluster(*objects)).count(selected, "n0", {"zone": "a"}) == counts
+
+
+def test_changes_count_at_once() -> None:
+    """A slice that is replaced and a claim that is allocated change the next count."""
+    devices = cluster(TWO)
+    counts = ClassCounts(devices)
+    assert counts.count(BIG, "n0", {}) == (1, 0)
+    devices.inventory.put_slice(slice_of([device("d0", "big"), device("d1", "big")]))
+    devices.allocated.put_claim(held({"device": "d1"}))
+    assert counts.count(BIG, "n0", {}) == (2, 1)
+    devices.allocated.put_claim(claim(name="held"))
+    assert counts.count(BIG, "n0", {}) == (2, 0)
+    devices.inventory.remove_slice(TWO.metadata.name)
+    assert counts.count(BIG, "n0", {}) == (0, 0)
+
+
+def test_verdicts_are_stored_per_slice() -> None:
+    """A second count evaluates nothing; a class beyond the bound evicts the oldest one."""
+    devices = cluster(TWO)
+    counts = ClassCounts(devices, max_classes=1)
+    results = [counts.count(each, "n0", {}) for each in (BIG, BIG, ANY, BIG)]
+    assert results == [(1, 0), (1, 0), (2, 0), (1, 0)]
+    assert devices.knowledge.selectors.evaluations == 2
