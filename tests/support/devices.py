@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import Allocator, ClusterDevices
 from scheduler_core.devices.behaviours import KnowledgeBounds
@@ -13,6 +14,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.pod import Pod, PodResourceClaimStatus, ResourceClaimReference
 
 DRIVER = "gpu.example.com"
 Body = dict[str, Any]
@@ -140,3 +142,18 @@ def names(results: Sequence[AllocationResult] | None) -> list[str] | None:
 
 def _decoded(body: Body, kind: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def using(user: Pod, *claims: str, templates: Mapping[str, str | None] | None = None) -> Pod:
+    """Return a pod that names claims, and templates by the name of the claim that was created for each."""
+    created = dict(templates or {})
+    references = [ResourceClaimReference(name=each, resource_claim_name=each) for each in claims]
+    references += [ResourceClaimReference(name=each, resource_claim_template_name=each) for each in created]
+    statuses = tuple(PodResourceClaimStatus(name, claim_name) for name, claim_name in created.items())
+    spec = replace(user.spec, resource_claims=tuple(references))
+    return replace(user, spec=spec, status=replace(user.status, resource_claim_statuses=statuses))
+
+
+def with_meta(of: ResourceClaim, **fields: Any) -> ResourceClaim:
+    """Return a claim with other metadata."""
+    return replace(of, metadata=replace(of.metadata, **fields))

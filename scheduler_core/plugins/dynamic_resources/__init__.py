@@ -218,7 +218,7 @@ class DynamicResources(
             return preview.result
         claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
         if claim is not None:
-            self._background.start(f"deallocate resource claim {claim.key}", binder.deallocate(claim))
+            self._background.start(f"deallocate resource claim {claim.key}", binder.deallocate(claim, pod.pod))
         elif stale is not None:
             self._background.start(f"delete resource claim {stale.key}", binder.delete(stale))
         return preview.result

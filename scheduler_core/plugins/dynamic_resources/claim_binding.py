@@ -33,6 +33,8 @@ from scheduler_core.snapshot.indexes.device_index import with_allocation
 log = logging.getLogger(__name__)
 
 _TRIES = 5
+_LAST_TRY = (*(False,) * (_TRIES - 1), True)
+"""For each try of a write, whether it is the last one."""
 _RETRY_SECONDS = 0.01
 _POLL_SECONDS = 5.0
 _PENDING = "BindingConditionsPending"
@@ -136,13 +138,27 @@ class ClaimBinder:
         """Remove a pod from ``reservedFor``; the allocation stays, for the pod's next attempt."""
         await self._writer.end_reservation(claim, pod.metadata.uid)
 
-    async def deallocate(self, claim: ResourceClaim) -> None:
-        """Remove the allocation of a claim that nobody uses."""
-        await self._writer.deallocate(claim)
+    async def deallocate(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Remove the allocation of a claim, unless another version of it is used by others than the pod."""
+        for is_last in _LAST_TRY:
+            try:
+                return await self._writer.deallocate(claim)
+            except NotFoundError:
+                return None
+            except ConflictError:
+                if is_last:
+                    raise
+            found = await self._read_unless_gone(claim)
+            if found is None or found.status.allocation is None:
+                return None
+            if any(consumer.uid != pod.metadata.uid for consumer in found.status.reserved_for):
+                return None
+            claim = found
+        return None
 
     async def delete(self, claim: ResourceClaim) -> None:
         """Delete a claim that was created for extended resources, its finalizer first."""
-        for attempt in range(1, _TRIES + 1):
+        for is_last in _LAST_TRY:
             finalizers = tuple(each for each in claim.metadata.finalizers if each != DELETE_PROTECTION)
             try:
                 if finalizers != claim.metadata.finalizers:
@@ -152,11 +168,22 @@ class ClaimBinder:
             except NotFoundError:
                 return None
             except ConflictError:
-                if attempt == _TRIES:
+                if is_last:
                     raise
-                await self._handle.clock.sleep(_RETRY_SECONDS)
-                claim = await self._writer.read(claim)
+            found = await self._read_unless_gone(claim)
+            if found is None:
+                return None
+            claim = found
         return None
+
+    async def _read_unless_gone(self, claim: ResourceClaim) -> ResourceClaim | None:
+        """Return the newest version of a claim after a conflict; None if it was deleted, or created again."""
+        await self._handle.clock.sleep(_RETRY_SECONDS)
+        try:
+            found = await self._writer.read(claim)
+        except NotFoundError:
+            return None
+        return found if found.metadata.uid == claim.metadata.uid else None
 
 
 def _is_written(stored: AllocationResult | None, allocation: AllocationResult, claim: ResourceClaim) -> bool:

@@ -1,0 +1,108 @@
+"""Tests of the informers of devices: when claims are withheld, and what reaches the index."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.watches.cluster_informers import ClusterInformers
+from bayplan.kube.watches.device_informers import API, OPTIONAL, REQUIRED, DeviceInformers
+
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.watches.test_cluster_informers import listed, thing, wide
+from tests.support.background import running, until
+from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+ALL = (*REQUIRED, *OPTIONAL)
+
+
+class World:
+    """A server, a scheduler, and the informers of devices between them."""
+
+    def __init__(self, api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+        self.api = api
+        self.scheduler = Scheduler(VirtualClock(), RecordingWriter())
+        informers = ClusterInformers(connection, self.scheduler, clock, Readiness(()))
+        self.informers = DeviceInformers(connection, informers, self.scheduler.device_feed, clock)
+        for resource in ALL:
+            self.api.on("GET", f"{API}/{resource}", Stream(*listed(), Hang()))
+
+    @property
+    def devices(self) -> DeviceIndex:
+        """The index of the scheduler."""
+        return self.scheduler.context.cache.columns.devices
+
+    def serve(self, *answers: Answer | tuple[str, ...]) -> None:
+        """Script the answers to lookups of the API: refusals, or resources that are served."""
+        scripts = [
+            each if isinstance(each, Answer) else Answer(body={"resources": [{"name": name} for name in each]})
+            for each in answers
+        ]
+        self.api.on("GET", API, *scripts)
+
+
+@pytest.fixture
+async def world(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> World:
+    """A server with empty collections; which of them are served is up to the test."""
+    return World(api, connection, clock)
+
+
+async def test_withheld_until_all_are_listed(world: World) -> None:
+    """Claims are withheld from the start, and no longer when the objects are in the index."""
+    world.serve(ALL)
+    objects = {
+        "deviceclasses": wide("gpu"),
+        "resourceslices": wide("s", spec={"driver": "d", "pool": {"name": "p", "generation": 1}, "allNodes": True}),
+        "resourceclaims": thing("c"),
+    }
+    for resource, manifest in objects.items():
+        world.api.on("GET", f"{API}/{resource}", Stream(*listed(manifest), Hang()))
+    assert world.devices.withheld == "the resource claims and devices of the cluster are not listed yet"
+    async with running(world.informers.run()):
+        await until(lambda: not world.devices.withheld)
+        assert list(world.devices.classes) == ["gpu"]
+        assert world.devices.claims.get("default/c") is not None
+
+
+async def test_a_server_without_taint_rules(world: World) -> None:
+    """Claims are allocated on servers that lack what is optional."""
+    world.serve(tuple(REQUIRED))
+    async with running(world.informers.run()):
+        await until(lambda: not world.devices.withheld)
+    assert world.api.requests("GET", f"{API}/devicetaintrules") == []
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [pytest.param(refusal(404, "not found"), id="no API"), pytest.param(("resourceclaims",), id="not all resources")],
+)
+async def test_a_server_without_the_api(world: World, lacking: Answer | tuple[str, ...]) -> None:
+    """The reason says what is not served, and a later lookup finds it."""
+    world.serve(lacking)
+    async with running(world.informers.run()):
+        await until(lambda: world.devices.withheld == "the API server does not serve resource.k8s.io/v1")
+        world.serve(ALL)
+        await until(lambda: not world.devices.withheld)
+
+
+async def test_a_lookup_that_fails(world: World) -> None:
+    """It says nothing about what is served, and is repeated."""
+    world.serve(refusal(500, "away"), Answer(body=b"no JSON"), ALL)
+    async with running(world.informers.run()):
+        await until(lambda: not world.devices.withheld)
+    assert len(world.api.requests("GET", API)) >= 3
+
+
+async def test_a_list_that_is_refused(world: World) -> None:
+    """The reason names the resource."""
+    world.serve(ALL)
+    world.api.on("GET", f"{API}/resourceslices", refusal(403, "resourceslices is forbidden"))
+    async with running(world.informers.run()):
+        await until(lambda: "the resourceslices of resource.k8s.io/v1 cannot be listed" in world.devices.withheld)
+        assert "resourceslices is forbidden" in world.devices.withheld
+        world.api.on("GET", f"{API}/resourceslices", Stream(*listed(), Hang()))
+        await until(lambda: not world.devices.withheld)

@@ -1,0 +1,170 @@
+"""Tests of the requests that write resource claims."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.writes.claim_writes import ClaimWrites
+from msgspec.structs import replace
+
+from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim
+from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
+from scheduler_core.plugins.dynamic_resources.extended_resources import claim_in_memory, with_requests
+from scheduler_core.ports import ClaimWriter
+from tests.support.builders import pod
+from tests.support.devices import DRIVER, claim, exactly, held, with_meta
+from tests.support.fake_api import Answer, FakeApi, refusal
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
+CLAIM = f"{CLAIMS}/c0"
+VERSION = {"uid": "c0", "resourceVersion": "7"}
+WRITTEN = Answer(body={"metadata": {"name": "c0", "namespace": "ns", "resourceVersion": "8"}})
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+CONSUMER = {"resource": "pods", "name": "p", "uid": "uid-of-p"}
+STAMP = datetime(2026, 1, 1, tzinfo=UTC)
+RESULT = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "d"}
+
+Write = Callable[[ClaimWrites, ResourceClaim], Awaitable[Any]]
+
+
+@pytest.fixture
+def writes(connection: ApiConnection) -> ClaimWrites:
+    return ClaimWrites(connection, 5.0)
+
+
+def allocated() -> ResourceClaim:
+    """Return an allocated claim with one consumer, in version 7."""
+    found = with_meta(held({"device": "d"}, name="c0"), resource_version="7", finalizers=("f",))
+    assert found.status.allocation is not None
+    dated = replace(found.status.allocation, allocation_timestamp=STAMP)
+    consumer = ClaimConsumer("pods", "p", "uid-of-p")
+    return replace(found, status=replace(found.status, allocation=dated, reserved_for=(consumer,)))
+
+
+async def test_fulfils_the_port(writes: ClaimWrites) -> None:
+    """It implements the core's port; mypy checks the signatures at this assignment."""
+    port: ClaimWriter = writes
+    assert port is writes
+
+
+@pytest.mark.parametrize(
+    ("write", "path", "body"),
+    [
+        pytest.param(
+            lambda writes, shown: writes.write_finalizers(shown),
+            CLAIM,
+            {"metadata": VERSION | {"finalizers": ["f"]}},
+            id="finalizers",
+        ),
+        pytest.param(
+            lambda writes, shown: writes.write_allocation(shown),
+            f"{CLAIM}/status",
+            {
+                "metadata": VERSION,
+                "status": {
+                    "allocation": {"devices": {"results": [RESULT]}, "allocationTimestamp": "2026-01-01T00:00:00Z"},
+                    "reservedFor": [CONSUMER],
+                },
+            },
+            id="allocation",
+        ),
+        pytest.param(
+            lambda writes, shown: writes.write_reservation(shown),
+            f"{CLAIM}/status",
+            {
+                "metadata": VERSION,
+                "status": {
+                    "allocation": {"allocationTimestamp": "2026-01-01T00:00:00Z"},
+                    "reservedFor": [CONSUMER],
+                },
+            },
+            id="reservation",
+        ),
+        pytest.param(
+            lambda writes, shown: writes.deallocate(shown),
+            f"{CLAIM}/status",
+            {"metadata": VERSION, "status": {"allocation": None, "reservedFor": None, "devices": None}},
+            id="deallocation",
+        ),
+    ],
+)
+async def test_patches_of_a_version(
+    api: FakeApi, writes: ClaimWrites, write: Write, path: str, body: dict[str, Any]
+) -> None:
+    """They have UID and version, so that they apply to exactly this state; other fields stay."""
+    api.on("PATCH", path, WRITTEN)
+    written = await write(writes, allocated())
+    assert written is None or written.metadata.resource_version == "8"
+    assert (api.seen[0].headers["Content-Type"], api.seen[0].json) == (MERGE, body)
+
+
+async def test_end_of_a_reservation(api: FakeApi, writes: ClaimWrites) -> None:
+    """One consumer is removed, whatever the version is."""
+    api.on("PATCH", f"{CLAIM}/status", WRITTEN)
+    await writes.end_reservation(allocated(), "uid-of-p")
+    removed = {"reservedFor": [{"$patch": "delete", "uid": "uid-of-p"}]}
+    assert api.seen[0].headers["Content-Type"] == STRATEGIC
+    assert api.seen[0].json == {"metadata": {"uid": "c0"}, "status": removed}
+
+
+async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites) -> None:
+    """The API server generates the name; the pod is the controller."""
+    api.on("POST", CLAIMS, WRITTEN)
+    user = pod("p", namespace="ns", uid="uid-of-p")
+    requests = claim(exactly("container-0-request-0")).spec.devices.requests
+    written = await writes.create(with_requests(claim_in_memory(user), requests))
+    assert written.metadata.name == "c0"
+    assert api.seen[0].json["metadata"] == {
+        "namespace": "ns",
+        "generateName": "p-extended-resources-",
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-of-p", "controller": True}],
+    }
+    (request,) = api.seen[0].json["spec"]["devices"]["requests"]
+    assert (request["name"], request["exactly"]["deviceClassName"]) == ("container-0-request-0", "gpu")
+
+
+@pytest.mark.parametrize("answer", [pytest.param(Answer(), id="exists"), pytest.param(refusal(404, "no"), id="gone")])
+async def test_deletion(api: FakeApi, writes: ClaimWrites, answer: Answer) -> None:
+    """The UID is a precondition; a claim that is gone is no error."""
+    api.on("DELETE", CLAIM, answer)
+    await writes.delete(allocated())
+    assert api.seen[0].json == {"preconditions": {"uid": "c0"}}
+
+
+async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
+    """The claim and the mappings are in one patch of the pod with this UID."""
+    path = "/api/v1/namespaces/ns/pods/p/status"
+    api.on("PATCH", path, Answer())
+    mapping = ExtendedResourceRequest("main", "example.com/gpu", "container-0-request-0")
+    await writes.write_extended_claim(
+        pod("p", namespace="ns", uid="uid-of-p"), ExtendedResourceClaimStatus((mapping,), "c0")
+    )
+    mappings = [{"containerName": "main", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}]
+    assert api.seen[0].json == {
+        "metadata": {"uid": "uid-of-p"},
+        "status": {"extendedResourceClaimStatus": {"resourceClaimName": "c0", "requestMappings": mappings}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [pytest.param(409, ConflictError, id="another version"), pytest.param(404, NotFoundError, id="gone")],
+)
+async def test_refusals(api: FakeApi, writes: ClaimWrites, status: int, error: type[Exception]) -> None:
+    """A refusal raises an error of the port."""
+    api.on("PATCH", f"{CLAIM}/status", refusal(status, "no"))
+    with pytest.raises(error):
+        await writes.write_allocation(allocated())
+
+
+async def test_read(api: FakeApi, writes: ClaimWrites) -> None:
+    """The claim is read as it is now."""
+    api.on("GET", CLAIM, WRITTEN)
+    assert (await writes.read(allocated())).metadata.resource_version == "8"

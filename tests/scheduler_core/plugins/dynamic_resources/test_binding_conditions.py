@@ -1,0 +1,85 @@
+"""Tests of binding conditions: when the devices of a claim are ready, failed, or late."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.errors import DeviceError
+from scheduler_core.model.device_claims import AllocatedDeviceStatus, ResourceClaim
+from scheduler_core.plugins.dynamic_resources.binding_conditions import (
+    has_binding_conditions,
+    is_past_binding_timeout,
+    is_ready_for_binding,
+)
+from tests.support.devices import DRIVER, claim, held
+
+CAREFUL = {"device": "d", "bindingConditions": ["ready", "warm"], "bindingFailureConditions": ["broken"]}
+ALLOCATED = datetime.fromisoformat("2026-01-01T00:00:00Z")
+
+
+def reporting(of: ResourceClaim, device: str = "d", **conditions: str) -> ResourceClaim:
+    """Return a claim with the conditions of a device, as status by type."""
+    body = {
+        "driver": DRIVER,
+        "pool": "n0",
+        "device": device,
+        "conditions": [
+            {"type": kind, "status": status, "reason": "Why", "message": "what"} for kind, status in conditions.items()
+        ],
+    }
+    status = msgspec.json.decode(msgspec.json.encode(body), type=AllocatedDeviceStatus)
+    return replace(of, status=replace(of.status, devices=(*of.status.devices, status)))
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_ready"),
+    [
+        pytest.param(claim(), False, id="not allocated"),
+        pytest.param(held({"device": "d"}), True, id="no conditions"),
+        pytest.param(held(CAREFUL), False, id="nothing reported"),
+        pytest.param(reporting(held(CAREFUL), "other", ready="True", warm="True"), False, id="of another device"),
+        pytest.param(reporting(held(CAREFUL), ready="True"), False, id="one of two"),
+        pytest.param(reporting(held(CAREFUL), ready="True", warm="False"), False, id="one is False"),
+        pytest.param(reporting(held(CAREFUL), ready="True", warm="True"), True, id="both"),
+        pytest.param(reporting(held(CAREFUL), ready="True", warm="True", broken="False"), True, id="did not fail"),
+        pytest.param(
+            reporting(held(CAREFUL, {**CAREFUL, "device": "e"}), ready="True", warm="True"),
+            False,
+            id="one device of two",
+        ),
+    ],
+)
+def test_ready(shown: ResourceClaim, is_ready: bool) -> None:
+    """All binding conditions of all devices must be True."""
+    assert is_ready_for_binding(shown) is is_ready
+
+
+def test_failure() -> None:
+    """A failure condition that is True is an error, even if all other conditions are True."""
+    with pytest.raises(DeviceError) as caught:
+        is_ready_for_binding(reporting(held(CAREFUL), ready="True", warm="True", broken="True"))
+    assert str(caught.value) == 'device binding failed: claim=held, reason=Why, message="what"'
+
+
+@pytest.mark.parametrize(
+    ("conditions", "stamped", "seconds", "is_late"),
+    [
+        pytest.param(CAREFUL, True, 61, True, id="late"),
+        pytest.param(CAREFUL, True, 60, False, id="at the limit"),
+        pytest.param(CAREFUL, False, 61, False, id="without a timestamp"),
+        pytest.param({"device": "d"}, True, 61, False, id="without conditions"),
+    ],
+)
+def test_timeout(conditions: dict[str, object], stamped: bool, seconds: int, is_late: bool) -> None:
+    """The timeout runs from the timestamp of an allocation with binding conditions."""
+    shown = held(conditions)
+    allocation = shown.status.allocation
+    assert allocation is not None
+    assert has_binding_conditions(shown) is ("bindingConditions" in conditions)
+    dated = replace(allocation, allocation_timestamp=ALLOCATED if stamped else None)
+    shown = replace(shown, status=replace(shown.status, allocation=dated))
+    assert is_past_binding_timeout(shown, 60.0, ALLOCATED + timedelta(seconds=seconds)) is is_late

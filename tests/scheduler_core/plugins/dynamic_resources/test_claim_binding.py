@@ -1,0 +1,232 @@
+"""Tests of the writes of DynamicResources: conflicts, claims that others changed, and what is removed afterwards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.errors import ClusterWriteError, ConflictError, DeviceError, ServerUnavailableError
+from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
+from scheduler_core.model.pod import ExtendedResourceRequest
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
+from tests.support.builders import pod
+from tests.support.devices import claim, held, with_meta
+from tests.support.handles import FakeHandle
+from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.virtual_clock import VirtualClock
+
+USER = pod("p", namespace="ns", uid="uid-of-p")
+THIS, OTHER = ClaimConsumer("pods", "p", "uid-of-p"), ClaimConsumer("pods", "other", "uid-of-other")
+CONFLICT = ConflictError("the object has been modified")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class PromptClock(VirtualClock):
+    """A clock that moves on by itself when something sleeps."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Move time on."""
+        self.advance(seconds)
+
+
+class World:
+    """A writer with one claim, and the binder that writes to it."""
+
+    def __init__(self, stored: ResourceClaim) -> None:
+        self.writer = RecordingClaimWriter()
+        self.binder = ClaimBinder(FakeHandle(clock=PromptClock()), self.writer)
+        self.seen = self.writer.store(stored)
+
+    @property
+    def stored(self) -> ResourceClaim | None:
+        """The claim as it is stored."""
+        return self.writer.claims.get(self.seen.key)
+
+    async def bind(self, allocation: AllocationResult | None) -> ResourceClaim:
+        """Bind the claim as the scheduler knows it."""
+        return await self.binder.bind(USER, self.seen, allocation)
+
+
+def allocation(device: str = "d") -> AllocationResult:
+    """Return an allocation of a device."""
+    found = held({"device": device}).status.allocation
+    assert found is not None
+    return found
+
+
+def reserved(of: ResourceClaim, *consumers: ClaimConsumer) -> ResourceClaim:
+    """Return a claim with consumers."""
+    return replace(of, status=replace(of.status, reserved_for=consumers))
+
+
+async def test_a_new_allocation() -> None:
+    """The finalizer is written first; then allocation, reservation and timestamp in one write."""
+    world = World(claim())
+    written = await world.bind(allocation())
+    assert world.writer.calls == ["write_finalizers", "write_allocation"]
+    assert world.stored == written
+    assert written.metadata.finalizers == (DELETE_PROTECTION,)
+    assert written.status.reserved_for == (THIS,)
+    assert written.status.allocation == replace(allocation(), allocation_timestamp=NOW)
+
+
+async def test_an_existing_allocation() -> None:
+    """Only the reservation is added."""
+    world = World(reserved(held({"device": "d"}), OTHER))
+    written = await world.bind(None)
+    assert world.writer.calls == ["write_reservation"]
+    assert written.status.reserved_for == (OTHER, THIS)
+
+
+async def test_a_member_of_the_gang_wrote_the_allocation() -> None:
+    """The same devices are not written again."""
+    world = World(reserved(held({"device": "d"}), OTHER))
+    await world.bind(allocation())
+    assert world.writer.calls == ["write_reservation"]
+
+
+async def test_a_conflict() -> None:
+    """The claim is read again, and what others wrote stays."""
+    world = World(claim())
+    world.writer.store(with_meta(claim(), annotations={"a": "b"}))
+    written = await world.bind(allocation())
+    assert world.writer.calls == ["write_finalizers", "read", "write_finalizers", "write_allocation"]
+    assert written.metadata.annotations == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("known", "meanwhile", "chosen", "message"),
+    [
+        pytest.param(
+            claim(),
+            held({"device": "x"}, name="c0"),
+            allocation(),
+            "claim ns/c0 got allocated elsewhere in the meantime",
+            id="allocated",
+        ),
+        pytest.param(
+            held({"device": "d"}, name="c0"),
+            claim(),
+            None,
+            "claim ns/c0 got deallocated elsewhere in the meantime",
+            id="deallocated",
+        ),
+        pytest.param(
+            claim(),
+            with_meta(claim(), uid="uid-of-another"),
+            allocation(),
+            "claim ns/c0 got deleted in the meantime",
+            id="created again",
+        ),
+        pytest.param(
+            claim(),
+            with_meta(claim(), deletion_timestamp=NOW),
+            allocation(),
+            "claim ns/c0 got deleted in the meantime",
+            id="being deleted",
+        ),
+    ],
+)
+async def test_a_claim_that_changed(
+    known: ResourceClaim, meanwhile: ResourceClaim, chosen: AllocationResult | None, message: str
+) -> None:
+    """The pod is not bound, and the claim stays as others wrote it."""
+    world = World(known)
+    changed = world.writer.store(meanwhile)
+    with pytest.raises(DeviceError) as caught:
+        await world.bind(chosen)
+    assert str(caught.value) == message
+    assert world.stored == changed
+
+
+async def test_a_claim_that_is_gone() -> None:
+    """The error names the claim."""
+    world = World(claim())
+    world.writer.failures.append(CONFLICT)
+    del world.writer.claims[world.seen.key]
+    with pytest.raises(DeviceError, match="get updated claim ns/c0 after conflict"):
+        await world.bind(allocation())
+
+
+async def test_endless_conflicts() -> None:
+    """The last one is raised."""
+    world = World(claim())
+    world.writer.failures += [CONFLICT] * 5
+    with pytest.raises(ConflictError):
+        await world.bind(allocation())
+    assert world.writer.calls.count("write_finalizers") == 5
+
+
+async def test_a_failed_write() -> None:
+    """Other errors are not retried."""
+    world = World(claim())
+    world.writer.failures.append(ServerUnavailableError("away"))
+    with pytest.raises(ServerUnavailableError):
+        await world.bind(allocation())
+
+
+async def test_deallocation() -> None:
+    """A conflict is retried as long as nobody else uses the claim."""
+    world = World(reserved(held({"device": "d"}), THIS))
+    world.writer.store(with_meta(world.seen, annotations={"a": "b"}))
+    await world.binder.deallocate(world.seen, USER)
+    assert world.writer.calls == ["deallocate", "read", "deallocate"]
+    assert world.stored is not None
+    assert world.stored.status.allocation is None
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        pytest.param(reserved(held({"device": "d"}), OTHER), id="used by another pod"),
+        pytest.param(claim(name="held"), id="deallocated"),
+        pytest.param(with_meta(held({"device": "d"}), uid="uid-of-another"), id="created again"),
+    ],
+)
+async def test_deallocation_is_no_longer_needed(meanwhile: ResourceClaim) -> None:
+    """The newer claim is left alone."""
+    world = World(held({"device": "d"}))
+    changed = world.writer.store(meanwhile)
+    await world.binder.deallocate(world.seen, USER)
+    assert world.stored == changed
+
+
+@pytest.mark.parametrize("failures", [pytest.param([], id="at once"), pytest.param([CONFLICT], id="after a conflict")])
+async def test_deletion(failures: list[ClusterWriteError]) -> None:
+    """Finalizers of others stay, and a conflict is retried."""
+    world = World(with_meta(claim(), finalizers=(DELETE_PROTECTION, "other")))
+    world.writer.failures += failures
+    await world.binder.delete(world.seen)
+    assert world.stored is None
+    assert world.writer.calls[-2:] == ["write_finalizers", "delete"]
+
+
+async def test_deletion_of_a_claim_that_is_gone() -> None:
+    """It is no error, before or after a conflict."""
+    world = World(with_meta(claim(), finalizers=(DELETE_PROTECTION,)))
+    del world.writer.claims[world.seen.key]
+    await world.binder.delete(world.seen)
+    world.writer.failures.append(CONFLICT)
+    await world.binder.delete(world.seen)
+    assert world.writer.calls == ["write_finalizers", "write_finalizers", "read"]
+
+
+async def test_a_claim_cannot_be_created() -> None:
+    """The error says for what it is."""
+    world = World(claim())
+    world.writer.failures.append(ServerUnavailableError("away"))
+    with pytest.raises(DeviceError, match="create claim for extended resources ns/c0: away"):
+        await world.binder.create(world.seen)
+
+
+async def test_mappings() -> None:
+    """They are written with the name of the claim; without mappings it is an error, as in kube-scheduler."""
+    world = World(claim())
+    mappings = (ExtendedResourceRequest("main", "example.com/gpu", "container-0-request-0"),)
+    await world.binder.write_mappings(USER, mappings, world.seen)
+    assert world.writer.extended["ns/p"].resource_claim_name == "c0"
+    assert world.writer.extended["ns/p"].request_mappings == mappings
+    with pytest.raises(DeviceError, match="nil or empty request mappings, no update of pod ns/p"):
+        await world.binder.write_mappings(USER, (), world.seen)

@@ -1,0 +1,132 @@
+"""Tests of extended resources: the device requests that stand for them, and the claim that contains the requests."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import Container
+from scheduler_core.plugins.dynamic_resources.extended_resources import (
+    claim_in_memory,
+    extended_claim_of,
+    is_in_memory,
+    node_requests,
+)
+from tests.support.builders import container, pod
+from tests.support.devices import claim, with_meta
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+CLASSES = {GPU: "gpu", NIC: "nic"}
+
+
+def using_gpus(name: str, count: int, restart_policy: str = "", **others: int) -> Container:
+    """Return a container that requests GPUs, and NICs as ``nic``."""
+    requests: dict[str, int | str] = {"cpu": "1", GPU: count}
+    if "nic" in others:
+        requests[NIC] = others["nic"]
+    return container(name=name, requests=requests, restart_policy=restart_policy)
+
+
+def rows_of(init: list[Container], main: list[Container]) -> tuple[dict[str, tuple[str, int]], list[tuple[str, str]]]:
+    """Return class and count of each request, and the request of each container, in order."""
+    found = node_requests(pod("p", init_containers=init, containers=main), CLASSES)
+    counts = {
+        each.name: (each.exactly.device_class_name, each.exactly.count) for each in found.requests if each.exactly
+    }
+    assert list(counts) == sorted(counts)
+    return counts, [(each.container_name, each.request_name) for each in found.mappings]
+
+
+@pytest.mark.parametrize(
+    ("init", "main", "requests", "mappings"),
+    [
+        pytest.param(
+            [],
+            [using_gpus("a", 2), using_gpus("b", 0), using_gpus("c", 1)],
+            {"container-0-request-1": ("gpu", 2), "container-2-request-1": ("gpu", 1)},
+            [("a", "container-0-request-1"), ("c", "container-2-request-1")],
+            id="each container its own",
+        ),
+        pytest.param(
+            [],
+            [using_gpus("a", 1, nic=1)],
+            {"container-0-request-1": ("gpu", 1), "container-0-request-2": ("nic", 1)},
+            [("a", "container-0-request-1"), ("a", "container-0-request-2")],
+            id="two resources",
+        ),
+        pytest.param(
+            [using_gpus("init", 1)],
+            [using_gpus("a", 2)],
+            {"container-1-request-1": ("gpu", 2)},
+            [("a", "container-1-request-1"), ("init", "container-1-request-1")],
+            id="an init container reuses later devices",
+        ),
+        pytest.param(
+            [using_gpus("init", 3)],
+            [using_gpus("a", 2)],
+            {"container-0-request-1": ("gpu", 1), "container-1-request-1": ("gpu", 2)},
+            [
+                ("a", "container-1-request-1"),
+                ("init", "container-1-request-1"),
+                ("init", "container-0-request-1"),
+            ],
+            id="an init container requests the excess",
+        ),
+        pytest.param(
+            [using_gpus("small", 1), using_gpus("large", 2)],
+            [using_gpus("a", 0)],
+            {"container-1-request-1": ("gpu", 2)},
+            [("small", "container-1-request-1"), ("large", "container-1-request-1")],
+            id="the largest init container",
+        ),
+        pytest.param(
+            [using_gpus("sidecar", 1, "Always"), using_gpus("init", 1)],
+            [using_gpus("a", 1)],
+            {"container-0-request-1": ("gpu", 1), "container-2-request-1": ("gpu", 1)},
+            [
+                ("sidecar", "container-0-request-1"),
+                ("a", "container-2-request-1"),
+                ("init", "container-2-request-1"),
+            ],
+            id="a sidecar keeps its devices",
+        ),
+    ],
+)
+def test_requests_of_a_node(
+    init: list[Container],
+    main: list[Container],
+    requests: dict[str, tuple[str, int]],
+    mappings: list[tuple[str, str]],
+) -> None:
+    """Requests are named after containers and sorted by name; the index of a resource counts all of its container."""
+    assert rows_of(init, main) == (requests, mappings)
+
+
+def test_requests_are_sorted_as_text() -> None:
+    """``container-10`` comes before ``container-2``."""
+    counts, _ = rows_of([], [using_gpus(f"c{number}", 1) for number in range(11)])
+    assert list(counts)[:3] == ["container-0-request-1", "container-1-request-1", "container-10-request-1"]
+
+
+def test_claim_of_an_earlier_attempt() -> None:
+    """The claim has the annotation, and the pod as its controller."""
+    user = pod("p", namespace="ns", uid="uid-of-p")
+    owner = OwnerReference("Pod", "p", "uid-of-p", "v1", controller=True)
+    made = with_meta(claim(name="made"), owner_references=(owner,), annotations={EXTENDED_RESOURCE_CLAIM: "true"})
+    of_template = with_meta(made, annotations={})
+    of_another = with_meta(made, owner_references=(replace(owner, uid="uid-of-another"),))
+    not_controlled = with_meta(made, owner_references=(replace(owner, controller=False),))
+    assert extended_claim_of(user, [of_template, of_another, not_controlled]) is None
+    assert extended_claim_of(user, [of_template, made]) is made
+
+
+def test_claim_in_memory() -> None:
+    """It is recognized, belongs to the pod, and has a UID of its own."""
+    user = pod("p", namespace="ns", uid="uid-of-p")
+    first, second = claim_in_memory(user), claim_in_memory(user)
+    assert is_in_memory(first)
+    assert first.metadata.uid != second.metadata.uid
+    assert extended_claim_of(user, [first]) is first
+    assert not is_in_memory(claim())

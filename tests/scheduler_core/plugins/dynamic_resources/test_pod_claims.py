@@ -1,0 +1,123 @@
+"""Tests of the lookup of a pod's claims: which ones, and why they cannot be used."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.errors import DeviceError
+from scheduler_core.framework.status import Code
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import Pod, ResourceClaimReference
+from scheduler_core.plugins.dynamic_resources.pod_claims import claim_keys, claims_of_pod, class_rejection
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from tests.support.builders import pod
+from tests.support.devices import alternative, claim, device_class, exactly, first_available, using, with_meta
+
+USER = pod("p", namespace="ns", uid="uid-of-p")
+OWNER = OwnerReference("Pod", "p", "uid-of-p", "v1", controller=True)
+
+
+def index(*claims: ResourceClaim) -> DeviceIndex:
+    """Return an index with claims and the class ``gpu``."""
+    devices = DeviceIndex()
+    devices.assign(device_class())
+    for each in claims:
+        devices.assign(each)
+    return devices
+
+
+def test_claims_in_the_order_of_the_pod() -> None:
+    """Claims by name and of templates; an entry of a template without a claim needs none."""
+    devices = index(claim(name="a"), claim(name="b"), with_meta(claim(name="made"), owner_references=(OWNER,)))
+    user = using(USER, "b", "a", templates={"t": "made", "none": None})
+    assert [each.metadata.name for each in claims_of_pod(user, devices)] == ["b", "a", "made"]
+    assert claim_keys(user) == {"ns/a", "ns/b", "ns/made"}
+
+
+@pytest.mark.parametrize(
+    ("user", "claims", "message"),
+    [
+        pytest.param(using(USER, "a"), [], 'could not find ResourceClaim "ns/a"', id="missing"),
+        pytest.param(
+            using(USER, "a"),
+            [with_meta(claim(name="a"), deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))],
+            'resourceclaim "a" is being deleted',
+            id="being deleted",
+        ),
+        pytest.param(
+            replace(using(USER, templates={"t": "made"}), status=USER.status),
+            [],
+            'pod "ns/p": ResourceClaim not created yet',
+            id="not created yet",
+        ),
+        pytest.param(
+            using(USER, templates={"t": "made"}),
+            [claim(name="made")],
+            "ResourceClaim ns/made was not created for Pod ns/p (Pod is not owner)",
+            id="of another pod",
+        ),
+        pytest.param(
+            replace(USER, spec=replace(USER.spec, resource_claims=(ResourceClaimReference(name="x"),))),
+            [],
+            'pod "ns/p", spec.resourceClaim "x": none of the supported fields are set',
+            id="unknown source",
+        ),
+        pytest.param(using(USER, "a", "b"), [claim(name="b")], 'could not find ResourceClaim "ns/a"', id="first"),
+    ],
+)
+def test_claims_that_cannot_be_used(user: Pod, claims: list[ResourceClaim], message: str) -> None:
+    """The first problem is reported."""
+    with pytest.raises(DeviceError) as caught:
+        claims_of_pod(user, index(*claims))
+    assert str(caught.value) == message
+
+
+def test_claims_are_withheld() -> None:
+    """Pods with claims wait until all objects are listed; others do not."""
+    devices = index(claim(name="a"))
+    devices.withheld = "not listed"
+    assert claims_of_pod(USER, devices) == []
+    with pytest.raises(DeviceError, match="resource claims cannot be allocated: not listed"):
+        claims_of_pod(using(USER, "a"), devices)
+
+
+@pytest.mark.parametrize(
+    ("request_body", "code", "message"),
+    [
+        pytest.param(
+            exactly("r", device_class_name="x"),
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            "request r: device class x does not exist",
+            id="missing class",
+        ),
+        pytest.param(
+            first_available("r", alternative("a"), alternative("b", device_class_name="x")),
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            "request r/b: device class x does not exist",
+            id="class of an alternative",
+        ),
+        pytest.param(
+            exactly("r", device_class_name=""), Code.ERROR, "request r: unsupported request type", id="no class"
+        ),
+        pytest.param(
+            {"name": "r"},
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            "resource claim ns/c0, request r: unknown request type",
+            id="unknown request",
+        ),
+    ],
+)
+def test_classes_that_cannot_be_used(request_body: dict[str, object], code: Code, message: str) -> None:
+    """The pod is rejected before any node is evaluated."""
+    rejection = class_rejection(claim(request_body), index())
+    assert rejection is not None
+    assert (rejection.code, rejection.message) == (code, message)
+
+
+def test_classes_that_exist() -> None:
+    """No rejection."""
+    assert class_rejection(claim(exactly("r"), first_available("s", alternative("a"))), index()) is None

@@ -1,0 +1,100 @@
+"""Resource claims in memory with resource versions, as an API server keeps them, and a record of the writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
+from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod
+
+
+@dataclass
+class RecordingClaimWriter:
+    """Implementation of :class:`scheduler_core.ports.ClaimWriter`.
+
+    Attributes:
+        claims: The stored claims by key; a write of another version than the stored one conflicts.
+        failures: Errors that the next writes raise, one each, before writes succeed.
+        calls: Names of the methods called, in order.
+        extended: Status that was written to pods, by key.
+    """
+
+    claims: dict[str, ResourceClaim] = field(default_factory=dict)
+    failures: list[ClusterWriteError] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    extended: dict[str, ExtendedResourceClaimStatus] = field(default_factory=dict)
+
+    def store(self, claim: ResourceClaim) -> ResourceClaim:
+        """Store a claim in a new version, as another writer does; return it."""
+        stored = self.claims.get(claim.key)
+        version = int(stored.metadata.resource_version or 0) + 1 if stored is not None else 1
+        claim = replace(claim, metadata=replace(claim.metadata, resource_version=str(version)))
+        self.claims[claim.key] = claim
+        return claim
+
+    async def read(self, claim: ResourceClaim) -> ResourceClaim:
+        """Return the stored claim."""
+        self.calls.append("read")
+        if claim.key not in self.claims:
+            raise NotFoundError(f"{claim.key} not found")
+        return self.claims[claim.key]
+
+    async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
+        """Store the finalizers."""
+        stored = self._begin("write_finalizers", claim)
+        return self.store(replace(stored, metadata=replace(stored.metadata, finalizers=claim.metadata.finalizers)))
+
+    async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Store allocation and reservations."""
+        return self.store(replace(self._begin("write_allocation", claim), status=claim.status))
+
+    async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Store reservations."""
+        return self.store(replace(self._begin("write_reservation", claim), status=claim.status))
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Store an empty status."""
+        self.store(replace(self._begin("deallocate", claim), status=ResourceClaimStatus()))
+
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
+        """Remove a consumer, whatever the version is."""
+        self.calls.append("end_reservation")
+        stored = self.claims[claim.key]
+        left = tuple(each for each in stored.status.reserved_for if each.uid != consumer_uid)
+        self.store(replace(stored, status=replace(stored.status, reserved_for=left)))
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Store a claim with a generated name."""
+        self.calls.append("create")
+        if self.failures:
+            raise self.failures.pop(0)
+        name = f"generated-{len(self.claims)}"
+        return self.store(replace(claim, metadata=replace(claim.metadata, name=name, uid=f"uid-of-{name}")))
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Remove a claim."""
+        self._begin("delete", claim)
+        del self.claims[claim.key]
+
+    async def write_extended_claim(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
+        """Record the status."""
+        self.calls.append("write_extended_claim")
+        self.extended[pod.key] = status
+
+    def _begin(self, call: str, claim: ResourceClaim) -> ResourceClaim:
+        """Return the stored claim, which the caller has seen in this version."""
+        self.calls.append(call)
+        if self.failures:
+            raise self.failures.pop(0)
+        stored = self.claims.get(claim.key)
+        if stored is None:
+            raise NotFoundError(f"{claim.key} not found")
+        if (stored.metadata.uid, stored.metadata.resource_version) != (
+            claim.metadata.uid,
+            claim.metadata.resource_version,
+        ):
+            raise ConflictError("the object has been modified")
+        return stored
