@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
 from scheduler_core.errors import ConfigError, NotFoundError, Problem
+from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import group_key_of
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
@@ -135,7 +136,7 @@ def from_files(files: Sequence[str], target: PodName | GroupName, seed: int, *, 
 
 async def _from_cluster(cluster: AdmittedCluster, target: PodName | GroupName, seed: int) -> AnyExplanation:
     world = MemoryCluster()
-    ports = SchedulerPorts(storage=world.storage)
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
     scheduler = Scheduler(
         SimulatedClock(datetime.now(UTC)), world, SchedulerOptions(seed=seed), installed_plugins(), ports=ports
     )
@@ -166,7 +167,28 @@ def _with_others_placed(cluster: AdmittedCluster, target: PodName | GroupName, s
         return msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, node_name=node))
 
     explained = _explained_pods(cluster, target)
-    return replace(cluster, pods=tuple(placed(each) for each in cluster.pods))
+    uids = {each.metadata.uid for each in cluster.pods if each.key in explained}
+    others = tuple(each for each in cluster.devices if not isinstance(each, ResourceClaim))
+    return replace(
+        cluster,
+        pods=tuple(placed(each) for each in cluster.pods),
+        devices=(*others, *_claims_of_others(cluster, result.claims, uids)),
+    )
+
+
+def _claims_of_others(
+    cluster: AdmittedCluster, allocated: Iterable[ResourceClaim], explained: set[str]
+) -> Iterator[ResourceClaim]:
+    """Yield the claims after a simulation, without what was allocated only for the explained pods."""
+    given = {each.key: each for each in cluster.devices if isinstance(each, ResourceClaim)}
+    for claim in allocated:
+        consumers = claim.status.reserved_for
+        others = tuple(each for each in consumers if each.uid not in explained)
+        if others or not consumers:
+            status = msgspec.structs.replace(claim.status, reserved_for=others)
+            yield msgspec.structs.replace(claim, status=status)
+        elif claim.key in given:
+            yield given[claim.key]
 
 
 def _explained_pods(cluster: AdmittedCluster, target: PodName | GroupName) -> set[str]:

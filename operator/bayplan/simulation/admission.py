@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
+from bayplan.simulation.device_admission import admitted_device, admitted_template, with_claims_of_templates
 from bayplan.simulation.label_keys import merge_label_keys
 from bayplan.simulation.pod_group_admission import admitted_groups
 from bayplan.simulation.storage_admission import (
@@ -29,6 +30,7 @@ from bayplan.simulation.storage_admission import (
 )
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
@@ -38,6 +40,7 @@ from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import StorageClass, StorageObject
 from scheduler_core.model.taints import NO_EXECUTE, Toleration
 from scheduler_core.model.workloads import Namespace
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.indexes.storage_index import object_key
 
 SYSTEM_PRIORITIES: Mapping[str, int] = {
@@ -50,7 +53,7 @@ _HUGE_PAGES = "hugepages-"
 _PREEMPT = "PreemptLowerPriority"
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
-K = TypeVar("K", bound=Node | Pod | StorageObject | PodSurrounding)
+K = TypeVar("K", bound=Node | Pod | StorageObject | DeviceObject | ResourceClaimTemplate | PodSurrounding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class AdmittedCluster:
         nodes: Nodes in the API server's order, by name.
         pods: Pods in the API server's order, by namespace and name.
         storage: Volumes, claims and other storage objects.
+        devices: Device classes, slices, taint rules and resource claims, including those created from templates.
         surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written, with their places.
         plugin_configs: PluginConfig objects as written, with their places.
@@ -73,6 +77,7 @@ class AdmittedCluster:
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     storage: tuple[StorageObject, ...] = ()
+    devices: tuple[DeviceObject, ...] = ()
     surroundings: tuple[PodSurrounding, ...] = ()
     profiles: tuple[Placed[dict[str, Any]], ...] = ()
     plugin_configs: tuple[Placed[dict[str, Any]], ...] = ()
@@ -97,7 +102,9 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
         _admitted(placed, lambda given: admitted_storage(given, class_name), problems) for placed in files.storage
     ]
     surroundings = [_admitted(placed, admitted_surrounding, problems) for placed in files.surroundings]
-    for admitted in (nodes, pods, storage, surroundings):
+    devices = [_admitted(placed, admitted_device, problems) for placed in files.devices]
+    templates = [_admitted(placed, admitted_template, problems) for placed in files.claim_templates]
+    for admitted in (nodes, pods, storage, devices, templates, surroundings):
         problems += _duplicates((_described(each.object), each.place) for each in admitted)
     problems += _duplicate_uids(pods)
     for kind, objects in (
@@ -109,10 +116,17 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     groups = admitted_groups(files.pod_groups, classes.value_of, problems, notices)
     if problems:
         raise ConfigError(problems)
+    device_objects = [each.object for each in devices]
+    pods_with_claims, new_claims = with_claims_of_templates(
+        [each.object for each in pods],
+        [each for each in device_objects if isinstance(each, ResourceClaim)],
+        [each.object for each in templates],
+    )
     return AdmittedCluster(
         nodes=tuple(sorted((each.object for each in nodes), key=lambda node: node.metadata.name)),
-        pods=tuple(sorted((each.object for each in pods), key=lambda pod: (pod.metadata.namespace, pod.metadata.name))),
+        pods=tuple(sorted(pods_with_claims, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))),
         storage=tuple(each.object for each in storage),
+        devices=(*device_objects, *new_claims),
         surroundings=_with_namespaces([each.object for each in surroundings], [each.object for each in pods]),
         profiles=tuple(files.profiles),
         plugin_configs=tuple(files.plugin_configs),
@@ -293,7 +307,7 @@ def _priority_classes(placed: Sequence[Placed[PriorityClass]], problems: list[Pr
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def _described(admitted: Node | Pod | StorageObject | PodSurrounding) -> str:
+def _described(admitted: Node | Pod | StorageObject | DeviceObject | ResourceClaimTemplate | PodSurrounding) -> str:
     """Return kind and name, such as ``Pod shop/web-0``."""
     kind = type(admitted).__name__.removeprefix("Written").replace("Csi", "CSI")
     return f"{kind} {object_key(admitted.metadata)}"

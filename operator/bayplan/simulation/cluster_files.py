@@ -25,6 +25,8 @@ from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.object_reads import DecodedTypes
+from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
@@ -46,6 +48,7 @@ from scheduler_core.model.workloads import (
     Service,
     StatefulSet,
 )
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 
 STANDARD_INPUT = "-"
 
@@ -79,6 +82,8 @@ class ClusterFiles:
 
     Attributes:
         storage: Volumes, claims and other storage objects.
+        devices: ResourceClaims, DeviceClasses, ResourceSlices and DeviceTaintRules.
+        claim_templates: ResourceClaimTemplates.
         surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written.
         plugin_configs: PluginConfig objects as written.
@@ -92,6 +97,8 @@ class ClusterFiles:
     pods: list[Placed[Pod]] = field(default_factory=list)
     priority_classes: list[Placed[PriorityClass]] = field(default_factory=list)
     storage: list[Placed[StorageObject]] = field(default_factory=list)
+    devices: list[Placed[DeviceObject]] = field(default_factory=list)
+    claim_templates: list[Placed[ResourceClaimTemplate]] = field(default_factory=list)
     surroundings: list[Placed[PodSurrounding]] = field(default_factory=list)
     profiles: list[Placed[dict[str, Any]]] = field(default_factory=list)
     plugin_configs: list[Placed[dict[str, Any]]] = field(default_factory=list)
@@ -112,6 +119,11 @@ _DECODED: Mapping[tuple[str, str], tuple[str, type[msgspec.Struct]]] = {
     ("storage.k8s.io/v1", "CSIDriver"): ("storage", CsiDriver),
     ("storage.k8s.io/v1", "CSIStorageCapacity"): ("storage", CsiStorageCapacity),
     ("storage.k8s.io/v1", "VolumeAttachment"): ("storage", VolumeAttachment),
+    ("resource.k8s.io/v1", "ResourceClaim"): ("devices", ResourceClaim),
+    ("resource.k8s.io/v1", "ResourceSlice"): ("devices", ResourceSlice),
+    ("resource.k8s.io/v1", "DeviceClass"): ("devices", DeviceClass),
+    ("resource.k8s.io/v1", "DeviceTaintRule"): ("devices", DeviceTaintRule),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"): ("claim_templates", ResourceClaimTemplate),
     ("v1", "Namespace"): ("surroundings", Namespace),
     ("v1", "Service"): ("surroundings", Service),
     ("v1", "ReplicationController"): ("surroundings", ReplicationController),

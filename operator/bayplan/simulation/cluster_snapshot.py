@@ -14,6 +14,9 @@ from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
+from bayplan.kube.watches.device_informers import API as DEVICE_API
+from bayplan.kube.watches.device_informers import OPTIONAL as OPTIONAL_DEVICES
+from bayplan.kube.watches.device_informers import REQUIRED as REQUIRED_DEVICES
 from bayplan.kube.watches.object_lists import list_objects
 from bayplan.profiles.desired_profiles import desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
@@ -69,6 +72,7 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
     for path, kind in STORAGE.items():
         for shown in await _listed(connection, path, kind, snapshot):
             scheduler.storage_feed.added(shown)
+    await _read_devices(connection, snapshot)
     for declared in scheduler.decoded.kinds:
         for shown in await _listed(connection, declared.path, declared.struct, snapshot):
             scheduler.declared_feeds[declared.path].added(shown)
@@ -83,6 +87,26 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
         snapshot.pods[pod.key] = pod
         scheduler.feed.pod_added(pod)
     return snapshot
+
+
+async def _read_devices(connection: ApiConnection, snapshot: ClusterSnapshot) -> None:
+    """Read claims and devices; pods with claims are gated if one of the collections cannot be listed."""
+    feed = snapshot.scheduler.device_feed
+    for plural, kind in {**REQUIRED_DEVICES, **OPTIONAL_DEVICES}.items():
+        try:
+            objects, unreadable = await list_objects(connection, f"{DEVICE_API}/{plural}", kind)
+        except NotFoundError:
+            if plural in REQUIRED_DEVICES:
+                feed.withhold("the API server does not serve resource.k8s.io/v1")
+                return
+            continue
+        except ForbiddenError as error:
+            snapshot.notices.append(f"{plural} cannot be listed; pods with resource claims are gated: {error}")
+            feed.withhold(f"{plural} cannot be listed")
+            continue
+        _note_unreadable(snapshot, plural, unreadable)
+        for shown in objects:
+            feed.added(shown)
 
 
 async def _listed(connection: ApiConnection, path: str, kind: Any, snapshot: ClusterSnapshot) -> list[Any]:

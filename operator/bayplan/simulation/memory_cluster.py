@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from bayplan.simulation.memory_claims import MemoryClaims
 from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.feeds.pod_and_node_feed import ClusterFeed
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.model.pod import Pod, PodCondition, PodStatus
+from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition, PodStatus
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
 from scheduler_core.scheduler import Scheduler
 
@@ -30,12 +31,14 @@ class MemoryCluster:
 
     Attributes:
         storage: Volumes and claims of the cluster.
+        claims: Resource claims of the cluster.
         events: Recorded events, in order.
         writes: Number of writes, from which a caller sees whether anything happens.
     """
 
     def __init__(self) -> None:
         self.storage = MemoryStorage()
+        self.claims = MemoryClaims(self._write_extended_claim)
         self.events: list[Event] = []
         self.writes = 0
         self._pods: dict[tuple[str, str], Pod] = {}
@@ -111,6 +114,14 @@ class MemoryCluster:
         """Store an event."""
         self.writes += 1
         self.events.append(event)
+
+    def _write_extended_claim(self, pod: Pod, claim: ExtendedResourceClaimStatus) -> None:
+        self.writes += 1
+        current = self._current(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        if current is None:
+            raise NotFoundError(f"pod {pod.key} not found")
+        status = msgspec.structs.replace(current.status, extended_resource_claim_status=claim)
+        self._replace(current, msgspec.structs.replace(current, status=status), immediately=True)
 
     def _current(self, namespace: str, name: str, uid: str) -> Pod | None:
         pod = self._pods.get((namespace, name))

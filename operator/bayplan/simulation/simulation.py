@@ -1,7 +1,8 @@
 """Schedules the pods of a cluster that exists only in files.
 
 A run uses the same Scheduler as in a cluster, on an in-memory cluster and virtual time, until no more pod can be
-scheduled. Claims are bound by the volume controller and provisioners of the simulated cluster (``memory_storage``). A
+scheduled. Claims are bound by the volume controller and provisioners of the simulated cluster (``memory_storage``);
+allocated devices are ready at once (``memory_claims``), and those of preempted pods stay in use. A
 PodDisruptionBudget allows the disruptions in its status, none without a status. Objects that decisions depend on are
 reported first, including PodGroups, then nodes, then pods in the order in which an API server lists them. With the same
 seed the same objects therefore get the same placements as in a cluster whose nodes existed before the pods.
@@ -23,6 +24,7 @@ from bayplan.simulation.simulated_profiles import activate_profiles
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
@@ -87,6 +89,7 @@ class SimulationResult:
         running: Number of pods that had a node at the start.
         notices: Notices about ignored objects and other limitations.
         gangs: Results of the gangs, by namespace and name.
+        claims: Resource claims at the end, with their allocations.
     """
 
     pods: tuple[PodPlacement, ...]
@@ -94,6 +97,7 @@ class SimulationResult:
     running: int
     notices: tuple[str, ...]
     gangs: tuple[GangPlacement, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """Return the number of pods with a verdict."""
@@ -149,6 +153,7 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
     for surrounding in cluster.surroundings:
         scheduler.workload_feed.added(surrounding)
     world.storage.serve(cluster.storage, scheduler.storage_feed)
+    world.claims.serve(cluster.devices, scheduler.device_feed)
     for node in cluster.nodes:
         scheduler.feed.node_added(node)
     for pod in cluster.pods:
@@ -158,7 +163,8 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
 async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, registry: Registry) -> SimulationResult:
     clock, world = SimulatedClock(), MemoryCluster()
     settings = SchedulerOptions(seed=options.seed, percentage_of_nodes_to_score=options.percentage_of_nodes_to_score)
-    scheduler = Scheduler(clock, world, settings, registry, ports=SchedulerPorts(storage=world.storage))
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
+    scheduler = Scheduler(clock, world, settings, registry, ports=ports)
     populate(scheduler, world, cluster)
     waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.is_terminal]
     # The queue drops a bound pod, so its entries are looked up before.
@@ -175,7 +181,12 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
         *_preempted(world, running),
     )
     return SimulationResult(
-        tuple(placements), node_usages(scheduler.context.cache.columns), len(running), notices, gangs
+        pods=tuple(placements),
+        nodes=node_usages(scheduler.context.cache.columns),
+        running=len(running),
+        notices=notices,
+        gangs=gangs,
+        claims=world.claims.claims,
     )
 
 

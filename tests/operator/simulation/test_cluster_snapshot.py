@@ -18,6 +18,8 @@ from tests.support.manifests import profile_manifest
 
 CUSTOM = "/apis/bayplan.dev/v1alpha1/"
 
+DEVICES = "/apis/resource.k8s.io/v1/"
+
 
 def listed(*items: Any) -> Answer:
     """Return a complete list."""
@@ -97,6 +99,34 @@ async def test_what_cannot_be_read_is_a_notice(
     snapshot = await take_snapshot(connection, SchedulerOptions())
     assert len(snapshot.notices) == 1
     assert snapshot.notices[0].startswith(notice)
+
+
+async def test_devices_and_claims_are_loaded(api: FakeApi, connection: ApiConnection) -> None:
+    """DeviceTaintRules are not served by every server that serves the others."""
+    api.on("GET", f"{DEVICES}deviceclasses", listed(named("gpu")))
+    api.on("GET", f"{DEVICES}resourceclaims", listed(named("c", meta={"namespace": "shop", "uid": "u"})))
+    spec = {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}
+    api.on("GET", f"{DEVICES}resourceslices", listed(named("s", spec={**spec, "devices": [{"name": "d0"}]})))
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    known = snapshot.scheduler.context.cache.columns.devices
+    assert (list(known.classes), [each.key for each in known.claims]) == (["gpu"], ["shop/c"])
+    assert [each.name for each in known.hardware.inventory.slices()] == ["s"]
+    assert (known.withheld, snapshot.notices) == ("", [])
+
+
+async def test_without_claims_pods_that_need_them_are_gated(api: FakeApi, connection: ApiConnection) -> None:
+    """What is in use is not known; a server without the API is nothing to note, a missing right is."""
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    reason = "the API server does not serve resource.k8s.io/v1"
+    assert (snapshot.scheduler.context.cache.columns.devices.withheld, snapshot.notices) == (reason, [])
+    for plural in ("deviceclasses", "resourceslices"):
+        api.on("GET", f"{DEVICES}{plural}", listed())
+    api.on("GET", f"{DEVICES}resourceclaims", refusal(403, "no"))
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    assert snapshot.scheduler.context.cache.columns.devices.withheld == "resourceclaims cannot be listed"
+    assert [each.partition(":")[0] for each in snapshot.notices] == [
+        "resourceclaims cannot be listed; pods with resource claims are gated"
+    ]
 
 
 async def test_without_nodes_there_is_no_answer(api: FakeApi, connection: ApiConnection) -> None:

@@ -1,0 +1,156 @@
+"""Simulations and explanations of pods with resource claims, from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bayplan.cli.explain_sources import from_files
+from bayplan.cli.explained_names import PodName
+from bayplan.explanation.pod_model import Explanation
+from bayplan.simulation.admission import admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.simulation import SimulationResult, Verdict, simulate
+
+from scheduler_core.errors import ConfigError
+
+API = "apiVersion: resource.k8s.io/v1\n"
+CLASS = f"{API}kind: DeviceClass\nmetadata: {{name: gpu}}\nspec: {{}}\n"
+REQUEST = "{devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}"
+TEMPLATE = f"{API}kind: ResourceClaimTemplate\nmetadata: {{name: one}}\nspec: {{spec: {REQUEST}}}\n"
+CLAIM = f"{API}kind: ResourceClaim\nmetadata: {{name: shared}}\nspec: {REQUEST}\n"
+TAINT_RULE = (
+    f"{API}kind: DeviceTaintRule\nmetadata: {{name: t}}\n"
+    "spec: {deviceSelector: {driver: gpu.example.com}, taint: {key: broken, effect: NoSchedule}}\n"
+)
+
+
+def node(name: str) -> str:
+    return (
+        f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n"
+        'status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}\n'
+    )
+
+
+def slice_of(name: str, devices: str = "{name: d0}") -> str:
+    pool = f"{{name: {name}, generation: 1, resourceSliceCount: 1}}"
+    return (
+        f"{API}kind: ResourceSlice\nmetadata: {{name: {name}-slice}}\n"
+        f"spec: {{driver: gpu.example.com, nodeName: {name}, pool: {pool}, devices: [{devices}]}}\n"
+    )
+
+
+def pod(name: str, source: str = "resourceClaimTemplateName: one", resources: str = "{}") -> str:
+    claims = f"  resourceClaims: [{{name: c, {source}}}]\n" if source else ""
+    return (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n"
+        f"spec:\n{claims}  containers: [{{name: m, resources: {resources}}}]\n"
+    )
+
+
+def written(path: Path, *documents: str) -> str:
+    """Write the documents into a file and return its name."""
+    file = path / "cluster.yaml"
+    file.write_text("---\n".join(documents))
+    return str(file)
+
+
+def simulated(path: Path, *documents: str) -> SimulationResult:
+    return simulate(admit(read_cluster_files([written(path, *documents)])))
+
+
+def placements(result: SimulationResult) -> list[tuple[str, Verdict, str]]:
+    return [(each.name, each.verdict, each.node) for each in result.pods]
+
+
+def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
+    """Two devices serve two pods; the third pod has none, and the claims record who has which device."""
+    result = simulated(
+        tmp_path, node("n"), slice_of("n", "{name: d0}, {name: d1}"), CLASS, TEMPLATE, *map(pod, ("a", "b", "x"))
+    )
+    assert placements(result) == [
+        ("a", Verdict.PLACED, "n"),
+        ("b", Verdict.PLACED, "n"),
+        ("x", Verdict.UNSCHEDULABLE, ""),
+    ]
+    assert "cannot allocate all claims" in result.pods[2].reason
+    held = {
+        each.status.reserved_for[0].name: each.status.allocation.devices.results[0].device
+        for each in result.claims
+        if each.status.allocation is not None
+    }
+    assert held == {"a": "d0", "b": "d1"}
+    assert result.notices == ()
+
+
+@pytest.mark.parametrize(
+    ("objects", "verdict"),
+    [
+        pytest.param([CLASS, TEMPLATE, slice_of("n")], Verdict.PLACED, id="served"),
+        pytest.param([CLASS, slice_of("n")], Verdict.GATED, id="no template"),
+        pytest.param([TEMPLATE, slice_of("n")], Verdict.UNSCHEDULABLE, id="no class"),
+        pytest.param([CLASS, TEMPLATE], Verdict.UNSCHEDULABLE, id="no device"),
+        pytest.param([CLASS, TEMPLATE, slice_of("m")], Verdict.UNSCHEDULABLE, id="a device of another node"),
+        pytest.param(
+            [
+                CLASS,
+                TEMPLATE,
+                slice_of("n"),
+                TAINT_RULE,
+            ],
+            Verdict.UNSCHEDULABLE,
+            id="a tainted device",
+        ),
+        pytest.param(
+            [
+                CLASS,
+                TEMPLATE,
+                slice_of("n", "{name: d0, bindingConditions: [ready], bindingFailureConditions: [failed]}"),
+            ],
+            Verdict.PLACED,
+            id="binding conditions come true",
+        ),
+    ],
+)
+def test_what_a_claim_needs(tmp_path: Path, objects: list[str], verdict: Verdict) -> None:
+    """One node, and a pod with a claim of a template."""
+    assert simulated(tmp_path, node("n"), *objects, pod("a")).pods[0].verdict is verdict
+
+
+def test_pods_share_a_claim_on_the_node_of_its_device(tmp_path: Path) -> None:
+    """Both are reserved for it."""
+    source = "resourceClaimName: shared"
+    result = simulated(tmp_path, node("m"), node("n"), slice_of("n"), CLASS, CLAIM, pod("a", source), pod("b", source))
+    assert placements(result) == [("a", Verdict.PLACED, "n"), ("b", Verdict.PLACED, "n")]
+    assert [{each.name for each in claim.status.reserved_for} for claim in result.claims] == [{"a", "b"}]
+
+
+def test_a_claim_is_created_for_an_extended_resource(tmp_path: Path) -> None:
+    """One device, and two pods that request the resource that its class serves."""
+    served = CLASS.replace("spec: {}", "spec: {extendedResourceName: example.com/gpu}")
+    resources = '{requests: {example.com/gpu: "1"}, limits: {example.com/gpu: "1"}}'
+    result = simulated(tmp_path, node("n"), slice_of("n"), served, *(pod(each, "", resources) for each in "ab"))
+    assert [each.verdict for each in result.pods] == [Verdict.PLACED, Verdict.UNSCHEDULABLE]
+    assert [each.metadata.owner_references[0].name for each in result.claims] == ["a"]
+
+
+def test_an_explanation_counts_the_devices_of_other_pods(tmp_path: Path) -> None:
+    """The device is free for the pod itself, and in use once the other pod is scheduled before."""
+    files = [written(tmp_path, node("n"), slice_of("n"), CLASS, TEMPLATE, pod("a"), pod("b"))]
+
+    def chosen(name: str, *, others_placed: bool) -> bool:
+        explanation = from_files(files, PodName("default", name), 0, others_placed=others_placed)
+        assert isinstance(explanation, Explanation)
+        return explanation.node == "n"
+
+    assert [chosen(each, others_placed=False) for each in "ab"] == [True, True]
+    assert [chosen(each, others_placed=True) for each in "ab"] == [True, False]
+
+
+def test_problems_name_the_object(tmp_path: Path) -> None:
+    """An invalid quantity, and a claim that is in the files twice."""
+    invalid = slice_of("n", "{name: d0, capacity: {memory: {value: lots}}}")
+    with pytest.raises(ConfigError) as caught:
+        simulated(tmp_path, node("n"), invalid, CLAIM, CLAIM)
+    where = [problem.path.partition("(")[2].partition(")")[0] for problem in caught.value.problems]
+    assert where == ["ResourceSlice n-slice", "ResourceClaim default/shared"]

@@ -1,0 +1,103 @@
+"""Writes to the resource claims of a simulated cluster."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.simulation.memory_claims import MemoryClaims
+from bayplan.simulation.memory_cluster import MemoryCluster
+from bayplan.simulation.simulated_clock import SimulatedClock
+from msgspec.structs import replace
+
+from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import ExtendedResourceClaimStatus
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from tests.support.builders import pod
+from tests.support.devices import claim, exactly, held
+
+WAITING = claim(exactly("r"), name="c")
+
+
+def served(*objects: ResourceClaim) -> tuple[MemoryClaims, DeviceIndex]:
+    """Return claims, and the device index of a scheduler that watches them."""
+    world = MemoryCluster()
+    scheduler = Scheduler(SimulatedClock(), world)
+    world.claims.serve(objects, scheduler.device_feed)
+    return world.claims, scheduler.context.cache.columns.devices
+
+
+def used_by(given: ResourceClaim, *uids: str) -> ResourceClaim:
+    """Return a claim with an allocation that is reserved for pods."""
+    reserved = tuple(ClaimConsumer("pods", uid, uid) for uid in uids)
+    allocation = held({"device": "d0", "bindingConditions": ["ready"]}).status.allocation
+    return replace(given, status=replace(given.status, allocation=allocation, reserved_for=reserved))
+
+
+async def test_writes_are_reported_before_they_return() -> None:
+    """The allocation is known in the returned version, with the binding conditions of its devices."""
+    claims, known = served(WAITING)
+    protected = await claims.write_finalizers(replace(WAITING, metadata=replace(WAITING.metadata, finalizers=("f",))))
+    written = await claims.write_allocation(used_by(protected, "a"))
+    assert known.claims.get("ns/c") is written is await claims.read(WAITING)
+    assert (written.metadata.finalizers, [each.uid for each in written.status.reserved_for]) == (("f",), ["a"])
+    assert [(one.type, one.status) for each in written.status.devices for one in each.conditions] == [("ready", "True")]
+    usage = known.hardware.allocated.usage(("gpu.example.com", "n0"))
+    assert usage is not None
+    assert usage.uses("d0")
+
+
+async def test_reservations_end_one_by_one() -> None:
+    """The allocation stays until it is removed."""
+    claims, known = served(WAITING)
+    written = await claims.write_reservation(used_by(WAITING, "a", "b"))
+    await claims.end_reservation(WAITING, "a")
+    left = await claims.read(WAITING)
+    assert [each.uid for each in left.status.reserved_for] == ["b"]
+    assert left.status.allocation == written.status.allocation
+    await claims.deallocate(left)
+    assert known.hardware.allocated.usage(("gpu.example.com", "n0")) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        pytest.param({"name": "gone"}, NotFoundError, id="gone"),
+        pytest.param({"uid": "another"}, NotFoundError, id="another of that name"),
+        pytest.param({"resource_version": "0"}, ConflictError, id="changed since"),
+    ],
+)
+async def test_rejects_writes_as_the_api_server_does(fields: dict[str, str], error: type[Exception]) -> None:
+    """A write fails if the claim was recreated or has another version, and changes nothing."""
+    claims, known = served(WAITING)
+    stale = used_by(replace(WAITING, metadata=replace(WAITING.metadata, **fields)), "a")
+    for write in (claims.write_finalizers, claims.write_allocation, claims.write_reservation, claims.deallocate):
+        with pytest.raises(error):
+            await write(stale)
+    assert known.claims.get("ns/c") is WAITING
+
+
+async def test_creates_and_deletes_claims_of_extended_resources() -> None:
+    """The name is generated from the owner's; a second deletion is no error."""
+    claims, known = served()
+    owner = OwnerReference("Pod", "web", "uid-of-web", "v1", controller=True)
+    made = await claims.create(replace(WAITING, metadata=replace(WAITING.metadata, owner_references=(owner,))))
+    assert made.metadata.name.startswith("web-extended-resources-")
+    assert list(known.claims) == [made]
+    await claims.delete(made)
+    await claims.delete(made)
+    assert list(known.claims) == []
+
+
+async def test_a_pod_records_its_extended_claim() -> None:
+    """Its status names the claim; a pod that is gone is an error."""
+    world = MemoryCluster()
+    web = pod("web")
+    world.add_pod(web)
+    await world.claims.write_extended_claim(web, ExtendedResourceClaimStatus((), "web-x"))
+    found = world.pod(web.metadata.namespace, "web")
+    assert found is not None
+    assert found.status.extended_resource_claim_status == ExtendedResourceClaimStatus((), "web-x")
+    with pytest.raises(NotFoundError):
+        await world.claims.write_extended_claim(pod("gone"), ExtendedResourceClaimStatus((), "x"))
