@@ -72,3 +72,11 @@ class VirtualClock:
             if not timer.cancelled:
                 timer.callback()
         self._now = until
+
+
+class PromptClock(VirtualClock):
+    """A clock that moves on by itself when something sleeps."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Move time on."""
+        self.advance(seconds)

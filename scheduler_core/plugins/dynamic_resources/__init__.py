@@ -218,9 +218,9 @@ class DynamicResources(
             return preview.result
         claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
         if claim is not None:
-            self._background.start(f"deallocate resource claim {claim.key}", binder.deallocate(claim, pod.pod))
+            self._background.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod))
         elif stale is not None:
-            self._background.start(f"delete resource claim {stale.key}", binder.delete(stale))
+            self._background.start("delete resource claim", stale, binder.delete(stale))
         return preview.result
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
@@ -285,10 +285,11 @@ class DynamicResources(
                 continue
             if is_extended:
                 if not is_in_memory(claim):
-                    self._background.start(f"delete resource claim {claim.key}", binder.delete(claim))
+                    self._background.start("delete resource claim", claim, binder.delete(claim))
             elif claim.status.allocation is not None and is_reserved_for(claim, pod.pod):
-                what = f"end the reservation of resource claim {claim.key} for pod {pod.key}"
-                self._background.start(what, binder.end_reservation(claim, pod.pod))
+                binder.drop_reservation(claim, pod.pod)
+                what = f"end the reservation for pod {pod.key} of resource claim"
+                self._background.start(what, claim, binder.end_reservation(claim, pod.pod))
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Return Skip for a pod without claims."""
@@ -302,6 +303,8 @@ class DynamicResources(
         attempt, binder = state.read(_ATTEMPT), self._binder()
         if binder is None:
             return error("resource claims cannot be written; run the scheduler with write access to resource claims")
+        # Unreserve of an earlier attempt may still be ending the reservation that is written next.
+        await self._background.finished(attempt.claims)
         binding = PodBinding(self.handle, binder, attempt, node_name)
         try:
             await binding.write_claims()

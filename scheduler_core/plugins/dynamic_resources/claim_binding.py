@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -134,6 +134,14 @@ class ClaimBinder:
             raise DeviceError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
         await self._writer.write_extended_claim(pod, ExtendedResourceClaimStatus(mappings, claim.metadata.name))
 
+    def drop_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
+        """Remove a pod from ``reservedFor`` in the index, so that PreBind of the next attempt reserves the claim."""
+        devices = self._handle.nodes.devices
+        stored = devices.claims.get(claim.key)
+        if stored is not None and stored.metadata.uid == claim.metadata.uid:
+            left = tuple(each for each in stored.status.reserved_for if each.uid != pod.metadata.uid)
+            devices.assign_claim(replace(stored, status=replace(stored.status, reserved_for=left)))
+
     async def end_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
         """Remove a pod from ``reservedFor``; the allocation stays, for the pod's next attempt."""
         await self._writer.end_reservation(claim, pod.metadata.uid)
@@ -200,21 +208,29 @@ def _is_written(stored: AllocationResult | None, allocation: AllocationResult, c
 
 
 class BackgroundWrites:
-    """Runs writes that no extension point awaits."""
+    """Runs writes that no extension point awaits; PreBind of the same claim waits for them."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
 
-    def start(self, what: str, write: Coroutine[Any, Any, None]) -> None:
+    def start(self, what: str, claim: ResourceClaim, write: Coroutine[Any, Any, None]) -> None:
         """Run a write.
 
         Args:
-            what: For the log, if it fails.
+            what: For the log, if it fails; the claim is added.
+            claim: The claim that is written.
             write: The write.
         """
-        task = asyncio.get_running_loop().create_task(_logged(what, write))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = asyncio.get_running_loop().create_task(_logged(f"{what} {claim.key}", write))
+        self._tasks[task] = claim.metadata.uid
+        task.add_done_callback(self._tasks.pop)
+
+    async def finished(self, claims: Sequence[ResourceClaim]) -> None:
+        """Wait until no write to one of the claims runs."""
+        uids = {claim.metadata.uid for claim in claims}
+        running = [task for task, uid in self._tasks.items() if uid in uids]
+        if running:
+            await asyncio.wait(running)
 
 
 async def _logged(what: str, write: Coroutine[Any, Any, None]) -> None:

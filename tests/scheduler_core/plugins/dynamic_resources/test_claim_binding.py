@@ -15,20 +15,12 @@ from tests.support.builders import pod
 from tests.support.devices import claim, held, with_meta
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import PromptClock
 
 USER = pod("p", namespace="ns", uid="uid-of-p")
 THIS, OTHER = ClaimConsumer("pods", "p", "uid-of-p"), ClaimConsumer("pods", "other", "uid-of-other")
 CONFLICT = ConflictError("the object has been modified")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class PromptClock(VirtualClock):
-    """A clock that moves on by itself when something sleeps."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Move time on."""
-        self.advance(seconds)
 
 
 class World:

@@ -1,0 +1,83 @@
+"""Tests of an attempt that follows a failed one whose reservation is still being removed in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import Status
+from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim
+from scheduler_core.plugins.dynamic_resources import DynamicResources
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from tests.support.background import until
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.devices import held, using
+from tests.support.handles import FakeHandle
+from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.virtual_clock import PromptClock
+
+USER = using(pod("p", namespace="ns", uid="uid-of-p"), "held")
+THIS = ClaimConsumer("pods", "p", "uid-of-p")
+
+
+@dataclass
+class SlowWriter(RecordingClaimWriter):
+    """A writer that ends reservations only when a test opens the gate."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
+        """Wait, then remove the consumer, or fail as the test says."""
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        await super().end_reservation(claim, consumer_uid)
+
+
+class World:
+    """A pod whose claim is allocated and reserved for it, on its way to node "n0"."""
+
+    def __init__(self) -> None:
+        self.writer = SlowWriter()
+        nodes = columns([node("n0")])
+        reserved = held({"device": "d"})
+        reserved = replace(reserved, status=replace(reserved.status, reserved_for=(THIS,)))
+        nodes.devices.assign(self.writer.store(reserved))
+        self.nodes = nodes
+        self.info = nodes.compile_pod(USER)
+        self.plugin = DynamicResources(None, FakeHandle(nodes=nodes, claim_writer=self.writer, clock=PromptClock()))
+
+    def attempt(self) -> CycleState:
+        """Run everything up to Reserve."""
+        state = CycleState()
+        assert self.plugin.pre_filter(state, self.info, self.nodes).status.is_success
+        self.plugin.filter(state, self.info, self.nodes, ALL_ROWS)
+        assert self.plugin.reserve(state, self.info, "n0").is_success
+        return state
+
+    async def pre_bind(self, state: CycleState) -> Status:
+        """Run PreBind."""
+        return await self.plugin.pre_bind(state, self.info, "n0")
+
+
+@pytest.mark.parametrize("fails", [pytest.param(False, id="removed"), pytest.param(True, id="not removed")])
+async def test_the_next_attempt_reserves_the_claim(fails: bool) -> None:
+    """PreBind waits for the removal, and the claim is reserved for the pod after it, even if it failed."""
+    world = World()
+    world.plugin.unreserve(world.attempt(), world.info, "n0")
+    if fails:
+        world.writer.failures.append(ServerUnavailableError("away"))
+    binding = asyncio.ensure_future(world.pre_bind(world.attempt()))
+    await asyncio.sleep(0)
+    assert world.writer.calls == []
+    world.writer.gate.set()
+    await until(binding.done)
+    assert binding.result().is_success
+    assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
+    assert "write_reservation" in world.writer.calls
