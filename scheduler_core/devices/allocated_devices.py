@@ -6,7 +6,7 @@ replaces the one in flight. Admin access does not use a device. A share uses onl
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 
 from scheduler_core.devices.pools import DeviceNames, PoolKey
 from scheduler_core.model.device_claims import AllocationResult, DeviceRequestResult, ResourceClaim
@@ -101,10 +101,14 @@ class AllocatedDevices:
     """Devices in use by pool.
 
     Args:
+        on_change: Called with each pool of which other devices are in use now.
         consumable_capacity: Whether shares use only a part of a device (gate DRAConsumableCapacity).
     """
 
-    def __init__(self, *, consumable_capacity: bool = True) -> None:
+    def __init__(
+        self, on_change: Callable[[PoolKey], None] = lambda _: None, *, consumable_capacity: bool = True
+    ) -> None:
+        self._on_change = on_change
         self.revision = 0
         """Number of changes."""
         self._shares_count = consumable_capacity
@@ -181,3 +185,4 @@ class AllocatedDevices:
             usage.change(result, sign, self.revision, shares_count=self._shares_count)
             if not usage:
                 del self._pools[key]
+            self._on_change(key)

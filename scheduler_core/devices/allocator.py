@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
-from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
+from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
+from scheduler_core.devices.changed_nodes import ChangedNodes
 from scheduler_core.devices.device_state import NodeDevices, Position
 from scheduler_core.devices.inventory import DeviceInventory
 from scheduler_core.devices.pools import PoolView
@@ -41,23 +42,23 @@ class ClusterDevices:
         inventory: Slices and taint rules.
         allocated: Devices in use.
         knowledge: Verdicts of selectors and behaviours of devices.
+        changed: Nodes whose devices, or devices in use, changed.
     """
 
     features: DeviceFeatures
     inventory: DeviceInventory
     allocated: AllocatedDevices
     knowledge: DeviceKnowledge
+    changed: ChangedNodes
 
     @classmethod
     def empty(cls, features: DeviceFeatures | None = None, bounds: KnowledgeBounds | None = None) -> ClusterDevices:
         """Return the state of a cluster without devices."""
         chosen = DeviceFeatures() if features is None else features
-        return cls(
-            chosen,
-            DeviceInventory(chosen),
-            AllocatedDevices(consumable_capacity=chosen.consumable_capacity),
-            DeviceKnowledge(chosen, bounds),
-        )
+        changed = ChangedNodes()
+        inventory = DeviceInventory(chosen, changed)
+        allocated = AllocatedDevices(inventory.pool_changed, consumable_capacity=chosen.consumable_capacity)
+        return cls(chosen, inventory, allocated, DeviceKnowledge(chosen, bounds), changed)
 
 
 class Allocator:
@@ -109,12 +110,7 @@ class Allocator:
     def find(self, node: str, labels: Mapping[str, str]) -> NodeAllocation | None:
         """Return the devices on a node like :meth:`allocate`, without the results, which cost more than the search."""
         pools = self._inventory.pools(node, labels)
-        rows = tuple(map(self._table.row, pools))
-        usages = tuple(self._allocated.usage(view.key) for view in pools)
-        key = tuple(
-            (row.number, None if usage is None else self._use(view, usage))
-            for view, row, usage in zip(pools, rows, usages, strict=True)
-        )
+        rows, usages, key = self._described(pools)
         if key in self._solutions:
             solution = self._solutions[key]
         else:
@@ -124,6 +120,30 @@ class Allocator:
         if any(view.is_invalid for view in pools):
             raise InvalidPoolsError("invalid resource pools were encountered")
         return None
+
+    @property
+    def table(self) -> BehaviourTable:
+        """Behaviours of devices towards the claims; pods with equal claims share it."""
+        return self._table
+
+    def key(self, node: str, labels: Mapping[str, str]) -> Hashable:
+        """Return a key that is equal for nodes with the same outcome, apart from names.
+
+        Raises:
+            AllocationError: A slice has an invalid node selector.
+        """
+        return self._described(self._inventory.pools(node, labels))[2]
+
+    def _described(
+        self, pools: tuple[PoolView, ...]
+    ) -> tuple[tuple[BehaviourRow, ...], tuple[PoolUsage | None, ...], Hashable]:
+        rows = tuple(map(self._table.row, pools))
+        usages = tuple(self._allocated.usage(view.key) for view in pools)
+        key = tuple(
+            (row.number, None if usage is None else self._use(view, usage))
+            for view, row, usage in zip(pools, rows, usages, strict=True)
+        )
+        return rows, usages, key
 
     def _use(self, view: PoolView, usage: PoolUsage) -> Hashable:
         pattern = usage.pattern(view.names)

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from itertools import count
 from weakref import WeakValueDictionary
 
+from scheduler_core.devices.changed_nodes import ChangedNodes
 from scheduler_core.devices.pools import (
     DeviceNames,
     NodeTarget,
@@ -68,10 +69,12 @@ class DeviceInventory:
 
     Args:
         features: Feature gates.
+        changed: Receives the nodes whose devices change.
     """
 
-    def __init__(self, features: DeviceFeatures) -> None:
+    def __init__(self, features: DeviceFeatures, changed: ChangedNodes | None = None) -> None:
         self.features = features
+        self._changed = ChangedNodes() if changed is None else changed
         self.revision = 0
         """Number of changes; results computed at a revision are valid until it changes."""
         self._interner = RecordInterner(features)
@@ -134,6 +137,18 @@ class DeviceInventory:
             self._views.clear()
         self._views[name] = NodePools(pools, labels, self._network_revision)
         return pools
+
+    def pool_changed(self, key: PoolKey) -> None:
+        """Record that the use of a pool's devices changed, for the nodes that reach them."""
+        pool = self._pools.get(key)
+        if pool is None:
+            return
+        if pool.has_network_slices:
+            self._changed.append_all()
+            return
+        for node in {one.target.node_name for one in pool.slices.values()}:
+            if node is not None:
+                self._changed.append(node)
 
     def slices(self) -> tuple[PooledSlice, ...]:
         """Return all slices, in no particular order."""
@@ -234,7 +249,10 @@ class DeviceInventory:
         pool = self._pools[key]
         if pool.has_network_slices or not changed.target.node_name:
             self._network_revision += 1
+            self._changed.append_all()
             return
+        self._changed.append(changed.target.node_name)
+        self.pool_changed(key)
         for node in {changed.target.node_name, *(one.target.node_name for one in pool.slices.values())}:
             if node is not None:
                 self._views.pop(node, None)

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.behaviours import BehaviourTable
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import DeviceError, SchedulerCoreError, UndecidedRowsError
 from scheduler_core.framework.cluster_events import EventRegistration
@@ -55,6 +58,7 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
 )
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from scheduler_core.plugins.dynamic_resources.node_allocation import REASONS, BindingLimit, PodDevices
+from scheduler_core.plugins.dynamic_resources.node_classes import NodeClasses
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection, is_reserved_for
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -85,6 +89,7 @@ class DynamicResources(
         self._args: DynamicResourcesArgs = args if args is not None else _DEFAULT_ARGS
         self._background = BackgroundWrites()
         self._hints = DeviceHints(handle)
+        self._classes: WeakKeyDictionary[BehaviourTable, NodeClasses] = WeakKeyDictionary()
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that no class serves the pod's extended resources; None for a pod that needs devices."""
@@ -186,6 +191,8 @@ class DynamicResources(
             return None
         if isinstance(rows, slice):
             rows = np.arange(nodes.size, dtype=np.intp)[rows]
+        if attempt.is_same_for_classes:
+            return self._filter_classes(attempt, nodes, rows)
         codes: Codes = np.zeros(len(rows), dtype=np.int16)
         problems: dict[int, str] = {}
         limits = BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall())
@@ -205,6 +212,31 @@ class DynamicResources(
         if problems:
             raise UndecidedRowsError(self.name, codes, problems)
         return codes
+
+    def _filter_classes(self, attempt: PodDevices, nodes: NodeColumns, rows: NDArray[np.intp]) -> Codes | None:
+        """Search devices on one row of each class of nodes.
+
+        Raises:
+            UndecidedRowsError: A claim or a class is wrong.
+        """
+        allocator = attempt.allocator()
+        stored = self._classes.get(allocator.table)
+        if stored is None:
+            stored = self._classes[allocator.table] = NodeClasses(nodes)
+        attempt.classes = stored.refresh(allocator).copy()
+        distinct, first, positions = np.unique(attempt.classes[rows], return_index=True, return_inverse=True)
+        by_class: Codes = np.zeros(len(distinct), dtype=np.int16)
+        for position in np.argsort(first).tolist():
+            node = nodes.nodes[int(rows[first[position]])]
+            if node is None:
+                continue
+            status = attempt.filter_class(distinct.item(position), node)
+            if status is not None and status.code is Code.ERROR:
+                by_class[position] = -1
+                raise UndecidedRowsError(self.name, by_class[positions], {-1: status.message})
+            if status is not None:
+                by_class[position] = REASONS.index(status) + 1
+        return by_class[positions]
 
     # -- making devices available -------------------------------------------------------------------------------
 
@@ -243,9 +275,9 @@ class DynamicResources(
         attempt = state.read(_ATTEMPT)
         numbers = range(*rows.indices(nodes.size)) if isinstance(rows, slice) else rows.tolist()
         scores: Scores = np.zeros(len(numbers), dtype=np.int64)
-        if attempt.by_node and attempt.has_alternatives:
+        if attempt.has_alternatives:
             for position, row in enumerate(numbers):
-                scores[position] = attempt.preference(nodes.names[row] or "")
+                scores[position] = attempt.preference(row, nodes.names[row] or "")
         return scores
 
     # -- reserving and binding ----------------------------------------------------------------------------------
@@ -256,8 +288,10 @@ class DynamicResources(
         indices = attempt.to_allocate()
         if not indices or attempt.make_allocator is None:
             return SUCCESS
+        row = self.handle.nodes.row_of(node_name)
+        node = self.handle.nodes.nodes[row] if row >= 0 else None
         try:
-            allocations = attempt.allocations(node_name)
+            allocations = None if node is None else attempt.allocations(node)
         except SchedulerCoreError as problem:
             return error(str(problem))
         if not allocations:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from scheduler_core.devices.allocator import Allocator, random_share_id
 from scheduler_core.devices.results import NodeAllocation
@@ -66,7 +68,9 @@ class PodDevices(Struct):
         pending: Allocation of each claim that is not written to it yet: from Reserve, or shared by a gang's member.
         make_allocator: Makes the search for the claims that have no allocation; None if all have one.
         unavailable: Indices of allocated claims that some node cannot reach, or whose devices failed.
-        by_node: What Filter found, by node name.
+        by_node: What Filter found, by node name, if it searched each node.
+        by_class: What Filter found, by class of nodes, if it searched each class.
+        classes: Class of each row, if Filter searched each class.
     """
 
     pod: PodInfo
@@ -78,6 +82,8 @@ class PodDevices(Struct):
     make_allocator: Callable[[Sequence[ResourceClaim]], Allocator] | None = None
     unavailable: set[int] = field(default_factory=set)
     by_node: dict[str, NodeDevices] = field(default_factory=dict)
+    by_class: dict[int, NodeAllocation] = field(default_factory=dict)
+    classes: NDArray[np.int64] | None = None
     _requests: dict[frozenset[str], tuple[ResourceClaim, NodeRequests]] = field(default_factory=dict)
     _allocators: dict[str, Allocator] = field(default_factory=dict)
 
@@ -89,6 +95,26 @@ class PodDevices(Struct):
     def to_allocate(self) -> list[int]:
         """Return the indices of the claims whose status has no allocation."""
         return [index for index, claim in enumerate(self.claims) if claim.status.allocation is None]
+
+    @property
+    def is_same_for_classes(self) -> bool:
+        """Whether nodes with equal devices have the same outcome: no claim is allocated or for extended resources."""
+        return self.extended_claim is None and all(
+            claim.status.allocation is None and pending is None
+            for claim, pending in zip(self.claims, self.pending, strict=True)
+        )
+
+    def filter_class(self, number: int, node: Node) -> Status | None:
+        """Search devices on one node of a class; return None if there are some, else the rejection or error."""
+        found = self._allocate(node, None)
+        if isinstance(found, Status):
+            return found
+        self.by_class[number] = found
+        return None
+
+    def allocator(self) -> Allocator:
+        """Return the search for the claims, without extended resources."""
+        return self._allocator(None)
 
     def filter_node(self, nodes: NodeColumns, row: int, node: Node, limits: BindingLimit) -> Status | None:
         """Search devices on one node and store them; return None if there are some, else the rejection or error."""
@@ -142,12 +168,18 @@ class PodDevices(Struct):
         """Whether a request of the claims is a prioritized list."""
         return any(request.first_available for claim in self.claims for request in claim.spec.devices.requests)
 
-    def preference(self, node_name: str) -> int:
+    def preference(self, row: int, node_name: str) -> int:
         """Return the sum, over all prioritized lists, of 8 minus the index of the alternative that a node gets."""
-        devices = self.by_node.get(node_name)
-        if devices is None:
+        if self.classes is not None:
+            found = self.by_class.get(self.classes.item(row))
+        else:
+            devices = self.by_node.get(node_name)
+            found = None if devices is None else devices.found
+            if devices is None:
+                return 0
+        chosen = iter(() if found is None else found.alternatives)
+        if found is None and self.classes is not None:
             return 0
-        chosen = iter(() if devices.found is None else devices.found.alternatives)
         total = 0
         for index, claim in enumerate(self.claims):
             allocation = claim.status.allocation or self.pending[index]
@@ -169,13 +201,17 @@ class PodDevices(Struct):
             )
         return total
 
-    def allocations(self, node_name: str) -> list[AllocationResult] | None:
-        """Return an allocation for each claim without one, in order; None if Filter found none on the node.
+    def allocations(self, node: Node) -> list[AllocationResult] | None:
+        """Return an allocation for each claim without one, in order; None if there are no devices on the node.
 
         Raises:
             AllocationError: A slice has a node selector that cannot be written into a result.
         """
-        devices = self.by_node.get(node_name)
+        if self.classes is not None:
+            # Classes may be out of date by now: the devices are those of the node as it is.
+            found = self.allocator().find(node.metadata.name, node.metadata.labels)
+            return None if found is None else found.results(random_share_id)
+        devices = self.by_node.get(node.metadata.name)
         if devices is None:
             return None
         results = iter(() if devices.found is None else devices.found.results(random_share_id))
