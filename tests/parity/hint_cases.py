@@ -192,6 +192,8 @@ def _show(scheduler: Scheduler, case: HintCase) -> None:
         scheduler.workload_feed.added(surrounding)
     for shown in case.storage:
         scheduler.storage_feed.added(shown)
+    for device_object in case.devices:
+        scheduler.device_feed.added(device_object)
     for node in case.nodes:
         scheduler.feed.node_added(node)
     for pod in (*case.pods, case.pod):

@@ -1,8 +1,7 @@
 """Compares queueing hints: random changes through kube-scheduler's event handlers and hints, and through Bayplan's.
 
 It compares for each plugin whether a pod that it rejected is requeued by the change. A plugin that is not called equals
-one that returns Skip, because the feeds drop events that no plugin registers for. DynamicResources is left out: nothing
-requeues a pod with resource claims here.
+one that returns Skip, because the feeds drop events that no plugin registers for.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from tests.parity.oracle.generation.families import FAMILIES, generate
 from tests.parity.oracle.generation.hints import hint_cases, kind_of
 from tests.parity.oracle.runs import Files, admit, ask_hints, read_results, write_cases
 
-NOT_COMPARED = frozenset({"DynamicResources"})
 _CHANGES_OF_A_CASE = 8
 _SHOWN = 5
 
@@ -73,7 +71,7 @@ def hint_differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> 
         Both verdicts by plugin, for plugins on which they differ.
     """
     wrong = {}
-    for plugin in sorted({*expected, *actual} - NOT_COMPARED):
+    for plugin in sorted({*expected, *actual}):
         wanted, found = _settled(expected.get(plugin, SKIP)), actual.get(plugin, SKIP)
         if wanted != found:
             wrong[plugin] = (expected.get(plugin, "absent"), actual.get(plugin, "absent"))
