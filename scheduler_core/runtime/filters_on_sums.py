@@ -71,6 +71,9 @@ def sum_filters(
             continue
         if not isinstance(plugin, FilterPlugin) or not plugin.reuse.filter.is_row_local:
             return None
+        if plugin.remaining_rows_only:
+            # Which rows remain depends on the sums.
+            return None
         if isinstance(plugin, SumsFilter):
             summing.append((position, plugin))
         elif Reads.PODS in plugin.reuse.filter:
