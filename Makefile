@@ -56,6 +56,10 @@ demo: install ## Demonstrate Bayplan on a real control plane (KEEP=1 leaves it r
 demo-gang: install ## Demonstrate gangs: two that do not both fit, a large one behind small pods, a preemption (KEEP=1)
 	@$(BIN)/python -m hack.demo.gangs $(if $(KEEP),--keep)
 
+.PHONY: demo-dra
+demo-dra: install ## Demonstrate devices: claims by attribute, shared, with alternatives, of a gang, and impossible (KEEP=1)
+	@$(BIN)/python -m hack.demo.devices $(if $(KEEP),--keep)
+
 .PHONY: test
 test: install ## Run all tests, including those on the real control plane (WORKERS=n PYTEST_ARGS=... K8S=1.36)
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"

@@ -10,10 +10,11 @@ import pytest
 
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
-from tests.support.live_devices import LiveDevices, devices_of, live_devices
+from tests.support.live_devices import LiveDevices, live_devices
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(120)]

@@ -1,4 +1,4 @@
-"""Devices, classes and claims on a real API server, and a driver that publishes devices and reports their conditions.
+"""Devices of a test driver, classes and claims on a real API server.
 
 The driver's name contains the token of the test, so that tests on one control plane do not see each other's devices.
 """
@@ -10,66 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from hack.controlplane.api_client import ApiClient, Manifest, address, collection
+from hack.controlplane.device_driver import API, Device, DeviceDriver, devices_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.devices import cel
 from tests.support.live_gangs import LABEL, LiveGangs
 from tests.support.operator_process import OperatorProcess
-
-API = "resource.k8s.io/v1"
-Device = tuple[str, str, str]
-"""Driver, pool and name of a device."""
-
-
-class DeviceDriver:
-    """A test driver with one pool per node.
-
-    Args:
-        api: Requests.
-        name: Name of the driver.
-    """
-
-    def __init__(self, api: ApiClient, name: str) -> None:
-        self.name = name
-        self._api = api
-        self._published: dict[str, Manifest] = {}
-
-    def publish(self, node: str, *devices: Manifest) -> None:
-        """Create or replace the slice of a node."""
-        slice_of_node = self._slice(node)
-        if node in self._published:
-            self._api.patch(slice_of_node, {"spec": {"devices": list(devices)}})
-            return
-        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": self.name, "pool": pool, "nodeName": node, "devices": list(devices)}
-        self._api.create(slice_of_node | {"spec": spec})
-        self._published[node] = slice_of_node
-
-    def report(self, claim: Manifest, **conditions: str) -> None:
-        """Report conditions of all devices of an allocated claim, as status by type."""
-        reported = [
-            {
-                "type": kind,
-                "status": status,
-                "reason": "Reported",
-                "message": f"{kind} is {status}",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-            for kind, status in conditions.items()
-        ]
-        devices = [
-            {"driver": driver, "pool": pool, "device": device, "conditions": reported}
-            for driver, pool, device in devices_of(claim)
-        ]
-        reported_on = {"apiVersion": API, "kind": "ResourceClaim", "metadata": claim["metadata"]}
-        self._api.patch(reported_on, {"status": {"devices": devices}}, "status")
-
-    def stop(self) -> None:
-        """Remove all slices."""
-        for published in self._published.values():
-            self._api.delete(published)
-
-    def _slice(self, node: str) -> Manifest:
-        return {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": f"{node}-slice"}}
 
 
 class LiveDevices(LiveGangs):
@@ -160,12 +105,6 @@ class LiveDevices(LiveGangs):
 
     def _object(self, kind: str, name: str) -> Manifest:
         return {"apiVersion": API, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
-
-
-def devices_of(claim: Manifest) -> list[Device]:
-    """The devices of a claim's allocation; empty without an allocation."""
-    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
-    return [(each["driver"], each["pool"], each["device"]) for each in results]
 
 
 @contextmanager

@@ -1,0 +1,220 @@
+"""`make demo-dra`: Dynamic Resource Allocation on a real control plane, with kubectl and the installed command only.
+
+kube-controller-manager creates the claims of templates. A driver without hardware publishes the devices; it runs in the
+process of the demo, and its ResourceSlices stay if the cluster is kept.
+"""
+
+import sys
+
+from hack.controlplane.api_client import ApiClient
+from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.device_driver import DeviceDriver
+from hack.demo import device_manifests as manifests
+from hack.demo.device_manifests import DRIVER, Document, Model, Workload
+from hack.demo.stage import PROFILES, DemoFailed, Stage, perform
+
+LARGE, SMALL = Model("a100", "80Gi"), Model("l4", "24Gi")
+MACHINES = {"gpu-0": LARGE.devices(2), "gpu-1": SMALL.devices(4), "gpu-2": SMALL.devices(4)}
+LATE_MACHINE, LATE_DEVICES = "gpu-3", SMALL.devices(4)
+
+TRAIN = Workload("train", manifests.exactly(LARGE.is_it, manifests.has_memory("40Gi")), 1, shares=True)
+SHARED = Workload("shared", manifests.exactly(SMALL.is_it), 2, shares=True)
+EITHER = Workload("either", manifests.first_available(LARGE, SMALL), 2)
+GANG = Workload("gang", manifests.exactly(SMALL.is_it), 8, is_gang=True)
+IMPOSSIBLE = Workload("impossible", manifests.exactly(LARGE.is_it, manifests.has_memory("141Gi")), 1, shares=True)
+
+_GROUPS = "podgroups.bayplan.dev"
+_RESULT = ".status.allocation.devices.results[*]"
+_CLAIM_COLUMNS = (
+    f"custom-columns=CLAIM:.metadata.name,REQUEST:{_RESULT}.request,POOL:{_RESULT}.pool,DEVICE:{_RESULT}.device,"
+    "PODS:.status.reservedFor[*].name"
+)
+_POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName"
+
+
+class DeviceDemo:
+    """One run of the demo.
+
+    Args:
+        stage: Control plane and operator of the demo.
+        driver: Driver that publishes the devices.
+    """
+
+    def __init__(self, stage: Stage, driver: DeviceDriver) -> None:
+        if not stage.has_kwok:
+            raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
+        self._stage = stage
+        self._screen = stage.screen
+        self._driver = driver
+
+    def run(self) -> None:
+        """Run all steps in order."""
+        self._prepare()
+        self._by_attribute()
+        self._shared()
+        self._alternatives()
+        self._gang()
+        self._impossible()
+        self._screen.summary(
+            "One claim chose a device by its attributes, two pods shared one, a prioritized list used its second "
+            "alternative, a gang got all its devices at once, and the impossible claim has a reason."
+        )
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("Start the operator, kube-controller-manager and a driver with GPUs")
+        stage.start_operator()
+        start_kube_controller_manager(stage.plane)
+        screen.say("kube-controller-manager is ready: it creates a claim for each pod with a template")
+        names = [*MACHINES, LATE_MACHINE]
+        stage.create(manifests.as_list([*(manifests.node(name) for name in names), manifests.device_class()]))
+        for name, devices in MACHINES.items():
+            self._driver.publish(name, *devices)
+        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), shown="examples/profiles/pack.yaml")
+        columns = "custom-columns=NODE:.spec.nodeName,DRIVER:.spec.driver,DEVICES:.spec.devices[*].name"
+        stage.show("get", "resourceslices", "-o", columns)
+        screen.say(f"{LATE_MACHINE} is a node whose driver has not published anything yet")
+
+    def _by_attribute(self) -> None:
+        screen = self._screen
+        screen.step("A claim by attribute: an a100 with at least 40 GiB")
+        self._submit(TRAIN)
+        self._say_selectors(TRAIN)
+        self._until_running(TRAIN)
+        self._stage.show("get", "resourceclaims")
+        self._show_allocations()
+        self._show_pods(TRAIN)
+
+    def _shared(self) -> None:
+        screen = self._screen
+        screen.step("A claim that two pods share")
+        self._submit(SHARED)
+        self._until_running(SHARED)
+        self._show_allocations()
+        self._show_pods(SHARED)
+        if len(set(self._nodes(SHARED))) != 1:
+            raise DemoFailed("both pods should run where their device is")
+        screen.say("one device, two pods: both run on the node of the device")
+
+    def _alternatives(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step(f"A prioritized list: {LARGE.name} if there is one, otherwise {SMALL.name}")
+        self._submit(EITHER)
+        self._until_running(EITHER)
+        stage.show("get", "resourceclaims")
+        self._show_allocations()
+        self._show_pods(EITHER)
+        chosen = sorted(result["request"] for claim in self._claims(EITHER) for result in _results(claim))
+        if chosen != [f"gpu/{LARGE.name}", f"gpu/{SMALL.name}"]:
+            raise DemoFailed(f"one pod should get each alternative, not {chosen}")
+        screen.say(f"the last {LARGE.name} went to one pod; for the other one the second alternative is used")
+
+    def _gang(self) -> None:
+        stage, screen = self._stage, self._screen
+        free = len(MACHINES["gpu-1"]) + len(MACHINES["gpu-2"]) - 2
+        screen.step(f"A gang of {GANG.pods} pods, each with an {SMALL.name} from a template, and {free} that are free")
+        self._submit(GANG)
+        stage.until("the gang waits", lambda: self._reason_of_gang() == "Unschedulable")
+        stage.show("get", _GROUPS)
+        if any(self._nodes(GANG)) or any(_results(claim) for claim in self._claims(GANG)):
+            raise DemoFailed("a gang that does not fit should hold no device")
+        stage.show("get", "resourceclaims")
+        screen.say("no pod of the gang is bound and none of its claims is allocated. Why?")
+        stage.explain(f"podgroup/{GANG.name}")
+        self._driver.publish(LATE_MACHINE, *LATE_DEVICES)
+        screen.say(f"the driver publishes {len(LATE_DEVICES)} devices on {LATE_MACHINE}, and all pods are bound:")
+        self._until_running(GANG)
+        self._show_allocations()
+        self._show_pods(GANG)
+
+    def _impossible(self) -> None:
+        stage, screen = self._stage, self._screen
+        (pod,) = IMPOSSIBLE.pod_names
+        screen.step("A claim that no device satisfies: an a100 with 141 GiB")
+        self._submit(IMPOSSIBLE)
+        self._say_selectors(IMPOSSIBLE)
+        stage.until("the pod has a condition", lambda: bool(self._scheduled(pod).get("message")))
+        condition = self._scheduled(pod)
+        screen.say(f'  PodScheduled={condition["status"]}, {condition["reason"]}: "{condition["message"]}"')
+        stage.show("get", "resourceclaims", IMPOSSIBLE.name)
+        stage.explain(pod)
+        if any(self._nodes(IMPOSSIBLE)) or condition["status"] != "False":
+            raise DemoFailed("the pod should wait")
+
+    # -- actions and reads --------------------------------------------------------------------------------------------
+
+    def _submit(self, workload: Workload) -> None:
+        self._screen.command("kubectl", "apply", "-f", f"{workload.name}.yaml")
+        self._screen.output(self._stage.plane.kubectl("apply", "-f", "-", input=manifests.as_list(workload.documents)))
+
+    def _say_selectors(self, workload: Workload) -> None:
+        for selector in workload.request["exactly"]["selectors"]:
+            self._screen.say(f"  expression: {selector['cel']['expression']}")
+
+    def _until_running(self, workload: Workload) -> None:
+        def run() -> bool:
+            return all(pod["status"].get("phase") == "Running" for pod in self._pods(workload))
+
+        self._stage.until(f"all pods of {workload.name} run", run)
+
+    def _show_allocations(self) -> None:
+        self._stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
+
+    def _show_pods(self, workload: Workload) -> None:
+        self._stage.show("get", "pods", "-l", f"workload={workload.name}", "-o", _POD_COLUMNS)
+
+    def _pods(self, workload: Workload) -> list[Document]:
+        items: list[Document] = self._stage.get("pods", "-l", f"workload={workload.name}")["items"]
+        return items
+
+    def _nodes(self, workload: Workload) -> list[str]:
+        """Return the node of each pod; "" for a pod that is not bound."""
+        return [pod["spec"].get("nodeName", "") for pod in self._pods(workload)]
+
+    def _claims(self, workload: Workload) -> list[Document]:
+        """Return the claims that were created for the pods of a workload."""
+        owned = set(workload.pod_names)
+        return [
+            claim
+            for claim in self._stage.get("resourceclaims")["items"]
+            if any(owner["name"] in owned for owner in claim["metadata"].get("ownerReferences", []))
+        ]
+
+    def _reason_of_gang(self) -> str:
+        conditions = self._stage.get(_GROUPS, GANG.name).get("status", {}).get("conditions", [])
+        return next((str(each["reason"]) for each in conditions if each["type"] == "Scheduled"), "")
+
+    def _scheduled(self, pod: str) -> dict[str, str]:
+        conditions: list[dict[str, str]] = self._stage.get("pod", pod)["status"].get("conditions", [])
+        return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+
+
+def _results(claim: Document) -> list[Document]:
+    results: list[Document] = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    return results
+
+
+_TO_TRY = f"""  kubectl get resourceclaims,resourceslices
+  kubectl get resourceclaim {TRAIN.name} -o yaml    # the devices, and the nodes that reach them
+  kubectl delete pod {TRAIN.pod_names[0]}               # its device becomes free
+  kubectl explain resourceclaim.spec.devices.requests"""
+
+
+def main() -> int:
+    """Run the demo.
+
+    Returns:
+        Exit status.
+    """
+
+    def story(stage: Stage) -> None:
+        with ApiClient(stage.plane) as api:
+            DeviceDemo(stage, DeviceDriver(api, DRIVER)).run()
+
+    return perform("make demo-dra", __doc__, story, _TO_TRY)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
