@@ -28,7 +28,7 @@ class Model:
     memory: str
 
     @property
-    def is_it(self) -> str:
+    def selector(self) -> str:
         """Return the expression that selects devices of the model."""
         return f'device.attributes["{DRIVER}"].model == "{self.name}"'
 
@@ -103,10 +103,10 @@ def exactly(*expressions: str) -> Document:
 
 def first_available(*models: Model) -> Document:
     """Return a request for one device of the first model that is available."""
-    return {"name": "gpu", "firstAvailable": [{"name": each.name, **_of_class([each.is_it])} for each in models]}
+    return {"name": "gpu", "firstAvailable": [{"name": each.name, **_of_class([each.selector])} for each in models]}
 
 
-def has_memory(amount: str) -> str:
+def memory_at_least(amount: str) -> str:
     """Return the expression that selects devices with at least this memory."""
     return f'device.capacity["{DRIVER}"].memory.compareTo(quantity("{amount}")) >= 0'
 

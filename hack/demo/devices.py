@@ -17,11 +17,13 @@ LARGE, SMALL = Model("a100", "80Gi"), Model("l4", "24Gi")
 MACHINES = {"gpu-0": LARGE.devices(2), "gpu-1": SMALL.devices(4), "gpu-2": SMALL.devices(4)}
 LATE_MACHINE, LATE_DEVICES = "gpu-3", SMALL.devices(4)
 
-TRAIN = Workload("train", manifests.exactly(LARGE.is_it, manifests.has_memory("40Gi")), 1, shares=True)
-SHARED = Workload("shared", manifests.exactly(SMALL.is_it), 2, shares=True)
+TRAIN = Workload("train", manifests.exactly(LARGE.selector, manifests.memory_at_least("40Gi")), 1, shares=True)
+SHARED = Workload("shared", manifests.exactly(SMALL.selector), 2, shares=True)
 EITHER = Workload("either", manifests.first_available(LARGE, SMALL), 2)
-GANG = Workload("gang", manifests.exactly(SMALL.is_it), 8, is_gang=True)
-IMPOSSIBLE = Workload("impossible", manifests.exactly(LARGE.is_it, manifests.has_memory("141Gi")), 1, shares=True)
+GANG = Workload("gang", manifests.exactly(SMALL.selector), 8, is_gang=True)
+IMPOSSIBLE = Workload(
+    "impossible", manifests.exactly(LARGE.selector, manifests.memory_at_least("141Gi")), 1, shares=True
+)
 
 _GROUPS = "podgroups.bayplan.dev"
 _RESULT = ".status.allocation.devices.results[*]"
