@@ -144,6 +144,13 @@ bench-e2e: bench-latency ## Measure both schedulers on a real API server, worklo
 	@$(BIN)/python -m benchmarks.end_to_end $(if $(QUICK),--quick) --results $(RESULTS)/end-to-end.jsonl \
 		--chart $(BENCH_CHARTS)/end-to-end.svg -o $(OUTPUT)
 
+.PHONY: bench-dra
+bench-dra: install ## Measure both schedulers with devices (resource claims), at 500 and 5,000 nodes (QUICK=1 for a short run)
+	@$(BIN)/python -m benchmarks.end_to_end --only devices,device-list,device-resource --nodes 500 --pods 2000 \
+		--repetitions 1 --results $(RESULTS)/devices.jsonl -o $(OUTPUT)
+	@$(if $(QUICK),true,$(BIN)/python -m benchmarks.end_to_end --only devices,device-list,device-resource --nodes 5000 --pods 2000 \
+		--repetitions 1 --results $(RESULTS)/devices.jsonl -o $(OUTPUT))
+
 .PHONY: bench-latency
 bench-latency: install ## Measure both schedulers' latency from creation to bind at a steady rate (part of bench-e2e; QUICK=1)
 	@$(BIN)/python -m benchmarks.latency $(if $(QUICK),--nodes 1000 --seconds 5 --repetitions 1) \

@@ -25,11 +25,11 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import ratio_chart
+from benchmarks.device_workloads import DEVICE_WORKLOADS
 from benchmarks.end_to_end_drain import Drain, drain
 from benchmarks.end_to_end_report import chart, show, summary, without_events
 from benchmarks.prepared import PreparedCluster
 from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
-from benchmarks.workload import Document
 from benchmarks.workloads import WORKLOADS, Workload
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
@@ -39,8 +39,8 @@ _SMALLER = ((100, 2000), (1000, 5000))
 
 def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]:
     names = None if arguments.only is None else arguments.only.split(",")
-    for workload in WORKLOADS:
-        if names is None or workload.name in names:
+    for workload in (*WORKLOADS, *DEVICE_WORKLOADS):
+        if workload in WORKLOADS if names is None else workload.name in names:
             pods = 1000 if workload.name == "preemption" else arguments.pods
             yield workload, arguments.nodes, min(pods, workload.at_most(arguments.nodes))
     if names is None:
@@ -48,9 +48,10 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]
         yield from ((basic, nodes, min(pods, arguments.pods)) for nodes, pods in _SMALLER)
 
 
-def _backlog(workload: Workload, nodes: int, pods: int) -> Iterator[Document]:
-    """What runs already, and what is to be bound."""
-    return itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
+def _prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
+    """Make a cluster with what runs already, and what is to be bound."""
+    backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
+    return PreparedCluster(nodes, backlog, workload.others(nodes, pods))
 
 
 def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: ResultLines[Drain]) -> list[Drain]:
@@ -65,7 +66,7 @@ def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: R
         ]
         if not turns:
             continue
-        with PreparedCluster(nodes, _backlog(workload, nodes, pods)) as cluster:
+        with _prepared(workload, nodes, pods) as cluster:
             for scheduler, repetition in turns:
                 result = drain(cluster, workload, scheduler, (nodes, pods, repetition))
                 known.append(result)
@@ -83,7 +84,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--only", help="workloads with commas: " + ", ".join(each.name for each in WORKLOADS))
+    parser.add_argument(
+        "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *DEVICE_WORKLOADS))
+    )
     parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")
     parser.add_argument(
         "--results", type=Path, default=DEFAULT_FOLDER / "end-to-end.jsonl", help="JSON lines, added to"
@@ -97,7 +100,7 @@ def main() -> None:
         arguments.nodes, arguments.pods, arguments.repetitions = 1000, 1000, 1
     if arguments.profile is not None:
         workload, nodes, pods = next(_cases(arguments))
-        with PreparedCluster(nodes, _backlog(workload, nodes, pods)) as cluster:
+        with _prepared(workload, nodes, pods) as cluster:
             drain(cluster, workload, BAYPLAN, (nodes, pods, 1), arguments.profile)
         return
     if arguments.show is not None:

@@ -13,6 +13,7 @@ import msgspec
 from bayplan.kube.http.connection import ApiConnection, ApiRequest
 
 from benchmarks.audit_times import AuditTimes
+from benchmarks.device_workloads import CLAIMS_PATH, shared_devices
 from benchmarks.placements import violations
 from benchmarks.prepared import PreparedCluster, connected
 from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME
@@ -256,4 +257,5 @@ async def _checked(plane: ControlPlane, workload: Workload, pods: int) -> list[s
             json.loads(await connection.request(ApiRequest("GET", path, timeout=120.0)))["items"]
             for path in (NODES_PATH, PODS_PATH)
         ]
-    return violations(workload, nodes, placed, pods)
+        claims = json.loads(await connection.request(ApiRequest("GET", CLAIMS_PATH, timeout=120.0)))["items"]
+    return violations(workload, nodes, placed, pods) + shared_devices(claims)

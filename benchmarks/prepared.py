@@ -11,6 +11,8 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,11 +42,13 @@ class PreparedCluster:
     Args:
         nodes: How many nodes.
         pods: Pods by their documents, those that run already with ``spec.nodeName``.
+        others: Other objects, each with the path of its collection; they are created before the pods.
     """
 
-    def __init__(self, nodes: int, pods: Iterable[Document]) -> None:
+    def __init__(self, nodes: int, pods: Iterable[Document], others: Iterable[tuple[str, Document]] = ()) -> None:
         self._nodes = nodes
         self._pods = pods
+        self._others = others
         self._root = Path()
 
     def __enter__(self) -> Self:
@@ -79,6 +83,8 @@ class PreparedCluster:
         async with await connected(plane) as connection:
             await create_all(connection, _PRIORITIES_PATH, [encoded(priority)])
             await create_all(connection, NODES_PATH, (encoded(node(number)) for number in range(self._nodes)))
+            for path, group in groupby(self._others, key=itemgetter(0)):
+                await create_all(connection, path, (encoded(document) for _, document in group))
             await create_all(connection, PODS_PATH, (encoded(document) for document in self._pods))
 
 

@@ -82,6 +82,7 @@ class Workload:
         says: For people.
         pod: Makes a pod by its number.
         before: Makes the pods that run already, given how many nodes and pods there are.
+        others: Makes the other objects, each with the path of its collection, given the same.
         bound_of: How many of so many pods are bound in the end.
         at_most: The most pods that fit, given how many nodes there are.
         churn: Whether a bound pod is deleted for each pod that is bound.
@@ -91,6 +92,7 @@ class Workload:
     says: str
     pod: Callable[[int], Document] = pod
     before: Callable[[int, int], Iterator[Document]] = _nothing
+    others: Callable[[int, int], Iterator[tuple[str, Document]]] = field(default=lambda _nodes, _pods: iter(()))
     bound_of: Callable[[int], int] = field(default=lambda pods: pods)
     at_most: Callable[[int], int] = field(default=lambda nodes: 100 * nodes)
     churn: bool = False

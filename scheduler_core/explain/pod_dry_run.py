@@ -9,7 +9,9 @@ feasible, and PostFilter plugins return a preview instead of acting on the clust
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -79,6 +81,7 @@ class Examination(Struct):
         message: Why no node is feasible, as in the FailedScheduling event; "" if one is.
         post_filter: Result of PostFilter; None if it was not reached or the profile has no such plugin.
         preemption: What PostFilter would do; None for nothing.
+        planned_writes: Returns what PreBind would write for a feasible node, while nothing changes.
         error: Error that ended the attempt; "" for none.
         companions: The gang with which the pod is scheduled.
     """
@@ -98,6 +101,7 @@ class Examination(Struct):
     message: str = ""
     post_filter: PostFilterOutcome | None = None
     preemption: PostFilterPreview | None = None
+    planned_writes: Callable[[str], Mapping[str, Any] | None] | None = None
     error: str = ""
     companions: Companions = ALONE
 
@@ -149,6 +153,7 @@ class Examiner:
             _note_nodes(self._nodes, feasible, found)
             if len(feasible.rows):
                 _note_scores(self._nodes, attempt, feasible, found)
+                found.planned_writes = partial(_planned_writes, attempt)
             elif instance.post_filter:
                 _note_post_filters(self._nodes, attempt, feasible, found)
         except NoNodesError as error:
@@ -195,6 +200,13 @@ class Examiner:
         queued = QueuedPod(info, self._clock.now(), 0)
         queued.group = self._gangs.key_of(info.pod)
         return queued
+
+
+def _planned_writes(attempt: Attempt, node_name: str) -> Mapping[str, Any] | None:
+    plugins = attempt.instance.pre_bind
+    found = [plugin.planned_writes(attempt.state, attempt.info, node_name) for plugin in plugins]
+    writes = [each for each in found if each is not None]
+    return {name: written for each in writes for name, written in each.items()} if writes else None
 
 
 def _note_nodes(columns: NodeColumns, feasible: Feasible, found: Examination) -> None:

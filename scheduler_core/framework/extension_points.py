@@ -124,7 +124,7 @@ class Shortage:
     """Insufficient amount of a resource on a node.
 
     Attributes:
-        resource: Its name, such as ``cpu`` or ``pods``.
+        resource: Its name.
         needed: What the pod needs; CPU in millicores, everything else in whole units.
         free: What is free, in the same unit; negative if the node is overcommitted.
     """
@@ -208,7 +208,6 @@ class PreemptionCandidate:
     """Node where the pod would fit after the eviction of some pods.
 
     Attributes:
-        node_name: The node.
         victims: The pods to evict, most important first, including those that already terminate.
         pdb_violations: How many of the victims violate a PodDisruptionBudget.
     """
@@ -225,14 +224,15 @@ class PostFilterPreview:
     Attributes:
         result: What it would return.
         candidates: All nodes that it would consider.
-        evicted: Pods that it would evict.
-        withdrawn: Pods whose nomination it would clear.
+        evicted, withdrawn: Pods that it would evict; pods whose nomination it would clear.
+        released: Keys of the objects that it would release.
     """
 
     result: PostFilterResult
     candidates: tuple[PreemptionCandidate, ...] = ()
     evicted: tuple[PodInfo, ...] = ()
     withdrawn: tuple[PodInfo, ...] = ()
+    released: tuple[str, ...] = ()
 
 
 class PreemptionExtenders(Protocol):

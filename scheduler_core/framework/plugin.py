@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 if TYPE_CHECKING:
+    from scheduler_core.framework.cycle_state import CycleState
     from scheduler_core.framework.handle import Handle
 
 
@@ -139,6 +140,21 @@ class Plugin(ABC):
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return the events that may make a pod schedulable that this plugin rejected; by default every event."""
         return (EventRegistration(EVERY_EVENT),)
+
+    def planned_writes(self, state: CycleState, pod: PodInfo, node_name: str) -> Mapping[str, Any] | None:
+        """Return what PreBind would write if the pod were bound to a feasible node.
+
+        Args:
+            state: State of the attempt in which the node was found feasible; nothing has changed since.
+            pod: The pod.
+            node_name: The node.
+
+        Returns:
+            The objects as they would be stored, by name, in plain JSON types; None (the default) if the plugin has
+            nothing to write for the pod on any node.
+        """
+        del state, pod, node_name
+        return None
 
     def close(self) -> None:  # noqa: B027 - most plugins hold nothing
         """Release resources; called when the last pod in flight that uses this instance is done."""

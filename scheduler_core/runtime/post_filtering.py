@@ -84,6 +84,7 @@ def preview_post_filters(
         none.
     """
     previews: list[PostFilterPreview] = []
+    released: tuple[str, ...] = ()
     walk = _Walk(instance, pod)
     for plugin in instance.post_filter:
         try:
@@ -91,12 +92,17 @@ def preview_post_filters(
             if preview is not None:
                 if preview.candidates:
                     previews.append(preview)
+                released += preview.released
                 walk.take(plugin, preview.result)
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
             break
-    return walk.outcome(), previews[0] if previews else None
+    outcome = walk.outcome()
+    if previews or released:
+        first = previews[0] if previews else PostFilterPreview(PostFilterResult(outcome.status))
+        return outcome, replace(first, released=released)
+    return outcome, None
 
 
 class _Walk:

@@ -47,6 +47,12 @@ def result_document(name: str, found: Examination) -> dict[str, Any]:
         "message": found.message or None,
         **_post_filter(found),
     }
+    planned = found.planned_writes
+    allocations = {} if planned is None else {node: writes for node in nodes if (writes := planned(node)) is not None}
+    if any(allocations.values()):
+        document["allocations"] = allocations
+    if found.preemption is not None and found.preemption.released:
+        document["deallocated"] = sorted(found.preemption.released)
     if found.error:
         document["error"] = found.error
     return document

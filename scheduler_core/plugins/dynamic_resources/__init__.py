@@ -10,7 +10,7 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresourc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -59,6 +59,7 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from scheduler_core.plugins.dynamic_resources.node_allocation import REASONS, BindingLimit, PodDevices
 from scheduler_core.plugins.dynamic_resources.node_classes import NodeClasses
+from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection, is_reserved_for
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -261,10 +262,13 @@ class DynamicResources(
         attempt = state.get(_ATTEMPT)
         if attempt is None:
             return PostFilterPreview(_PRE_FILTER_DID_NOT_RUN)
-        if attempt.claim_to_deallocate() is not None:
-            return PostFilterPreview(PostFilterResult(unschedulable("deallocation of ResourceClaim completed")))
-        if attempt.stale_extended_claim is not None:
-            return PostFilterPreview(PostFilterResult(unschedulable("deletion of ResourceClaim completed")))
+        claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
+        if claim is not None:
+            done = PostFilterResult(unschedulable("deallocation of ResourceClaim completed"))
+            return PostFilterPreview(done, released=(claim.key,))
+        if stale is not None:
+            done = PostFilterResult(unschedulable("deletion of ResourceClaim completed"))
+            return PostFilterPreview(done, released=(stale.key,))
         return PostFilterPreview(_NOTHING_TO_DEALLOCATE)
 
     # -- scoring ------------------------------------------------------------------------------------------------
@@ -347,6 +351,13 @@ class DynamicResources(
             return error(str(fault))
         binding.end_allocations()
         return SUCCESS
+
+    def planned_writes(self, state: CycleState, pod: PodInfo, node_name: str) -> Mapping[str, Any] | None:
+        """Return the pod's claims as PreBind would leave them, by name."""
+        del pod
+        attempt, row = state.get(_ATTEMPT), self.handle.nodes.row_of(node_name)
+        node = self.handle.nodes.nodes[row] if row >= 0 else None
+        return None if attempt is None or node is None or not attempt.claims else planned_claims(attempt, node)
 
     def _binder(self) -> ClaimBinder | None:
         writer = self.handle.claim_writer

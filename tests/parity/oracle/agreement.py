@@ -6,7 +6,8 @@ The aspects: gated (by which plugin), prefilter (its verdict and the nodes it le
 nodes), reasons (code, plugin and reasons of each infeasible node), scores (weighted, by plugin and node), totals, best,
 message (of the FailedScheduling event), preemption (nominated node and victims). Beyond these, strict ones that the
 format contains as well: raw (scores before normalisation), candidates, postfilter (its code and message) and
-nominations (which are withdrawn, and whether only the nominated node was examined).
+nominations (which are withdrawn, and whether only the nominated node was examined). In family ``dra``, allocations:
+the claims as they would be written, device for device, on each feasible node.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from scheduler_core.model.quantity import nano
 
 Result = Mapping[str, Any]
 Aspect = Callable[[Result], object]
@@ -93,6 +96,34 @@ def _nominations(result: Result) -> object:
     return result["nominatedOnly"], sorted(result["clearedNominations"])
 
 
+def _allocations(result: Result) -> object:
+    """Return the claims by node as PreBind would leave them, and those that PostFilter deallocates."""
+    by_node = result.get("allocations") or {}
+    claims = {node: {name: _claim(claim) for name, claim in claims.items()} for node, claims in by_node.items()}
+    return claims, sorted(result.get("deallocated") or ())
+
+
+def _claim(claim: Mapping[str, Any]) -> object:
+    """Return a claim in one notation: without empty fields, quantities by value, and any ID of a new share."""
+    written = _without_empty(claim)
+    for device in written.get("devices", ()):
+        if "shareID" in device and claim["new"]:
+            device["shareID"] = "*"
+        if "consumedCapacity" in device:
+            device["consumedCapacity"] = {name: nano(text) for name, text in device["consumedCapacity"].items()}
+    for term in written.get("nodeSelector", {}).get("nodeSelectorTerms", ()):
+        for requirement in (*term.get("matchExpressions", ()), *term.get("matchFields", ())):
+            requirement["values"] = sorted(requirement.get("values", ()))
+    return written
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        slim = {key: _without_empty(each) for key, each in value.items()}
+        return {key: each for key, each in slim.items() if each not in (None, "", [], {}, False)}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
+
+
 ASPECTS: Mapping[str, Aspect] = MappingProxyType(
     {
         "gated": _gated,
@@ -108,6 +139,7 @@ ASPECTS: Mapping[str, Aspect] = MappingProxyType(
         "postfilter": _post_filter,
         "candidates": _candidates,
         "nominations": _nominations,
+        "allocations": _allocations,
     }
 )
 
@@ -129,6 +161,8 @@ def aspects_of(expected: Result) -> list[str]:
     names += ["scores", "raw", "totals", "best"] if expected["feasible"] else ["message", "postfilter", "candidates"]
     if expected["postFilterCode"]:
         names.append("preemption")
+    if str(expected["name"]).startswith("dra-") and (expected["feasible"] or expected["postFilterCode"]):
+        names.append("allocations")
     return names
 
 
