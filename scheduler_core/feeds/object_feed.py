@@ -87,7 +87,7 @@ class ObjectFeed(Generic[T]):
 
     def _added(self, shown: T) -> None:
         if self._assigned(shown):
-            self._queue.on_event(_event(shown, Action.ADD), None, shown)
+            self._on_event(_event(shown, Action.ADD), None, shown)
 
     def updated(self, old: T, shown: T) -> None:
         """Handle a new version of an object; the same version again is ignored."""
@@ -95,7 +95,7 @@ class ObjectFeed(Generic[T]):
 
     def _updated(self, old: T, shown: T) -> None:
         if self._assigned(shown) and old != shown:
-            self._queue.on_event(_event(shown, Action.UPDATE_OTHER), old, shown)
+            self._on_event(_event(shown, Action.UPDATE_OTHER), old, shown)
 
     def deleted(self, gone: T) -> None:
         """Handle a deleted object."""
@@ -103,7 +103,10 @@ class ObjectFeed(Generic[T]):
 
     def _deleted(self, gone: T) -> None:
         self._index.remove(gone)
-        self._queue.on_event(_event(gone, Action.DELETE), gone, None)
+        self._on_event(_event(gone, Action.DELETE), gone, None)
+
+    def _on_event(self, event: ClusterEvent, old: T | None, new: T | None) -> None:
+        self._queue.on_event(event, old, new)
 
     def _assigned(self, shown: T) -> bool:
         try:
@@ -116,6 +119,9 @@ class ObjectFeed(Generic[T]):
 
 class DeviceFeed(ObjectFeed[DeviceObject]):
     """Event handlers for resource claims, device classes and devices.
+
+    While pods with claims are gated because these objects are not listed yet, events of claims and slices requeue none:
+    thousands of events would each be compared with thousands of pods. All are requeued when the lists are complete.
 
     Args:
         index: Stores the objects.
@@ -130,6 +136,10 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
     def withhold(self, reason: str) -> None:
         """Gate the pods with resource claims, because which devices are in use is not known; "" ends that."""
         self._report(self._withhold, reason)
+
+    def _on_event(self, event: ClusterEvent, old: DeviceObject | None, new: DeviceObject | None) -> None:
+        if not self._devices.withheld or event.resource is Resource.DEVICE_CLASS:
+            super()._on_event(event, old, new)
 
     def _withhold(self, reason: str) -> None:
         self._devices.withheld = reason
