@@ -210,7 +210,10 @@ def test_a_standby_takes_over(cluster: Cluster, is_cold: bool) -> None:
     assert code == 0
     assert lease["holderIdentity"] != leader
     assert lease["leaseTransitions"] == 1
-    assert cluster.bindings() == dict.fromkeys([*before, *after], 1)
+    bindings = cluster.bindings()
+    assert set(bindings.values()) == {1}
+    # The API server may have no success to log for a bind that the killed process did not wait for.
+    assert set(after) <= bindings.keys() <= {*before, *after}
 
 
 def test_a_leader_whose_lease_is_taken_ends(cluster: Cluster) -> None:
