@@ -6,7 +6,7 @@ replaces the one in flight. Admin access does not use a device. A share uses onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable
 
 from scheduler_core.devices.pools import DeviceNames, PoolKey
 from scheduler_core.model.device_claims import AllocationResult, DeviceRequestResult, ResourceClaim
@@ -139,19 +139,6 @@ class AllocatedDevices:
     def usage(self, key: PoolKey) -> PoolUsage | None:
         """Return what is in use of a pool; None for nothing."""
         return self._pools.get(key)
-
-    def holders(self, key: PoolKey, device: str) -> Iterator[str]:
-        """Return the UIDs of the claims that use a device, admin access included."""
-        for uid, use in self._claims.items():
-            allocation = use.effective
-            if allocation is not None and any(
-                (one.driver, one.pool) == key and one.device == device for one in allocation.devices.results
-            ):
-                yield uid
-
-    def used_counts(self) -> Mapping[PoolKey, int]:
-        """Return the number of devices in use by pool."""
-        return {key: len(usage.dedicated.keys() | usage.shares.keys()) for key, usage in self._pools.items()}
 
     def _set(self, uid: str, **changes: AllocationResult | None) -> None:
         use = self._claims.get(uid)

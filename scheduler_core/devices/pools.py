@@ -80,7 +80,7 @@ class PooledSlice:
         own_records: Records of the devices with the taints of the driver.
         records: Records of the devices with the taints of rules, too.
         counter_sets: Shared counters.
-        is_missing: Whether it counts as missing, because compatibility groups are not implemented.
+        is_missing: Whether it counts as missing, because it has compatibility groups, whose gate is off.
         is_hidden: Whether it targets no node, because a feature is off.
     """
 

@@ -96,8 +96,7 @@ class NodeColumns:
         self.taint_sets.acquire(())
         self.images, self.host_ports = ImageIndex(), HostPortIndex()
         self.namespaces = NamespaceLabels()
-        self.storage = StorageIndex(self.row_of)
-        self.devices = DeviceIndex()
+        self.storage, self.devices = StorageIndex(self.row_of), DeviceIndex()
         self.disruption_budgets = DisruptionBudgets()
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
@@ -223,6 +222,7 @@ class NodeColumns:
         for info in pods:
             self.remove_pod(info)
         self.storage.use.node_moved(name)
+        self.devices.hardware.inventory.remove_node(name)
         self.images.remove_node(row, node.status.images)
         self._labels.assign(row, {})
         self.names[row] = self.nodes[row] = None

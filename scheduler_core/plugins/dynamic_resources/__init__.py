@@ -277,11 +277,19 @@ class DynamicResources(
         """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use."""
         del pod
         attempt = state.read(_ATTEMPT)
-        numbers = range(*rows.indices(nodes.size)) if isinstance(rows, slice) else rows.tolist()
+        numbers = np.arange(nodes.size, dtype=np.intp)[rows]
         scores: Scores = np.zeros(len(numbers), dtype=np.int64)
-        if attempt.has_alternatives:
-            for position, row in enumerate(numbers):
-                scores[position] = attempt.preference(row, nodes.names[row] or "")
+        if not attempt.has_alternatives:
+            return scores
+        if attempt.classes is not None:
+            distinct, positions = np.unique(attempt.classes[numbers], return_inverse=True)
+            found = [attempt.by_class.get(number) for number in distinct.tolist()]
+            by_class = [0 if each is None else attempt.preference(each) for each in found]
+            return np.array(by_class, dtype=np.int64)[positions]
+        for position, row in enumerate(numbers.tolist()):
+            devices = attempt.by_node.get(nodes.names[row] or "")
+            if devices is not None:
+                scores[position] = attempt.preference(devices.found)
         return scores
 
     # -- reserving and binding ----------------------------------------------------------------------------------

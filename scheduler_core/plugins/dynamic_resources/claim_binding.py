@@ -28,7 +28,6 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import is_in_me
 from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
 from scheduler_core.plugins.dynamic_resources.pod_claims import is_reserved_for
 from scheduler_core.ports import ClaimWriter, Event, ObjectReference
-from scheduler_core.snapshot.indexes.device_index import with_allocation
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +99,8 @@ class ClaimBinder:
         if chosen.allocation_timestamp is None:
             chosen = replace(chosen, allocation_timestamp=self._handle.clock.wall().replace(microsecond=0))
         consumer = ClaimConsumer("pods", pod.metadata.name, pod.metadata.uid)
-        reserved = replace(
-            with_allocation(claim, chosen),
-            status=replace(status, allocation=chosen, reserved_for=(*status.reserved_for, consumer)),
-        )
+        reserved_for = (*status.reserved_for, consumer)
+        reserved = replace(claim, status=replace(status, allocation=chosen, reserved_for=reserved_for))
         if is_new:
             return await self._writer.write_allocation(reserved)
         return await self._writer.write_reservation(reserved)

@@ -168,18 +168,13 @@ class PodDevices(Struct):
         """Whether a request of the claims is a prioritized list."""
         return any(request.first_available for claim in self.claims for request in claim.spec.devices.requests)
 
-    def preference(self, row: int, node_name: str) -> int:
-        """Return the sum, over all prioritized lists, of 8 minus the index of the alternative that a node gets."""
-        if self.classes is not None:
-            found = self.by_class.get(self.classes.item(row))
-        else:
-            devices = self.by_node.get(node_name)
-            found = None if devices is None else devices.found
-            if devices is None:
-                return 0
+    def preference(self, found: NodeAllocation | None) -> int:
+        """Return the sum, over all prioritized lists, of 8 minus the index of the alternative that is used.
+
+        Args:
+            found: Devices for the claims that have no allocation yet; None if all have one.
+        """
         chosen = iter(() if found is None else found.alternatives)
-        if found is None and self.classes is not None:
-            return 0
         total = 0
         for index, claim in enumerate(self.claims):
             allocation = claim.status.allocation or self.pending[index]

@@ -26,14 +26,6 @@ def claims_of_pod(pod: Pod, devices: DeviceIndex) -> list[ResourceClaim]:
     return [_usable_claim(pod, name, must_own, devices) for name, must_own in _claim_names(pod)]
 
 
-def claim_keys(pod: Pod) -> frozenset[str]:
-    """Return the keys, ``namespace/name``, of the claims that a pod names; those not created yet are left out."""
-    created = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
-    namespace = pod.metadata.namespace
-    names = (each.resource_claim_name or created.get(each.name) for each in pod.spec.resource_claims)
-    return frozenset(f"{namespace}/{name}" for name in names if name)
-
-
 def _claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
     """Yield the name of each claim, and whether the pod must own it because it was created from a template."""
     created = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
@@ -44,17 +43,12 @@ class InFlightAllocation(Struct):
 
 
 class ClaimTable:
-    """Claims in their newest version.
+    """Claims in their newest version."""
 
-    Attributes:
-        version: Incremented by every change.
-    """
-
-    __slots__ = ("_claims", "version")
+    __slots__ = ("_claims",)
 
     def __init__(self) -> None:
         self._claims: dict[str, ResourceClaim] = {}
-        self.version = 0
 
     def __iter__(self) -> Iterator[ResourceClaim]:
         return iter(self._claims.values())
@@ -72,7 +66,6 @@ class ClaimTable:
         if stored is not None and stored.metadata.uid == claim.metadata.uid and _is_older(claim, stored):
             return False
         self._claims[claim.key] = claim
-        self.version += 1
         return True
 
     def remove(self, claim: ResourceClaim) -> bool:
@@ -81,7 +74,6 @@ class ClaimTable:
         if stored is None or stored.metadata.uid != claim.metadata.uid:
             return False
         del self._claims[claim.key]
-        self.version += 1
         return True
 
 
@@ -199,11 +191,6 @@ class DeviceIndex:
         for each in sorted(self.classes.values(), key=_age_and_name, reverse=True):
             if each.spec.extended_resource_name is not None:
                 self._resources[each.spec.extended_resource_name] = each
-
-
-def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
-    """Return a claim with an allocation."""
-    return replace(claim, status=replace(claim.status, allocation=allocation))
 
 
 def _age_and_name(each: DeviceClass) -> tuple[float, str]:
