@@ -9,8 +9,9 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
@@ -156,11 +157,22 @@ class ApiClient:
     def delete(self, manifest: Manifest, grace_seconds: int | None = None) -> None:
         """Delete an object; an object that does not exist is no error."""
         body = None if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
-        try:
+        with _may_be_absent():
             self.request("DELETE", address(manifest), body)
-        except ApiRefusalError as error:
-            if error.status != _NOT_FOUND:
-                raise
+
+    def remove_finalizers(self, manifest: Manifest) -> None:
+        """Let the deletion of an object end; an object that a controller removed meanwhile is no error."""
+        with _may_be_absent():
+            self.patch(manifest, {"metadata": {"finalizers": None}})
+
+
+@contextmanager
+def _may_be_absent() -> Iterator[None]:
+    try:
+        yield
+    except ApiRefusalError as error:
+        if error.status != _NOT_FOUND:
+            raise
 
 
 def collection(manifest: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ def remove_groups(world: LiveGangs, version: str) -> None:
     path = f"/apis/{version}/namespaces/{NAMESPACE}/podgroups"
     for group in world.api.items(path):
         body: Manifest = {"apiVersion": version, "kind": "PodGroup", "metadata": group["metadata"]}
-        world.api.patch(body, {"metadata": {"finalizers": None}})
+        world.api.remove_finalizers(body)
         world.api.delete(body)
     world.until(lambda: world.api.items(path) == [], "the groups are gone")
 

@@ -94,7 +94,7 @@ class LiveDevices(LiveGangs):
         for kind in ("ResourceClaimTemplate", "ResourceClaim"):
             for held in self.api.items(collection(self._object(kind, ""))):
                 found = self._object(kind, held["metadata"]["name"])
-                self.api.patch(found, {"metadata": {"finalizers": None}})
+                self.api.remove_finalizers(found)
                 self.api.delete(found)
 
     def _of_driver(self) -> list[Manifest]:

@@ -131,7 +131,7 @@ class LiveWorld:
                 )
                 manifest = {"kind": kind, "metadata": held["metadata"]}
                 if held["metadata"].get("finalizers"):
-                    self.api.patch(manifest, {"metadata": {"finalizers": None}})
+                    self.api.remove_finalizers(manifest)
                 self.api.delete(manifest, grace_seconds=0)
         for manifest in reversed(self._made):
             self.api.delete(manifest)
