@@ -192,7 +192,6 @@ class Scheduler:
             writer=writer,
             node_order=NodeOrder(cache.columns),
             suspension=suspension,
-            reservations=self.reservations,
             member_domains=GangDomains(cache, queue.gangs),
             options=self.options.of_cycles(),
             services=services,

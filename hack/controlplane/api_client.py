@@ -21,7 +21,6 @@ from hack.controlplane.launcher import ControlPlane
 Manifest = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 _NOT_FOUND = 404
 _REQUEST_SECONDS = 30.0

@@ -6,7 +6,6 @@ Two parts that use each other while the process runs are joined by a :class:`Lat
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +55,6 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
-
-log = logging.getLogger(__name__)
 
 PROFILES_READ = "profiles are being read"
 SCHEDULER_STARTED = "the scheduler has not started"

@@ -243,8 +243,3 @@ TYPE_NAMES: dict[type, str] = {
 def type_name(value: Any) -> str:
     """Return CEL's name of the type of *value*."""
     return TYPE_NAMES[type(value)]
-
-
-def is_map(value: Any) -> bool:
-    """Return whether *value* is a map."""
-    return isinstance(value, Mapping)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from scheduler_core.cycle.cycle_report import CycleRecording
-from scheduler_core.cycle.gang_constraints import MemberDomains, NodeReservations
+from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginServices
 from scheduler_core.cycle.suspension import Suspension
@@ -46,7 +46,6 @@ class CycleContext:
     Attributes:
         node_order: Order of the nodes and start of the next search, for profiles that evaluate a percentage of them.
         suspension: Whether a cycle waits for an extender; meanwhile nothing may change the state that cycles read.
-        reservations: Nodes reserved for gangs.
         member_domains: Domains of gangs that require one.
         options: Options that apply to all profiles.
         services: Parts that plugins use.
@@ -63,7 +62,6 @@ class CycleContext:
     writer: ClusterWriter
     node_order: NodeOrder
     suspension: Suspension
-    reservations: NodeReservations
     member_domains: MemberDomains
     options: CycleOptions
     services: PluginServices

@@ -44,7 +44,6 @@ class QueuedPod:
         place: The part of the queue that contains it.
         timestamp: When it was added, or last returned from an attempt, in the clock's seconds; activation, backoff and
             gates do not change it, so a pod keeps its position among equals.
-        first_added: When it was first added.
         attempts: Number of scheduling attempts.
         unschedulable_count: Number of attempts that ended in a rejection; backoff grows with it.
         error_count: Number of consecutive errors; they have a backoff of their own.
@@ -66,7 +65,6 @@ class QueuedPod:
         "attempts",
         "backoff_until",
         "error_count",
-        "first_added",
         "first_attempt",
         "flushed_at",
         "gate_reasons",
@@ -91,7 +89,6 @@ class QueuedPod:
         self.uid = info.uid
         self.profile = info.pod.spec.scheduler_name
         self.timestamp = now
-        self.first_added = now
         self.sequence = sequence
         self.attempts = 0
         self.unschedulable_count = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Quantities
@@ -14,7 +14,6 @@ class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    provider_id: str = field(default="", name="providerID")
 
 
 class ContainerImage(Struct, gc=False, frozen=True, rename="camel"):

@@ -24,7 +24,7 @@ QUORUM_BEGINNINGS = ("minCount (", "0/")
 _NAMED = 5
 """Maximum number of gated members named in a message."""
 
-_SUCCEEDED, _FAILED, _RUNNING = "Succeeded", "Failed", "Running"
+_SUCCEEDED, _FAILED = "Succeeded", "Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,22 +227,9 @@ class Gang:
         return sum(bool(pod.spec.scheduling_gates) and not pod.spec.node_name for pod in self.pods.values())
 
     @property
-    def bound(self) -> int:
-        """Number of bound members that have not ended."""
-        return sum(bool(pod.spec.node_name) and not pod.is_terminal for pod in self.pods.values())
-
-    @property
-    def running(self) -> int:
-        """Number of running members."""
-        return self._in_phase(_RUNNING)
-
-    @property
     def failed(self) -> int:
         """Number of failed members."""
-        return self._in_phase(_FAILED)
-
-    def _in_phase(self, phase: str) -> int:
-        return sum(pod.status.phase == phase for pod in self.pods.values())
+        return sum(pod.status.phase == _FAILED for pod in self.pods.values())
 
     # -- counting -----------------------------------------------------------------------------------------------
 

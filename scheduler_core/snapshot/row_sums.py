@@ -23,15 +23,13 @@ class RowSums:
         rows: intp[k], ascending.
 
     Attributes:
-        rows: As given.
         allocatable: int64[resource column, k], in the columns' units.
         allowed_pods: int64[k], the pod limit of each node.
     """
 
-    __slots__ = ("_pod_count", "_requested", "allocatable", "allowed_pods", "rows")
+    __slots__ = ("_pod_count", "_requested", "allocatable", "allowed_pods")
 
     def __init__(self, nodes: NodeColumns, rows: NDArray[np.intp]) -> None:
-        self.rows = rows
         self.allocatable: NDArray[np.int64] = nodes.allocatable[:, rows]
         self.allowed_pods: NDArray[np.integer] = nodes.allowed_pods[rows]
         self._requested: list[list[int]] = nodes.exact_requests(rows)

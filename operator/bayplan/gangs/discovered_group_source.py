@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from bayplan.gangs.accepted_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
@@ -32,7 +31,7 @@ from bayplan.gangs.group_api_discovery import (
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
-from scheduler_core.errors import ClusterWriteError, ConfigError, Problem
+from scheduler_core.errors import ClusterWriteError, ConfigError
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.ports import Clock
 
@@ -92,11 +91,6 @@ class ServedGroups(Generic[T]):
     def source(self) -> GroupSource:
         """API group."""
         return self._api.source
-
-    @property
-    def problems(self) -> Mapping[GroupKey, tuple[Problem, ...]]:
-        """Problems of the objects whose current spec is invalid."""
-        return self._accepted.problems
 
     def latest(self, key: GroupKey) -> T | None:
         """Return the newest received version of an object, valid or not."""

@@ -12,7 +12,6 @@ interrupt one long call into C; it ends first, or the liveness limit ends the pr
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from collections.abc import Callable
@@ -20,8 +19,6 @@ from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from scheduler_core.errors import PluginError
-
-log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")

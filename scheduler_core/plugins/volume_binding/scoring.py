@@ -28,8 +28,6 @@ from scheduler_core.snapshot.node_columns import Rows
 
 _MAX_SHAPE_SCORE = 10
 
-_Amounts = NDArray[np.int64]
-
 
 class _ClassUse:
     """Requested and available bytes of one storage class, by row; ``counts`` marks the rows where the class counts."""

@@ -44,17 +44,15 @@ class QueryCounts:
     """Number of scheduled pods per row that a query selects.
 
     Attributes:
-        query: The query.
         total: int32[capacity], all pods.
         ending: int32[capacity], those that are being deleted.
         version: Incremented by every change.
         idle_checks: Number of pods that were compared with the query since its last use.
     """
 
-    __slots__ = ("ending", "idle_checks", "query", "total", "version")
+    __slots__ = ("ending", "idle_checks", "total", "version")
 
-    def __init__(self, query: PodQuery, capacity: int) -> None:
-        self.query = query
+    def __init__(self, capacity: int) -> None:
         self.total: Counts = np.zeros(capacity, dtype=np.int32)
         self.ending: Counts = np.zeros(capacity, dtype=np.int32)
         self.version = 0
@@ -215,7 +213,7 @@ class PodIndex:
 
     def _counted(self, query: PodQuery) -> QueryCounts:
         """Count all pods; a required label excludes most of them, which is cheaper than evaluating the query."""
-        counts = QueryCounts(query, self._capacity)
+        counts = QueryCounts(self._capacity)
         pair = required_pair(query.selector)
         for row, pods in enumerate(self._rows):
             for info in pods.values():

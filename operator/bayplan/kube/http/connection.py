@@ -151,7 +151,6 @@ class ApiConnection:
         self._closed = False
         self._write_fence = write_fence
         self.requests = 0
-        self.throttled = 0
 
     @property
     def access(self) -> ClusterAccess:
@@ -203,7 +202,6 @@ class ApiConnection:
                 if self._authorization != before:
                     continue
             if retry_after is not None and self._clock.now() + retry_after < deadline:
-                self.throttled += 1
                 await self._clock.sleep(retry_after)
                 continue
             raise api_error(f"{request.method} {request.path}", status, answer)

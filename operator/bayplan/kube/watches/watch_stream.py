@@ -16,7 +16,6 @@ from bayplan.kube.http.deep_json import DeepDecoder
 from scheduler_core.errors import SchedulerCoreError
 
 ADDED = "ADDED"
-MODIFIED = "MODIFIED"
 DELETED = "DELETED"
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"

@@ -72,7 +72,6 @@ class Binder:
 
     Args:
         connection: Connection to the API server.
-        limit: Maximum number of binds in flight.
         timeout: Seconds for a bind's response, and for the read that may follow.
         calls: Counts binds; None for no counts.
 
@@ -93,7 +92,6 @@ class Binder:
         self._slots = Slots(limit)
         # The server times out first, so that a bind that timed out here is not executed later.
         self._params = (("timeout", f"{max(int(timeout) - 1, 1)}s"),)
-        self.limit = limit
         self.waiting = 0
         self.in_flight = 0
         self.bound = 0
