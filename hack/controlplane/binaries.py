@@ -102,11 +102,13 @@ RECIPES: Mapping[str, _Recipe] = {
     "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_STAMPS),
     # The parity tests' kube-scheduler framework.
     "oracle": _Recipe("../../tests/parity/oracle", "."),
+    # The parity tests' evaluation of CEL selectors, a package of the same module.
+    "selectors": _Recipe("../../tests/parity/oracle", "./selectors"),
     # kube-scheduler's end-to-end tests.
     "e2e": _Recipe("../../tests/e2e/suite", "."),
 }
 
-CONTROL_PLANE = tuple(name for name in RECIPES if name not in {"oracle", "e2e"})
+CONTROL_PLANE = tuple(name for name in RECIPES if name not in {"oracle", "selectors", "e2e"})
 """Binaries to build by default; the others are built on request (`make parity`, `make e2e`)."""
 
 
@@ -176,6 +178,9 @@ def cache_dir(name: str = "kube-apiserver", minor: str = "") -> Path:
     directory = recipe.directory(minor)
     for file in ("go.mod", "go.sum", *sorted(source.name for source in directory.glob("*.go"))):
         digest.update((directory / file).read_bytes())
+    if recipe.package.startswith("./"):
+        for source in sorted((directory / recipe.package).glob("*.go")):
+            digest.update(source.read_bytes())
     digest.update(" ".join([*_go_flags(recipe, minor), platform.system(), platform.machine()]).encode())
     is_kubernetes = recipe.module == _KUBERNETES_MODULE
     prefix = KUBERNETES_RELEASES[recipe.built_for(minor)] if is_kubernetes else directory.name

@@ -44,7 +44,11 @@ _GO_TYPES: dict[type, str] = {
 }
 
 
-def go_float(number: float, *, exponent_from: int = 21) -> str:
+_EXPONENT_FROM = 6
+"""Smallest exponent that Go prints as such, where a number is printed with as few digits as possible."""
+
+
+def go_float(number: float) -> str:
     """Return the shortest text that reads back as *number*, as Go's ``%g`` and ``%v`` print it."""
     if math.isnan(number):
         return "NaN"
@@ -52,7 +56,7 @@ def go_float(number: float, *, exponent_from: int = 21) -> str:
         return "+Inf" if number > 0 else "-Inf"
     digits, exponent = _shortest(number)
     sign = "-" if math.copysign(1, number) < 0 else ""
-    if exponent < -4 or exponent >= exponent_from:
+    if exponent < -4 or exponent >= _EXPONENT_FROM:
         fraction = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
     return sign + positional(digits, exponent)

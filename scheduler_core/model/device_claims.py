@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.structs import force_setattr
 
 from scheduler_core.model.affinity import NodeSelector
 from scheduler_core.model.devices import DeviceSelector, DeviceToleration, OpaqueConfiguration, Quantity
@@ -25,6 +26,7 @@ EXACT_COUNT = "ExactCount"
 ALL = "All"
 FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"
+NO_DATA = Raw(b"null")
 MAX_RESULTS = 32
 """Largest number of devices of a claim."""
 
@@ -190,19 +192,33 @@ class DeviceCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename=
     status: str
     reason: str = ""
     message: str = ""
+    observed_generation: int = 0
+    last_transition_time: datetime | None = None
 
 
-_STATUS_NAMES = {"share_id": "shareID", "condition_list": "conditions"}
+_STATUS_NAMES = {"share_id": "shareID", "condition_list": "conditions", "network_data": "networkData"}
 
 
 class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename=_STATUS_NAMES):
-    """State of an allocated device as its driver reports it; ``condition_list`` may be null on the wire."""
+    """State of an allocated device as its driver reports it; ``condition_list`` may be null on the wire.
+
+    ``data`` and ``network_data`` are only compared: a driver that changes them wakes the pods that wait for the claim.
+    """
 
     driver: str
     pool: str
     device: str
     share_id: str | None = None
     condition_list: tuple[DeviceCondition, ...] | None = None
+    data: Raw = NO_DATA
+    network_data: Raw = NO_DATA
+
+    def __post_init__(self) -> None:
+        # A decoded Raw is a view that keeps the whole message of the watch in memory.
+        for name in ("data", "network_data"):
+            value: Raw = getattr(self, name)
+            if value is not NO_DATA:
+                force_setattr(self, name, value.copy())
 
     @property
     def conditions(self) -> tuple[DeviceCondition, ...]:

@@ -19,12 +19,14 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.freed_capacity_event import FreedRoom
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.feeds.object_feed import ObjectFeed
+from scheduler_core.feeds.object_feed import DeviceFeed, ObjectFeed
 from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import (
@@ -42,6 +44,7 @@ from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _STORAGE: dict[str, type[StorageObject]] = {
@@ -57,6 +60,13 @@ _SURROUNDINGS: dict[str, type[PodSurrounding]] = {
     "Namespace": Namespace,
     "Service": Service,
     "PodDisruptionBudget": PodDisruptionBudget,
+}
+
+_DEVICES: dict[str, type[DeviceObject]] = {
+    "ResourceClaim": ResourceClaim,
+    "ResourceSlice": ResourceSlice,
+    "DeviceClass": DeviceClass,
+    "DeviceTaintRule": DeviceTaintRule,
 }
 
 _REJECTING_POINTS = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
@@ -149,7 +159,9 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
         handling=EventHandling(context.suspension, context.clock, context.metrics),
         node_changed=scheduler.reservations.node_changed,
     )
-    scheduler.storage_feed = ObjectFeed(context.cache.columns.storage, queue, context.suspension)
+    columns = context.cache.columns
+    scheduler.storage_feed = ObjectFeed(columns.storage, queue, context.suspension)
+    scheduler.device_feed = DeviceFeed(columns.devices, queue, context.suspension)
     _apply(scheduler, case.change)
     verdicts = _verdicts(instance, queue.recorded)
     return Hints(case.name, tuple(recorded.event.name for recorded in queue.recorded), verdicts)
@@ -211,11 +223,14 @@ def _apply(scheduler: Scheduler, change: Change) -> None:
     elif kind in _STORAGE:
         storage = scheduler.storage_feed
         _deliver(_pair(change, _STORAGE[kind]), storage.added, storage.updated, storage.deleted)
+    elif kind in _DEVICES:
+        devices = scheduler.device_feed
+        _deliver(_pair(change, _DEVICES[kind]), devices.added, devices.updated, devices.deleted)
     elif kind in _SURROUNDINGS:
         workloads = scheduler.workload_feed
         _deliver(_pair(change, _SURROUNDINGS[kind]), workloads.added, workloads.updated, workloads.deleted)
     else:
-        known = ", ".join(["Pod", "Node", *_STORAGE, *_SURROUNDINGS])
+        known = ", ".join(["Pod", "Node", *_STORAGE, *_DEVICES, *_SURROUNDINGS])
         raise ConfigError([Problem("change.kind", f"unknown kind {kind}; use one of {known}")])
 
 

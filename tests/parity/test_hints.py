@@ -1,6 +1,6 @@
 """Plugins are asked, and answer, as kube-scheduler's are when something changes around a waiting pod.
 
-The answers are kube-scheduler v1.36.3's own (``oracle -hints``): its event handlers, its plugins' hints.
+The answers are kube-scheduler's own (``oracle -hints``): its event handlers, its plugins' hints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.parity.oracle.hint_parity import HintTally, hint_differences
 CASES = Path(__file__).parent / "cases" / "hints.jsonl.gz"
 FEWEST_CASES = 300
 
-NEVER_SKIPS = {"DynamicResources", "NodeName", "SchedulingGates"}
+NEVER_SKIPS = {"NodeName", "SchedulingGates"}
 NEVER_QUEUES = {"DefaultPreemption"}
 
 
@@ -60,6 +60,9 @@ CHANGES = [
         "CSIDriver",
         "CSIStorageCapacity",
         "VolumeAttachment",
+        "ResourceClaim",
+        "ResourceSlice",
+        "DeviceClass",
     )
     for happened in ("add", "update", "delete")
 ]

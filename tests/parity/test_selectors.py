@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.parity.oracle.selector_parity import answer, difference
+from tests.parity.oracle.selector_parity import COMPILE_DIFFERENCES, SelectorTally, answer, difference
 
 CASES = Path(__file__).with_name("cases") / "selectors.jsonl.gz"
-# The texts and positions of syntax errors depend on the recovery of the reference's parser.
-COMPILE_DIFFERENCES = {"later compile errors", "compile error", "compile error position"}
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +36,34 @@ def test_most_compile_errors_are_those_of_the_reference(cases: list[dict[str, An
     failing = [case for case in cases if "compileError" in case["expect"]]
     equal = [case for case in failing if not difference(case["expect"], answer(case["question"]))]
     assert len(equal) >= 0.9 * len(failing)
+
+
+@pytest.mark.parametrize(
+    ("expression", "actual", "is_whole"),
+    [
+        pytest.param("true", {"match": True, "cost": 1}, True, id="equal"),
+        pytest.param("true", {"match": True, "cost": 2}, False, id="cost"),
+        pytest.param("true", {"match": False, "cost": 1}, False, id="match"),
+        pytest.param("true", {"runtimeError": "x"}, False, id="outcome"),
+        pytest.param("device.attributes.all(d, true)", {"match": True, "cost": 2}, True, id="cost of random order"),
+        pytest.param("device.attributes.all(d, true)", {"match": False, "cost": 1}, False, id="random order, match"),
+    ],
+)
+def test_a_difference_fails_the_comparison(expression: str, actual: dict[str, Any], is_whole: bool) -> None:
+    tally = SelectorTally()
+    tally.add({"expression": expression}, {"match": True, "cost": 1}, actual)
+    assert tally.is_whole is is_whole
+
+
+def test_texts_of_compile_errors_may_differ() -> None:
+    tally = SelectorTally()
+    tally.add({"expression": "("}, {"compileError": "ERROR: <input>:1:2: a"}, {"compileError": "ERROR: <input>:1:3: a"})
+    assert tally.is_whole
+    assert "equal" not in tally.differences
+
+
+def test_a_panic_of_the_reference_is_not_judged() -> None:
+    tally = SelectorTally()
+    tally.add({"expression": "true"}, {"runtimeError": "panic: index out of range"}, {"compileError": "x"})
+    assert tally.panics == 1
+    assert not tally.is_whole

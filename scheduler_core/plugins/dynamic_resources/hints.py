@@ -6,11 +6,14 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from scheduler_core.errors import DeviceError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.handle import Handle
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.quantity import nano
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod
 
 _CHANGED = Action.ADD | Action.UPDATE
@@ -54,7 +57,7 @@ class DeviceHints:
             return Hint.QUEUE
         if all(claim.metadata.uid != new.metadata.uid for claim in claims):
             return Hint.SKIP
-        return Hint.SKIP if old is not None and old.status == new.status else Hint.QUEUE
+        return Hint.SKIP if old is not None and _is_same(old.status, new.status) else Hint.QUEUE
 
     def after_pod_update(self, pod: Pod, old: object | None, new: object | None) -> Hint:
         """Queue if all claims of the pod exist now."""
@@ -66,3 +69,19 @@ class DeviceHints:
         except DeviceError:
             return Hint.SKIP
         return Hint.QUEUE
+
+
+def _is_same(old: ResourceClaimStatus, new: ResourceClaimStatus) -> bool:
+    """Return whether two statuses are equal, whatever the notation of their quantities."""
+    return old == new or _without_notation(old) == _without_notation(new)
+
+
+def _without_notation(status: ResourceClaimStatus) -> ResourceClaimStatus:
+    allocation = status.allocation
+    if allocation is None:
+        return status
+    results = tuple(
+        replace(each, consumed_capacity={name: nano(amount) for name, amount in each.consumed_capacity.items()})
+        for each in allocation.devices.results
+    )
+    return replace(status, allocation=replace(allocation, devices=replace(allocation.devices, results=results)))

@@ -17,7 +17,9 @@ from tests.parity.oracle.generation.families import FAMILIES, generate
 from tests.parity.oracle.hint_parity import compare_hints, print_hints
 from tests.parity.oracle.queue_parity import compare_queues, print_queues
 from tests.parity.oracle.runs import Files, Timed, admit, ask_bayplan, ask_oracle, read_results, write_cases
+from tests.parity.oracle.selector_parity import compare_selectors, print_selectors
 
+_SELECTORS = "selectors"
 _SHOWN_DIFFERENCES = 5
 _SHOWN_CHARACTERS = 2000
 
@@ -116,10 +118,27 @@ def _run_family(family: str, options: argparse.Namespace, oracle: Path, director
         print(f"  its files: {files.admitted}", flush=True)
 
 
+def _run_families(families: list[str], options: argparse.Namespace, oracle: Path) -> bool:
+    """Compare the cases of families, and return whether everything agrees."""
+    print(f"seed {options.seed}, {options.count} cases of each family{', bent' if options.bent else ''}", flush=True)
+    if not families:
+        return True
+    report = Report(families)
+    report.heading()
+    directory = Path(tempfile.mkdtemp(prefix="bayplan-parity-"))
+    for family in families:
+        _run_family(family, options, oracle, directory, report)
+    is_whole = report.close()
+    if is_whole:
+        directory.rmdir()
+    return is_whole
+
+
 def _run_hints(options: argparse.Namespace, oracle: Path) -> int:
+    families = [name for name in options.family or FAMILIES if name != _SELECTORS]
     print(f"seed {options.seed}, {options.count} changes of objects around waiting pods", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="bayplan-parity-"))
-    tally = compare_hints(oracle, directory, options.seed, options.count)
+    tally = compare_hints(oracle, directory, options.seed, options.count, families)
     print_hints(tally, directory)
     if tally.is_whole:
         directory.rmdir()
@@ -145,7 +164,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make parity", description=__doc__)
     parser.add_argument("--seed", type=int, help="Seed that repeats a run; random by default, and printed")
     parser.add_argument("--count", type=int, default=2000, help="Number of cases of each family")
-    parser.add_argument("--family", choices=list(FAMILIES), action="append", help="Only this family; may be repeated")
+    parser.add_argument(
+        "--family", choices=[*FAMILIES, _SELECTORS], action="append", help="Only this family; may be repeated"
+    )
     parser.add_argument("--hints", action="store_true", help="Compare queueing hints instead, of COUNT changes in all")
     parser.add_argument(
         "--queue", action="store_true", help="Compare scheduling queues instead, over COUNT random lives"
@@ -163,17 +184,13 @@ def main() -> int:
         return _run_hints(options, oracle)
     if options.queue:
         return _run_queues(options, oracle)
-    families = options.family or list(FAMILIES)
-    print(f"seed {options.seed}, {options.count} cases of each family{', bent' if options.bent else ''}", flush=True)
-    report = Report(families)
-    report.heading()
-    directory = Path(tempfile.mkdtemp(prefix="bayplan-parity-"))
-    for family in families:
-        _run_family(family, options, oracle, directory, report)
-    whole = report.close()
-    if whole:
-        directory.rmdir()
-    return 0 if whole else 1
+    families = options.family or [*FAMILIES, *([] if options.bent else [_SELECTORS])]
+    is_whole = _run_families([name for name in families if name != _SELECTORS], options, oracle)
+    if _SELECTORS in families:
+        tally = compare_selectors(resolve([_SELECTORS])[_SELECTORS], options.seed, options.count)
+        print_selectors(tally)
+        is_whole = is_whole and tally.is_whole
+    return 0 if is_whole else 1
 
 
 if __name__ == "__main__":

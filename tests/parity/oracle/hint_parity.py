@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -78,7 +78,9 @@ def hint_differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> 
     return wrong
 
 
-def compare_hints(oracle: Path, directory: Path, seed: int, count: int) -> HintTally:
+def compare_hints(
+    oracle: Path, directory: Path, seed: int, count: int, families: Sequence[str] = tuple(FAMILIES)
+) -> HintTally:
     """Generate ``count`` changes, run both sides, and compare.
 
     Args:
@@ -86,9 +88,9 @@ def compare_hints(oracle: Path, directory: Path, seed: int, count: int) -> HintT
         directory: Directory of the files; they stay if anything differs.
         seed: Any number.
         count: Number of changes.
+        families: Families of the cases whose objects change.
     """
     files = Files(directory, "hints")
-    families = list(FAMILIES)
     # Every other case is bent; the API server rejects some of these.
     per_family = 1 + count * 5 // (4 * _CHANGES_OF_A_CASE * len(families))
     write_cases(

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
@@ -65,6 +66,10 @@ var kinds = map[string]func() runtime.Object{
 	"CSIDriver":             func() runtime.Object { return &storagev1.CSIDriver{} },
 	"CSIStorageCapacity":    func() runtime.Object { return &storagev1.CSIStorageCapacity{} },
 	"VolumeAttachment":      func() runtime.Object { return &storagev1.VolumeAttachment{} },
+	"ResourceClaim":         func() runtime.Object { return &resourcev1.ResourceClaim{} },
+	"ResourceSlice":         func() runtime.Object { return &resourcev1.ResourceSlice{} },
+	"DeviceClass":           func() runtime.Object { return &resourcev1.DeviceClass{} },
+	"DeviceTaintRule":       func() runtime.Object { return &resourcev1.DeviceTaintRule{} },
 	"PodDisruptionBudget":   func() runtime.Object { return &policyv1.PodDisruptionBudget{} },
 }
 

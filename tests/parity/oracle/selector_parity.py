@@ -1,7 +1,6 @@
 """Compare CEL selectors of devices with the reference: match, error and cost.
 
-go build -C tests/parity/oracle -o /tmp/selectors ./selectors
-python -m tests.parity.oracle.selector_parity --binary /tmp/selectors --count 5000
+`make parity` runs it after the families; alone: `python -m tests.parity.oracle.selector_parity --count 5000`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,11 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from hack.controlplane.binaries import resolve
 from scheduler_core.cel.declarations import functions
 from scheduler_core.cel.device_selector import (
     AttributeValue,
@@ -24,6 +26,9 @@ from scheduler_core.cel.device_selector import (
     compile_selector,
 )
 from tests.parity.oracle.generation.selectors import selector_case
+
+COMPILE_DIFFERENCES = frozenset({"later compile errors", "compile error", "compile error position"})
+"""Accepted differences: texts and positions of syntax errors depend on the recovery of the reference's parser."""
 
 
 def attribute_value(value: dict[str, Any]) -> AttributeValue:
@@ -99,7 +104,7 @@ def undeclared(binary: str) -> set[tuple[str, ...]]:
 
 
 def stable(question: dict[str, Any]) -> bool:
-    """Return whether the reference always gives the same answer: it iterates over maps in random order."""
+    """Return whether the reference always gives the same cost and error: it iterates over maps in random order."""
     return not any(text in question["expression"] for text in ("device.attributes.", "transformMap", "{"))
 
 
@@ -111,34 +116,85 @@ def store(path: str, questions: list[dict[str, Any]], answers: list[dict[str, An
                 out.write(json.dumps({"question": question, "expect": expected}) + "\n")
 
 
+@dataclass(slots=True)
+class SelectorTally:
+    """Agreement on selectors.
+
+    Attributes:
+        undeclared: Overloads that only one side declares.
+        outcomes: How often the reference answered a match, a compile error or a runtime error.
+        differences: How many answers differ in what; "equal" for those that do not.
+        found: Questions with both answers that differ in more than the text of a syntax error.
+        panics: Number of questions that are not judged, because the reference panics.
+    """
+
+    undeclared: set[tuple[str, ...]] = field(default_factory=set)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    differences: Counter[str] = field(default_factory=Counter)
+    found: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
+    panics: int = 0
+
+    def add(self, question: dict[str, Any], expected: dict[str, Any], actual: dict[str, Any]) -> None:
+        """Count an answer."""
+        if "panic" in expected.get("runtimeError", ""):
+            self.panics += 1
+            return
+        wrong = difference(expected, actual)
+        if wrong in ("cost", "runtimeError") and not stable(question):
+            wrong = ""
+        self.outcomes[next(iter(expected))] += 1
+        self.differences[wrong or "equal"] += 1
+        if wrong and wrong not in COMPILE_DIFFERENCES:
+            self.found.append((question["expression"], expected, actual))
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether selectors were compared, and nothing but texts of compile errors differs."""
+        return bool(self.differences) and not self.found and not self.undeclared
+
+
+def compare_selectors(binary: Path, seed: int, count: int) -> SelectorTally:
+    """Generate selectors, let both sides answer, and compare.
+
+    Args:
+        binary: The program of ``selectors/``.
+        seed: Any number.
+        count: Number of selectors.
+    """
+    tally = SelectorTally(undeclared(str(binary)))
+    questions = [selector_case(seed, index) for index in range(count)]
+    for question, expected in zip(questions, reference_answers(str(binary), questions), strict=True):
+        tally.add(question, expected, answer(question))
+    return tally
+
+
+def print_selectors(tally: SelectorTally, shown: int = 5) -> None:
+    """Print the counts and the first differences."""
+    judged = sum(tally.differences.values())
+    texts = sum(tally.differences[name] for name in COMPILE_DIFFERENCES)
+    print(f"selectors: {judged - texts - len(tally.found)} of {judged} answers equal, {texts} more but for the text of")
+    print(f"  a compile error; the reference panicked on {tally.panics}; {dict(tally.outcomes)}", flush=True)
+    if tally.undeclared:
+        print(f"  overloads that one side declares: {sorted(tally.undeclared)}")
+    for expression, expected, actual in tally.found[:shown]:
+        print(f"  {expression}\n    kube-scheduler | {expected}\n    bayplan        | {actual}")
+
+
 def main() -> None:
     """Run the comparison and print differences and counts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--binary", required=True, help="The program built from tests/parity/oracle/selectors.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--show", type=int, default=20, help="Differences to print.")
     parser.add_argument("--store", help="Write questions and the reference's answers to this file (.jsonl.gz).")
-    parser.add_argument("--only", default="", help="Print only differences of this sort.")
     options = parser.parse_args()
-    print("overloads declared by one side only:", undeclared(options.binary) or "none")
-    questions = [selector_case(options.seed, index) for index in range(options.count)]
-    answers = reference_answers(options.binary, questions)
+    binary = resolve(["selectors"])["selectors"]
     if options.store:
-        store(options.store, questions, answers)
-    counts: Counter[str] = Counter()
-    outcomes: Counter[str] = Counter()
-    shown = 0
-    for question, expected in zip(questions, answers, strict=True):
-        actual = answer(question)
-        found = difference(expected, actual)
-        counts[found or "equal"] += 1
-        outcomes[next(iter(expected))] += 1
-        if found and shown < options.show and options.only in ("", found):
-            shown += 1
-            print(found, question["expression"], expected, actual, sep="\n    ")
-    print(dict(outcomes), dict(counts))
-    sys.exit(0 if counts["equal"] == options.count else 1)
+        questions = [selector_case(options.seed, index) for index in range(options.count)]
+        store(options.store, questions, reference_answers(str(binary), questions))
+    tally = compare_selectors(binary, options.seed, options.count)
+    print_selectors(tally, options.show)
+    sys.exit(0 if tally.is_whole else 1)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def evaluate(expression: str) -> bool:
         ('device.attributes["other.example.com"].model == "H100"', True),
         ('device.attributes["none"].size() == 0', True),
         ('"none" in device.attributes', False),
+        ('string(1e6) == "1e+06" && string(123456.0) == "123456" && string(1e20) == "1e+20"', True),
         ('device.attributes["gpu.example.com"].count > 2.5', True),
         ('device.attributes["gpu.example.com"].shared', True),
         ('device.attributes["gpu.example.com"].version.isGreaterThan(semver("1.2.3-rc.1"))', True),

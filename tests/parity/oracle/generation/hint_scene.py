@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tests.parity.oracle.generation.world import Json
@@ -69,6 +69,36 @@ class Scene:
         old["metadata"]["resourceVersion"] = "7"
         if field != "pod" and all(each is not old for each in self.objects(field)):
             self.objects(field).append(old)
+
+    def happened(
+        self, kind: str, field: str, made: Json, alter: Callable[[Scene, Json], None], *, there: float = 0.6
+    ) -> Json:
+        """Add, update or delete an existing object or ``made``.
+
+        Args:
+            kind: The kind of the object.
+            field: The field of the case that has such objects.
+            made: The object, unless an existing one is chosen.
+            alter: Changes an object.
+            there: Chance that an existing one is chosen.
+        """
+        known = self.objects(field)
+        old = self.pick(known) if known and self.p(there) else made
+        how = self.pick(["add", "add", "update", "update", "update", "delete"])
+        if how == "add":
+            self.case[field] = [each for each in known if each is not old]
+            return self.add(kind, old)
+        if how == "delete":
+            return self.delete(kind, field, old)
+        if self.p(0.5):
+            alter(self, old)
+        new = copy.deepcopy(old)
+        if self.p(0.15):
+            new["metadata"]["finalizers"] = ["example.com/kept"]
+        else:
+            for _ in range(self.pick([0, 1, 1, 2])):
+                alter(self, new)
+        return self.update(kind, field, old, new)
 
     def selectors(self) -> list[Json]:
         """Return the label selectors of the pod's affinity and spread constraints."""

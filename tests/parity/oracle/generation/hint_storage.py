@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-
 from tests.parity.oracle.generation.hint_scene import Scene
 from tests.parity.oracle.generation.world import REGION, ZONE, Json
 
 _DRIVERS = ["ebs.csi.aws.com", "pd.csi.storage.gke.io", "disk.csi.azure.com", "disk.example.com"]
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
-
-
-def _happened(
-    scene: Scene, kind: str, field: str, made: Json, alter: Callable[[Scene, Json], None], *, there: float = 0.6
-) -> Json:
-    """Add, update or delete an existing object or ``made``."""
-    known = scene.objects(field)
-    old = scene.pick(known) if known and scene.p(there) else made
-    how = scene.pick(["add", "add", "update", "update", "update", "delete"])
-    if how == "add":
-        scene.case[field] = [each for each in known if each is not old]
-        return scene.add(kind, old)
-    if how == "delete":
-        return scene.delete(kind, field, old)
-    if scene.p(0.5):
-        alter(scene, old)
-    new = copy.deepcopy(old)
-    if scene.p(0.15):
-        new["metadata"]["finalizers"] = ["example.com/kept"]
-    else:
-        for _ in range(scene.pick([0, 1, 1, 2])):
-            alter(scene, new)
-    return scene.update(kind, field, old, new)
 
 
 def volume(scene: Scene) -> Json:
@@ -45,7 +19,7 @@ def volume(scene: Scene) -> Json:
             "csi": {"driver": "disk.example.com", "volumeHandle": "h"},
         },
     }
-    return _happened(scene, "PersistentVolume", "pvs", made, _alter_volume)
+    return scene.happened("PersistentVolume", "pvs", made, _alter_volume)
 
 
 def _alter_volume(scene: Scene, shown: Json) -> None:
@@ -88,7 +62,7 @@ def claim(scene: Scene) -> Json:
         "metadata": {"name": name, "namespace": namespace, "uid": "uid-of-claim-made"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    return _happened(scene, "PersistentVolumeClaim", "pvcs", made, _alter_claim, there=0.2)
+    return scene.happened("PersistentVolumeClaim", "pvcs", made, _alter_claim, there=0.2)
 
 
 def _alter_claim(scene: Scene, shown: Json) -> None:
@@ -109,7 +83,7 @@ def storage_class(scene: Scene) -> Json:
     made = {"metadata": {"name": "class-made"}, "provisioner": "disk.example.com"}
     if scene.p(0.8):
         made["volumeBindingMode"] = scene.pick(["WaitForFirstConsumer", "Immediate"])
-    return _happened(scene, "StorageClass", "storageclasses", made, _alter_class)
+    return scene.happened("StorageClass", "storageclasses", made, _alter_class)
 
 
 def _alter_class(scene: Scene, shown: Json) -> None:
@@ -126,7 +100,7 @@ def csi_node(scene: Scene) -> Json:
     """A CSINode."""
     driver = {"name": "disk.example.com", "nodeID": "made", "allocatable": {"count": 3}}
     made = {"metadata": {"name": "csinode-made"}, "spec": {"drivers": [driver]}}
-    return _happened(scene, "CSINode", "csinodes", made, _alter_csi_node)
+    return scene.happened("CSINode", "csinodes", made, _alter_csi_node)
 
 
 def _alter_csi_node(scene: Scene, shown: Json) -> None:
@@ -163,7 +137,7 @@ def csi_driver(scene: Scene) -> Json:
     name = scene.pick(inline) if inline and scene.p(0.8) else scene.pick(_DRIVERS)
     known = next((each for each in scene.objects("csidrivers") if each["metadata"]["name"] == name), None)
     made = known or {"metadata": {"name": name}, "spec": {"attachRequired": True, "storageCapacity": True}}
-    return _happened(scene, "CSIDriver", "csidrivers", made, _alter_driver, there=0.1)
+    return scene.happened("CSIDriver", "csidrivers", made, _alter_driver, there=0.1)
 
 
 def _alter_driver(scene: Scene, shown: Json) -> None:
@@ -178,7 +152,7 @@ def capacity(scene: Scene) -> Json:
     made = {"metadata": {"name": "room-made", "namespace": "default"}, "storageClassName": "fast"}
     if scene.p(0.7):
         made["capacity"] = "10Gi"
-    return _happened(scene, "CSIStorageCapacity", "csistoragecapacities", made, _alter_capacity)
+    return scene.happened("CSIStorageCapacity", "csistoragecapacities", made, _alter_capacity)
 
 
 def _alter_capacity(scene: Scene, shown: Json) -> None:
@@ -201,7 +175,7 @@ def attachment(scene: Scene) -> Json:
         "spec": {"attacher": driver, "nodeName": "n-1", "source": {"persistentVolumeName": "pv-made"}},
         "status": {"attached": True},
     }
-    return _happened(scene, "VolumeAttachment", "volumeattachments", made, _alter_attachment)
+    return scene.happened("VolumeAttachment", "volumeattachments", made, _alter_attachment)
 
 
 def _alter_attachment(scene: Scene, shown: Json) -> None:

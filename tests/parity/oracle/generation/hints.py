@@ -1,8 +1,8 @@
 """Generates changes of objects around a waiting pod, to compare queueing hints.
 
 A change is chosen so that it matters to the pod: labels that its selectors match, ports and disks that it needs, nodes
-that are just large enough. It starts from an admitted case of a family, so the objects are as an API server serves
-them. Change ``k`` of a case depends on (seed, the case's name, k) alone.
+that are just large enough, claims that it names. It starts from an admitted case of a family, so the objects are as an
+API server serves them. Change ``k`` of a case depends on (seed, the case's name, k) alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 
-from tests.parity.oracle.generation import hint_nodes, hint_pods, hint_storage
+from tests.parity.oracle.generation import hint_devices, hint_nodes, hint_pods, hint_storage
 from tests.parity.oracle.generation.hint_scene import Scene
 from tests.parity.oracle.generation.world import Json
 
@@ -35,6 +35,10 @@ _MAKERS: dict[Maker, int] = {
     hint_storage.capacity: 3,
     hint_storage.attachment: 2,
     hint_pods.surrounding: 1,
+    hint_devices.claim: 12,
+    hint_devices.device_class: 4,
+    hint_devices.resource_slice: 3,
+    hint_devices.claim_status: 5,
 }
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from scheduler_core.framework.cluster_events import Hint
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
@@ -15,6 +19,19 @@ from tests.support.handles import FakeHandle
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
 OWNED = with_meta(claim(name="made"), owner_references=(OwnerReference("Pod", "p", "uid-of-p", "v1", controller=True),))
+
+
+def share(amount: str) -> ResourceClaim:
+    """Return the claim of the pod with a share of a device."""
+    return held({"device": "d", "shareID": "s", "consumedCapacity": {"memory": amount}}, name="c0")
+
+
+def reported(**state: Any) -> ResourceClaim:
+    """Return the claim of the pod with a device whose driver reports a state."""
+    allocated = held({"device": "d"}, name="c0")
+    device = {"driver": "gpu.example.com", "pool": "n0", "device": "d", **state}
+    decoded = msgspec.json.decode(msgspec.json.encode({"devices": [device]}), type=ResourceClaimStatus)
+    return replace(allocated, status=replace(allocated.status, devices=decoded.devices))
 
 
 def hints(*claims: ResourceClaim) -> DeviceHints:
@@ -37,6 +54,24 @@ def hints(*claims: ResourceClaim) -> DeviceHints:
         pytest.param([claim()], held({"device": "d"}, name="c0"), claim(), Hint.QUEUE, id="its claim is deallocated"),
         pytest.param([claim()], claim(), held({"device": "d"}, name="c0"), Hint.QUEUE, id="its claim is allocated"),
         pytest.param([claim()], claim(), with_meta(claim(), annotations={"a": "b"}), Hint.SKIP, id="same status"),
+        pytest.param([claim()], share("1Gi"), share("1024Mi"), Hint.SKIP, id="the same amount in another notation"),
+        pytest.param([claim()], share("1Gi"), share("2Gi"), Hint.QUEUE, id="another amount"),
+        pytest.param([claim()], reported(), reported(data={"a": 1}), Hint.QUEUE, id="a driver reports data"),
+        pytest.param([claim()], reported(data={"a": 1}), reported(data={"a": 1}), Hint.SKIP, id="the same data"),
+        pytest.param(
+            [claim()],
+            reported(),
+            reported(networkData={"interfaceName": "e"}),
+            Hint.QUEUE,
+            id="a driver reports a network",
+        ),
+        pytest.param(
+            [claim()],
+            reported(conditions=[{"type": "R", "status": "True", "lastTransitionTime": "2026-03-21T00:00:00Z"}]),
+            reported(conditions=[{"type": "R", "status": "True", "lastTransitionTime": "2026-03-22T00:00:00Z"}]),
+            Hint.QUEUE,
+            id="only the time of a condition differs",
+        ),
         pytest.param([claim()], held({"device": "d"}), None, Hint.QUEUE, id="an allocated claim is deleted"),
         pytest.param([claim()], claim(name="x"), None, Hint.SKIP, id="an unallocated claim is deleted"),
         pytest.param([claim()], None, USER, Hint.QUEUE, id="unknown object"),
