@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.binding_cycle import BindingCycle, BindPreparation, BindRequests
-from scheduler_core.cycle.binding_outcomes import BindingOutcomes, BoundPods
+from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
 from scheduler_core.cycle.bound_elsewhere import LostBinds
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleReport
@@ -66,7 +66,7 @@ class Cycles:
         choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds)
         extended_choice = ExtendedChoice(self.selection)
         self.assumed = assumed = AssumedPods(cache, queue, context.waiting, room)
-        self.failed = failed = FailedAttempts(queue, writer, context.records, report, room)
+        self.failed = failed = FailedAttempts(queue, writer, report, room)
         start = CycleStart(
             profiles=context.profiles,
             queue=queue,
@@ -100,7 +100,7 @@ class Cycles:
         self.gangs = self._gangs(context, reservations, end)
 
     def _binding(self, context: CycleContext) -> BindingCycle:
-        cache, queue, clock, records = context.cache, context.queue, context.clock, context.records
+        cache, queue, clock = context.cache, context.queue, context.clock
         writer, suspension, room, report = context.writer, context.suspension, self.room, self.report
         assumed = self.assumed
         preparation = BindPreparation(
@@ -111,14 +111,15 @@ class Cycles:
             writer=writer,
             report=report,
         )
-        bound = BoundPods(cache=cache, queue=queue, records=records, writer=writer, clock=clock, report=report)
-        lost = LostBinds(
-            cache=cache, queue=queue, records=records, clock=clock, assumed=assumed, report=report, room=room
+        lost = LostBinds(cache=cache, queue=queue, assumed=assumed, report=report, room=room)
+        return BindingCycle(
+            preparation=preparation,
+            requests=BindRequests(writer, clock),
+            bound=BoundPods(cache=cache, queue=queue, writer=writer, clock=clock, report=report),
+            failed=FailedBinds(lost=lost, assumed=assumed, failed=self.failed, room=room, report=report),
+            suspension=suspension,
+            cache=cache,
         )
-        outcomes = BindingOutcomes(
-            bound=bound, lost=lost, assumed=assumed, failed=self.failed, queue=queue, room=room, report=report
-        )
-        return BindingCycle(preparation, BindRequests(writer, clock), outcomes, suspension, cache)
 
     def _gangs(self, context: CycleContext, reservations: GangReservations, end: CycleEnd) -> GangScheduler:
         cache, queue, clock, metrics = context.cache, context.queue, context.clock, context.metrics
@@ -143,7 +144,6 @@ class Cycles:
             nodes=nodes,
             queue=queue,
             writer=context.writer,
-            records=context.records,
             metrics=metrics,
             clock=clock,
         )

@@ -22,7 +22,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext, CycleOptions
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
-from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices
+from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
@@ -176,12 +176,9 @@ class Scheduler:
             GangViews(cache, queue),
             waiting,
             clock,
-            writer,
-            suspension,
+            PluginWriters(writer, ports.storage, ports.claims).after(suspension),
             TimedPreemptions(metrics, clock),
             self.options.seed,
-            ports.storage,
-            ports.claims,
         )
         self.context = CycleContext(
             cache=cache,
@@ -262,7 +259,7 @@ class Scheduler:
         served = list(instances)
         self.context.profiles.swap(*served)
         for instance in served:
-            instance.go_live(self.context.metrics.profiles[instance.name].evaluations)
+            instance.continue_counts(self.context.metrics.profiles[instance.name].evaluations)
 
     def withdraw(self, name: str) -> None:
         """Withdraw a profile; its pods stay pending until a profile of that name is live again.
@@ -272,10 +269,10 @@ class Scheduler:
         context = self.context
         context.profiles.withdraw(name)
         # Attempts in progress when another profile was withdrawn may have added counts since.
-        for gone in {name, *context.records, *context.metrics.profiles} - {live.name for live in context.profiles}:
-            context.records.pop(gone, None)
+        metrics = context.metrics
+        for gone in {name, *metrics.records, *metrics.profiles} - {live.name for live in context.profiles}:
             context.services.metrics.pop(gone, None)
-            context.metrics.drop_profile(gone)
+            metrics.drop_profile(gone)
 
     def _profile_changed(self, name: str) -> None:
         queue = self.context.queue

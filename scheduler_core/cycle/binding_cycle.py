@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.binding_outcomes import BindingOutcomes
+from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
 from scheduler_core.cycle.bound_elsewhere import node_of_rival
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
@@ -42,22 +42,26 @@ class BindingCycle:
     Args:
         preparation: Permit and PreBind.
         requests: Sends the binds.
-        outcomes: Handles how binding cycles end.
+        bound: Records bound pods.
+        failed: Handles binding cycles that end without a bind.
         suspension: Whether a scheduling cycle awaits an extender.
         cache: Shows which pods other schedulers have bound.
     """
 
     def __init__(
         self,
+        *,
         preparation: BindPreparation,
         requests: BindRequests,
-        outcomes: BindingOutcomes,
+        bound: BoundPods,
+        failed: FailedBinds,
         suspension: Suspension,
         cache: ClusterCache,
     ) -> None:
         self._preparation = preparation
         self._requests = requests
-        self._outcomes = outcomes
+        self._bound = bound
+        self._failed = failed
         self._suspension = suspension
         self._cache = cache
 
@@ -82,7 +86,7 @@ class BindingCycle:
         except BaseException:
             if attempt.gang is not None:
                 attempt.gang.failed(attempt.info.uid, attempt.info.key, "the scheduler stops")
-            self._outcomes.cancelled(attempt)
+            self._failed.cancelled(attempt)
             raise
         rival_node_name = node_of_rival(self._cache, attempt)
         if failure is None and rival_node_name:
@@ -91,9 +95,9 @@ class BindingCycle:
         if failure is not None:
             if attempt.gang is not None:
                 attempt.gang.failed(attempt.info.uid, attempt.info.key, failure.message)
-            self._outcomes.failed(attempt, failure, failure.bound_to or rival_node_name)
+            self._failed.record(attempt, failure, failure.bound_to or rival_node_name)
             return False
-        self._outcomes.bound(attempt)
+        self._bound.record(attempt)
         return True
 
     async def _try_to_bind(self, attempt: Attempt) -> Failure | None:

@@ -12,7 +12,7 @@ from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.decision_log import log_bound
-from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, ProfileRecords
+from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.ports import Clock, ClusterWriter, Event
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import run_post_binds
@@ -27,7 +27,6 @@ class BoundPods:
     Args:
         cache: Confirms the pods when a watch shows them.
         queue: The queue.
-        records: Counts of the profiles.
         writer: Writer of events.
         clock: Time.
         report: Report of cycles.
@@ -38,14 +37,12 @@ class BoundPods:
         *,
         cache: ClusterCache,
         queue: SchedulingQueue,
-        records: ProfileRecords,
         writer: ClusterWriter,
         clock: Clock,
         report: CycleReport,
     ) -> None:
         self._cache = cache
         self._queue = queue
-        self._records = records
         self._writer = writer
         self._clock = clock
         self._report = report
@@ -55,9 +52,6 @@ class BoundPods:
         info, pod = attempt.info, attempt.info.pod
         self._cache.finish_binding(info.uid, self._clock.now())
         self._queue.scheduled(attempt.queued)
-        record = self._records.of(attempt.instance.name)
-        record.scheduled += 1
-        record.last_scheduled = self._clock.wall()
         note = f"Successfully assigned {pod.key} to {attempt.node_name}"
         controller = attempt.instance.name
         self._writer.record(
@@ -76,48 +70,38 @@ class BoundPods:
         attempt.instance.end()
 
 
-class BindingOutcomes:
-    """Handles the ends of binding cycles.
+class FailedBinds:
+    """Handles binding cycles that end without a bind.
 
     Args:
-        bound: Records bound pods.
         lost: Records pods that another scheduler has bound.
         assumed: Releases pods.
         failed: Reports and requeues failed attempts.
-        queue: The queue.
         room: Reports freed room.
         report: Report of cycles.
-
-    Attributes:
-        bound: Records a bound pod and ends its attempt.
     """
 
     def __init__(
         self,
         *,
-        bound: BoundPods,
         lost: LostBinds,
         assumed: AssumedPods,
         failed: FailedAttempts,
-        queue: SchedulingQueue,
         room: FreedRoom,
         report: CycleReport,
     ) -> None:
-        self.bound = bound.record
         self._lost = lost
         self._assumed = assumed
         self._failed = failed
-        self._queue = queue
         self._room = room
         self._report = report
 
     def cancelled(self, attempt: Attempt) -> None:
         """Release the pod of a cancelled binding cycle, and drop it from the queue."""
         self._assumed.release(attempt)
-        self._queue.done(attempt.info.uid)
-        attempt.instance.end()
+        self._failed.drop(attempt)
 
-    def failed(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
+    def record(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
         """Handle a failed bind.
 
         A rejected pod is requeued before the room is reported, because its own release must not activate it.

@@ -13,8 +13,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.freed_capacity_event import FreedRoom, on_node
-from scheduler_core.metrics.profile_metrics import ERROR, LostBind, ProfileRecords
-from scheduler_core.ports import Clock
+from scheduler_core.metrics.profile_metrics import ERROR
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 
@@ -35,8 +34,6 @@ class LostBinds:
     Args:
         cache: Counts the pods on the nodes to which they are bound.
         queue: The queue.
-        records: Counts of the profiles.
-        clock: Time.
         assumed: Releases the pods.
         report: Report of cycles.
         room: Reports freed room.
@@ -47,16 +44,12 @@ class LostBinds:
         *,
         cache: ClusterCache,
         queue: SchedulingQueue,
-        records: ProfileRecords,
-        clock: Clock,
         assumed: AssumedPods,
         report: CycleReport,
         room: FreedRoom,
     ) -> None:
         self._cache = cache
         self._queue = queue
-        self._records = records
-        self._clock = clock
         self._assumed = assumed
         self._report = report
         self._room = room
@@ -72,11 +65,7 @@ class LostBinds:
         self._count_there(attempt, rival_node_name)
         self._assumed.release(attempt)
         self._report.binding_ended(attempt, ERROR)
-        self._report.attempt_failed(attempt, is_error=True)
-        record = self._records.of(profile)
-        record.errors += 1
-        record.lost_binds += 1
-        record.last_lost_bind = LostBind(info.key, node_name, rival_node_name, self._clock.wall())
+        self._report.bind_lost(attempt, node_name, rival_node_name)
         log.warning(
             "another scheduler has bound pod %s of profile %s to node %s, while node %s was chosen here; make sure "
             "that only one scheduler serves each schedulerName",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -11,7 +11,6 @@ from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginServices
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.metrics.profile_metrics import ProfileRecords
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -51,7 +50,6 @@ class CycleContext:
         services: Parts that plugins use.
         recording: Recording of cycles.
         metrics: Metrics of the scheduler.
-        records: Counts of the profiles, by scheduler name.
     """
 
     cache: ClusterCache
@@ -67,4 +65,3 @@ class CycleContext:
     services: PluginServices
     recording: CycleRecording
     metrics: SchedulerMetrics
-    records: ProfileRecords = field(default_factory=ProfileRecords)

@@ -9,7 +9,7 @@ from scheduler_core.framework.cycle_stages import NOT_RECORDED
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
-from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE
+from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, LostBind, ProfileRecord
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.metrics.slow_cycles import CycleSubject, SlowCycles
 from scheduler_core.ports import Clock, CycleTrace, Tracer
@@ -113,11 +113,30 @@ class CycleReport:
         now = self._clock.now()
         metrics.profiles[attempt.instance.name].scheduled.observe(now - attempt.started)
         metrics.pod_bound(queued.attempts, now - queued.first_attempt)
+        record = metrics.records.of(attempt.instance.name)
+        record.scheduled += 1
+        record.last_scheduled = self._clock.wall()
 
-    def attempt_failed(self, attempt: Attempt, *, is_error: bool) -> None:
-        """Report an attempt that failed in either cycle."""
-        seconds = self._clock.now() - attempt.started
-        self._metrics.profiles[attempt.instance.name].attempts[ERROR if is_error else UNSCHEDULABLE].observe(seconds)
+    def attempt_failed(self, attempt: Attempt, error: str | None = None) -> None:
+        """Report an attempt that failed in either cycle; *error* is None if the pod was rejected."""
+        record = self._count_failure(attempt, UNSCHEDULABLE if error is None else ERROR)
+        if error is None:
+            record.unschedulable += 1
+        else:
+            record.errors += 1
+            record.last_error = f"{attempt.info.key}: {error}"
+
+    def bind_lost(self, attempt: Attempt, node_name: str, rival_node_name: str) -> None:
+        """Report an attempt that chose a node while another scheduler bound the pod to the node of a rival."""
+        record = self._count_failure(attempt, ERROR)
+        record.errors += 1
+        record.lost_binds += 1
+        record.last_lost_bind = LostBind(attempt.info.key, node_name, rival_node_name, self._clock.wall())
+
+    def _count_failure(self, attempt: Attempt, result: str) -> ProfileRecord:
+        name = attempt.instance.name
+        self._metrics.profiles[name].attempts[result].observe(self._clock.now() - attempt.started)
+        return self._metrics.records.of(name)
 
     def _trace(self, attempt: Attempt, recorder: CycleRecorder, kind: str, result: str) -> object:
         info = attempt.info

@@ -17,7 +17,6 @@ from scheduler_core.cycle.freed_capacity_event import FreedRoom
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.decision_log import log_unschedulable
-from scheduler_core.metrics.profile_metrics import ProfileRecords
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -127,38 +126,30 @@ class FailedAttempts:
     Args:
         queue: The queue.
         writer: Writer of conditions and events.
-        records: Counts of the profiles.
         report: Report of cycles.
         room: Reports freed room.
     """
 
-    def __init__(
-        self,
-        queue: SchedulingQueue,
-        writer: ClusterWriter,
-        records: ProfileRecords,
-        report: CycleReport,
-        room: FreedRoom,
-    ) -> None:
+    def __init__(self, queue: SchedulingQueue, writer: ClusterWriter, report: CycleReport, room: FreedRoom) -> None:
         self._queue = queue
         self._writer = writer
-        self._records = records
         self._report = report
         self._room = room
+
+    def drop(self, attempt: Attempt) -> None:
+        """Drop the released pod of a cancelled attempt from the queue."""
+        self._queue.done(attempt.info.uid)
+        attempt.instance.end()
 
     def handle(self, attempt: Attempt, failure: Failure) -> None:
         """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile."""
         queued, profile = attempt.queued, attempt.instance.name
-        record = self._records.of(profile)
-        self._report.attempt_failed(attempt, is_error=failure.is_error)
+        self._report.attempt_failed(attempt, failure.message if failure.is_error else None)
         if failure.is_error:
-            record.errors += 1
-            record.last_error = f"{attempt.info.key}: {failure.message}"
             extra = attempt.log_fields() | {"result": "error"}
             text = "pod %s cannot be scheduled by profile %s: %s"
             log.warning(text, attempt.info.key, profile, failure.message, extra=extra)
         else:
-            record.unschedulable += 1
             log_unschedulable(queued, attempt.log_fields, failure.message)
         attempt.instance.end()
         held = self._queue.find(queued.uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, StorageWriter
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -29,7 +28,47 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
-@dataclass(slots=True)
+class _AfterSuspension:
+    """Writer that writes at once, and returns results and errors when no cycle is suspended.
+
+    A PreBind plugin changes assumed objects as soon as it gets a result, which a suspended cycle must not see.
+
+    Args:
+        writer: The actual writer, all of whose methods are coroutines.
+        suspension: Whether a cycle is suspended.
+    """
+
+    def __init__(self, writer: StorageWriter | ClaimWriter, suspension: Suspension) -> None:
+        self._writer = writer
+        self._suspension = suspension
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        write = getattr(self._writer, name)
+
+        async def deferred(*args: Any) -> Any:
+            try:
+                return await write(*args)
+            finally:
+                await self._suspension.over()
+
+        return deferred
+
+
+class PluginWriters(NamedTuple):
+    """Writers of the cluster for plugins; None for objects that cannot be written."""
+
+    cluster: ClusterWriter
+    storage: StorageWriter | None = None
+    claims: ClaimWriter | None = None
+
+    def after(self, suspension: Suspension) -> PluginWriters:
+        """Return writers whose results and errors arrive when no cycle is suspended."""
+        storage = None if self.storage is None else cast("StorageWriter", _AfterSuspension(self.storage, suspension))
+        claims = None if self.claims is None else cast("ClaimWriter", _AfterSuspension(self.claims, suspension))
+        return PluginWriters(self.cluster, storage, claims)
+
+
+@dataclass(frozen=True, slots=True)
 class PluginServices:
     """What plugins of all profiles may use of the scheduler.
 
@@ -39,12 +78,9 @@ class PluginServices:
         groups: The pod groups.
         waiting: Pods that wait at Permit.
         clock: Time.
-        writer: Writer of the cluster.
-        suspension: Whether a scheduling cycle awaits an extender.
+        writers: Writers of the cluster.
         preemptions: Preemptions whose evictions are not all issued.
         seed: Seed of random choices.
-        storage_writer: Writer of volumes and claims; None if they cannot be written.
-        claim_writer: Writer of resource claims; None if they cannot be written.
         declared: Objects of kinds that plugins declare.
         metrics: Metrics that plugins record, by scheduler name.
         in_pre_bind: Pods whose PreBind runs.
@@ -55,19 +91,12 @@ class PluginServices:
     groups: GroupViews
     waiting: WaitingPodMap
     clock: Clock
-    writer: ClusterWriter
-    suspension: Suspension
+    writers: PluginWriters
     preemptions: PreemptionsUnderWay
     seed: int = 0
-    storage_writer: StorageWriter | None = None
-    claim_writer: ClaimWriter | None = None
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
     in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
-
-    def metrics_of(self, profile: str) -> RecordedPluginMetrics:
-        """Return the metrics that the plugins of a profile record."""
-        return self.metrics.setdefault(profile, RecordedPluginMetrics())
 
 
 class PluginHandle:
@@ -82,18 +111,16 @@ class PluginHandle:
     def __init__(self, services: PluginServices, profile_name: str, instance: Callable[[], FrameworkInstance]) -> None:
         self._services = services
         self._instance = instance
-        self.groups = services.groups
         self.profile_name = profile_name
-
-    @property
-    def nodes(self) -> NodeColumns:
-        """The live columns."""
-        return self._services.nodes
-
-    @property
-    def seed(self) -> int:
-        """Seed of random choices."""
-        return self._services.seed
+        self.nodes = services.nodes
+        self.groups = services.groups
+        self.waiting_pods = services.waiting
+        self.pods_in_pre_bind = services.in_pre_bind
+        self.preemptions = services.preemptions
+        self.nominator = services.queue.nominator
+        self.clock = services.clock
+        self.seed = services.seed
+        self.writer, self.storage_writer, self.claim_writer = services.writers
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
         """Return the objects of a declared kind.
@@ -111,49 +138,7 @@ class PluginHandle:
     @property
     def metrics(self) -> RecordedPluginMetrics:
         """Metrics that the profile's plugins record."""
-        return self._services.metrics_of(self.profile_name)
-
-    @property
-    def clock(self) -> Clock:
-        """Time."""
-        return self._services.clock
-
-    @property
-    def writer(self) -> ClusterWriter:
-        """Writer of the cluster."""
-        return self._services.writer
-
-    @property
-    def storage_writer(self) -> StorageWriter | None:
-        """Writer of volumes and claims; None if they cannot be written."""
-        writer = self._services.storage_writer
-        return None if writer is None else cast("StorageWriter", _AfterSuspension(writer, self._services.suspension))
-
-    @property
-    def claim_writer(self) -> ClaimWriter | None:
-        """Writer of resource claims; None if they cannot be written."""
-        writer = self._services.claim_writer
-        return None if writer is None else cast("ClaimWriter", _AfterSuspension(writer, self._services.suspension))
-
-    @property
-    def waiting_pods(self) -> WaitingPodMap:
-        """Pods that wait at Permit."""
-        return self._services.waiting
-
-    @property
-    def pods_in_pre_bind(self) -> PodsInPreBind:
-        """Pods whose PreBind runs."""
-        return self._services.in_pre_bind
-
-    @property
-    def preemptions(self) -> PreemptionsUnderWay:
-        """Preemptions whose evictions are still to be issued."""
-        return self._services.preemptions
-
-    @property
-    def nominator(self) -> NominatedPods:
-        """Nominations."""
-        return self._services.queue.nominator
+        return self._services.metrics.setdefault(self.profile_name, RecordedPluginMetrics())
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Move waiting pods into the active queue."""
@@ -181,31 +166,6 @@ class PluginHandle:
         Raises:
             PluginError: The profile is not built yet.
         """
-        nominator = self._services.queue.nominator
-        return NodeDryRun(self._instance(), state, pod, self.nodes, nominator, frees_shared_ports=frees_shared_ports)
-
-
-class _AfterSuspension:
-    """Writer that writes at once, and returns results and errors when no cycle is suspended.
-
-    A PreBind plugin changes assumed objects as soon as it gets a result, which a suspended cycle must not see.
-
-    Args:
-        writer: The actual writer, all of whose methods are coroutines.
-        suspension: Whether a cycle is suspended.
-    """
-
-    def __init__(self, writer: StorageWriter | ClaimWriter, suspension: Suspension) -> None:
-        self._writer = writer
-        self._suspension = suspension
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        write = getattr(self._writer, name)
-
-        async def deferred(*args: Any) -> Any:
-            try:
-                return await write(*args)
-            finally:
-                await self._suspension.over()
-
-        return deferred
+        return NodeDryRun(
+            self._instance(), state, pod, self.nodes, self.nominator, frees_shared_ports=frees_shared_ports
+        )

@@ -16,7 +16,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.topology_domains import count_domains
 from scheduler_core.metrics.decision_log import log_gang
-from scheduler_core.metrics.profile_metrics import ERROR, ProfileRecords
+from scheduler_core.metrics.profile_metrics import ERROR
 from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.pod import Pod
@@ -197,7 +197,6 @@ class FailedGangs:
         nodes: The columns.
         queue: The queue.
         writer: Writer of conditions and events.
-        records: Counts of the profiles.
         metrics: Metrics of the scheduler.
         clock: Time.
     """
@@ -208,14 +207,12 @@ class FailedGangs:
         nodes: NodeColumns,
         queue: SchedulingQueue,
         writer: ClusterWriter,
-        records: ProfileRecords,
         metrics: SchedulerMetrics,
         clock: Clock,
     ) -> None:
         self._nodes = nodes
         self._queue = queue
         self._writer = writer
-        self._records = records
         self._metrics = metrics
         self._clock = clock
 
@@ -272,7 +269,7 @@ class FailedGangs:
         return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
 
     def _count(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
-        record = self._records.of(entry.profile)
+        record = self._metrics.records.of(entry.profile)
         result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
         self._metrics.profiles[entry.profile].attempts[result].observe(self._clock.now() - entry.tried_at)
         if failure.is_error:

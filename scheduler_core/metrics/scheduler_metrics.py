@@ -16,7 +16,13 @@ from scheduler_core.framework.ongoing_preemptions import Preemption, Preemptions
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
 from scheduler_core.metrics.histogram import Backlog, Backlogs, Bounds, Histogram, exponential_bounds
-from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS, SLI_BOUNDS, STAGE_BOUNDS, ProfileMetrics
+from scheduler_core.metrics.profile_metrics import (
+    ATTEMPT_BOUNDS,
+    SLI_BOUNDS,
+    STAGE_BOUNDS,
+    ProfileMetrics,
+    ProfileRecords,
+)
 from scheduler_core.ports import Clock
 
 PLUGIN_BOUNDS = exponential_bounds(0.00001, 1.5, 20)
@@ -48,6 +54,7 @@ class SchedulerMetrics:
 
     Attributes:
         profiles: By scheduler name; created on the first lookup.
+        records: Counts of the profiles, by scheduler name.
         algorithm: Seconds of the search for a node, including PostFilter.
         group_algorithm: Seconds of the search for nodes for a whole gang, including Reserve and Permit.
         attempts_to_schedule: Attempts of pods that were bound.
@@ -68,6 +75,7 @@ class SchedulerMetrics:
         self.algorithm = Histogram(ATTEMPT_BOUNDS)
         self.group_algorithm = Histogram(ATTEMPT_BOUNDS)
         self.profiles: dict[str, ProfileMetrics] = _Profiles()
+        self.records = ProfileRecords()
         self.attempts_to_schedule = Histogram(ATTEMPT_COUNT_BOUNDS)
         self.sli: dict[str, Histogram] = {}
         self.plugins: dict[tuple[CycleStage, str, Code], Histogram] = {}
@@ -87,8 +95,9 @@ class SchedulerMetrics:
         self._cycles = 0
 
     def drop_profile(self, name: str) -> None:
-        """Remove the metrics of a profile that is no longer live."""
+        """Remove the metrics and counts of a profile that is no longer live."""
         self.profiles.pop(name, None)
+        self.records.pop(name, None)
 
     def settle(self) -> None:
         """Count all backlogs; the histograms are then complete until the next cycle or event."""

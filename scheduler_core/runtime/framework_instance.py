@@ -109,7 +109,7 @@ class FrameworkInstance:
         self.capacity_plugins = self._rejecting_with(NodeChange.CAPACITY)
         self.label_plugins = self._rejecting_with(NodeChange.LABELS)
         self.pod_classes: PodClasses | None = None
-        self._count(Evaluations())
+        self.continue_counts(Evaluations())
         self.extenders = extenders.runners
         if self.extenders:
             self.registrations[EXTENDER] = (EventRegistration(EVERY_EVENT),)
@@ -136,11 +136,8 @@ class FrameworkInstance:
         """Number of pods whose attempt started on this instance and has not ended."""
         return self._in_flight
 
-    def go_live(self, evaluations: Evaluations) -> None:
+    def continue_counts(self, evaluations: Evaluations) -> None:
         """Continue the counts of the live revision, which this instance replaces; plugins that are new start at 0."""
-        self._count(evaluations)
-
-    def _count(self, evaluations: Evaluations) -> None:
         self.evaluations = evaluations
         for counts, plugins in (
             (evaluations.pre_filter, self.pre_filter),

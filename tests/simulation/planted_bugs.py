@@ -16,7 +16,7 @@ from bayplan.kube.writes.binds import Binder
 from msgspec.structs import replace
 
 from scheduler_core.cycle import assume_and_reserve
-from scheduler_core.cycle.binding_outcomes import BindingOutcomes
+from scheduler_core.cycle.binding_outcomes import FailedBinds
 from scheduler_core.cycle.bound_elsewhere import LostBinds
 from scheduler_core.cycle.freed_capacity_event import FreedRoom
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
@@ -337,9 +337,7 @@ BUGS: dict[str, Bug] = {
     "the departure of a pod is not reported": lambda: _patched(
         pod_and_node_feed.ClusterFeed, "_pod_deleted", _room_unreported
     ),
-    "a failed bind does not report that its node is free": lambda: _patched(
-        BindingOutcomes, "failed", _room_unreported
-    ),
+    "a failed bind does not report that its node is free": lambda: _patched(FailedBinds, "record", _room_unreported),
     "assumed volumes are not restored": _skipped(VolumeBinding, "unreserve"),
     "an attempt is not ended on its instance": _skipped(FrameworkInstance, "end"),
     "404 on a bind is taken for success": _success_on(NotFoundError),

@@ -83,7 +83,7 @@ class _Stored(Struct, frozen=True):
 
 
 class RawObjects(Generic[T]):
-    """The JSON of one resource's objects; taps the informer of that resource while there is a subscription.
+    """The JSON of one resource's objects; its informer delivers it while there is a subscription.
 
     Args:
         connection: Connection to the API server.
@@ -111,7 +111,7 @@ class RawObjects(Generic[T]):
     def subscribe(self, subscription: Subscription[T]) -> None:
         """Store the matching objects from now on, and list the existing ones; call this on the running loop."""
         self._subscriptions.append(subscription)
-        self._informer.tap = self
+        self._informer.deliver_raw(self)
         # An informer that has not started delivers everything anyway.
         if self._informer.known or self._informer.synced:
             listing = asyncio.get_running_loop().create_task(self._list(subscription))
@@ -122,7 +122,7 @@ class RawObjects(Generic[T]):
         """End a subscription: drop the objects that no other subscription matches."""
         self._subscriptions.remove(subscription)
         if not self._subscriptions:
-            self._informer.tap = None
+            self._informer.deliver_raw(None)
             self._stored.clear()
             self.stored_bytes = 0
             return

@@ -107,7 +107,7 @@ def _profiles(context: CycleContext, extenders: Callable[[str], tuple[ExtenderSt
     counts = context.queue.readings.counts()
     states = []
     for instance in context.profiles:
-        count, record = counts.get(instance.name, QueueCounts()), context.records.of(instance.name)
+        count, record = counts.get(instance.name, QueueCounts()), context.metrics.records.of(instance.name)
         states.append(
             ProfileState(
                 name=instance.name,

@@ -282,7 +282,7 @@ class ProfileController:
     def _progress(self, findings: ProfileFindings, counts: Mapping[str, QueueCounts]) -> Progress:
         """Return what the profile has done; all zero if it does not run."""
         name = findings.scheduler_name
-        record = self._scheduler.context.records.get(name)
+        record = self._scheduler.context.metrics.records.get(name)
         if not findings.holds_name or record is None:
             record = ProfileRecord()
         waiting = counts.get(name, QueueCounts()) if findings.live_revision else QueueCounts()

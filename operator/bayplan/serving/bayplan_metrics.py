@@ -63,7 +63,7 @@ class ProfileCollector(ScrapeCollector):
             (((instance.name, instance.revision), 1) for instance in context.profiles),
         )
         lost = {instance.name: 0 for instance in context.profiles}
-        lost |= {name: record.lost_binds for name, record in context.records.items()}
+        lost |= {name: record.lost_binds for name, record in context.metrics.records.items()}
         yield counters(
             "bayplan_binds_lost",
             "Pods that another scheduler bound while the profile was binding them.",

@@ -48,7 +48,7 @@ class SchedulerCollector(ScrapeCollector):
             ["result", "profile"],
             (
                 ((result, profile), getattr(record, attribute))
-                for profile, record in self._context.records.items()
+                for profile, record in self._context.metrics.records.items()
                 for result, attribute in (
                     ("scheduled", "scheduled"),
                     ("unschedulable", "unschedulable"),

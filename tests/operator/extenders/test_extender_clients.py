@@ -71,7 +71,7 @@ class World:
     @property
     def tapped(self) -> tuple[bool, bool]:
         """Return whether JSON of pods and of nodes is stored."""
-        return self.pods.tap is not None, self.nodes.tap is not None
+        return self.pods._raw_handler is not None, self.nodes._raw_handler is not None
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ async def test_another_object_of_the_same_name_replaces_it(world: World) -> None
 async def test_without_a_subscription_nothing_is_stored(world: World) -> None:
     """The objects are not even trimmed."""
     await world.watch(event("ADDED", raw("a")), end(5), changes=1)
-    assert (world.informer.tap, len(world.objects)) == (None, 0)
+    assert (world.informer._raw_handler, len(world.objects)) == (None, 0)
 
 
 async def test_objects_from_before_the_subscription_are_listed(world: World) -> None:
@@ -198,7 +198,7 @@ async def test_a_failed_read_is_raised(world: World) -> None:
 
 
 async def test_the_last_subscription_ends(world: World) -> None:
-    """Each drops the objects that only it matched; the last one drops everything and removes the tap."""
+    """Each drops the objects that only it matched; the last one drops everything and ends the delivery."""
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", spec={"nodeName": "x"})), end(5), changes=2)
     world.api.on("GET", PODS, Answer(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
     other = Subscription[Pod](lambda _: True)
@@ -209,7 +209,7 @@ async def test_the_last_subscription_ends(world: World) -> None:
     world.objects.unsubscribe(other)
     assert len(world.objects) == 1
     world.objects.unsubscribe(WAITING)
-    assert (len(world.objects), world.objects.stored_bytes, world.informer.tap) == (0, 0, None)
+    assert (len(world.objects), world.objects.stored_bytes, world.informer._raw_handler) == (0, 0, None)
 
 
 async def test_managed_fields_of_nodes_are_stored(world: World) -> None:

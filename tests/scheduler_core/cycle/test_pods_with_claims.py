@@ -8,6 +8,7 @@ import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.model.storage import SELECTED_NODE, StorageObject
+from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
 from tests.support.storage import (
@@ -28,9 +29,10 @@ DRIVER = "disk.example.com"
 WOKEN = ("backoff", "active")
 
 
-def world(*storage: StorageObject) -> Rig:
+def world(*storage: StorageObject, writer: RecordingStorageWriter | None = None) -> Rig:
     """A scheduler with the storage plugins, one node and one pod with a claim."""
-    made = rig(defaults=Plugins(multi_point=plugin_set(*STORAGE_PLUGINS, *BARE)))
+    plugins = Plugins(multi_point=plugin_set(*STORAGE_PLUGINS, *BARE))
+    made = rig(defaults=plugins, ports=SchedulerPorts(storage=writer))
     for shown in storage:
         made.scheduler.storage_feed.added(shown)
     made.add(node("n0"), WEB)
@@ -89,8 +91,8 @@ def test_end_of_an_attachment_makes_room() -> None:
 
 async def test_pod_is_bound_after_its_claim() -> None:
     """The node is selected, the provisioner creates the volume, and the pod is bound."""
-    made = world(claim(), storage_class("local", DRIVER))
-    writer = made.context.services.storage_writer = RecordingStorageWriter()
+    writer = RecordingStorageWriter()
+    made = world(claim(), storage_class("local", DRIVER), writer=writer)
     attempt = asyncio.create_task(made.attempt())
     await made.until(lambda: bool(writer.claims))
     assert made.bound == {}
@@ -107,8 +109,8 @@ async def test_pod_is_bound_after_its_claim() -> None:
 
 async def test_pod_whose_volume_fails_is_tried_again() -> None:
     """As after an error, and the node is released."""
-    made = world(claim(), storage_class("local", DRIVER))
-    writer = made.context.services.storage_writer = RecordingStorageWriter()
+    writer = RecordingStorageWriter()
+    made = world(claim(), storage_class("local", DRIVER), writer=writer)
     attempt = asyncio.create_task(made.attempt())
     await made.until(lambda: bool(writer.claims))
     made.scheduler.storage_feed.updated(claim(), claim(annotations={"x": "y"}, version="9"))
@@ -121,8 +123,8 @@ async def test_pod_whose_volume_fails_is_tried_again() -> None:
 
 async def test_two_pods_do_not_get_the_same_volume() -> None:
     """The second is scheduled while the first still waits for its binding."""
-    made = world(claim(), claim("other"), storage_class(), volume("pv"))
-    writer = made.context.services.storage_writer = RecordingStorageWriter()
+    writer = RecordingStorageWriter()
+    made = world(claim(), claim("other"), storage_class(), volume("pv"), writer=writer)
     attempt = asyncio.create_task(made.attempt())
     await made.until(lambda: bool(writer.volumes))
     rival = pod("rival", volumes=mounts("other"))

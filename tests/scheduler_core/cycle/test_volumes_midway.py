@@ -11,6 +11,7 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ClusterWriteError, ConflictError
 from scheduler_core.model.storage import SELECTED_NODE, PersistentVolume, StorageObject
+from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, configured, plugin_set, rig
 from tests.support.storage import RecordingStorageWriter, claim, mounts, storage_class, volume
@@ -27,13 +28,14 @@ class Stage:
     """A scheduler with VolumeBinding, one node and a pod whose claim is being bound."""
 
     def __init__(self, storage: tuple[StorageObject, ...], seconds: int = 600) -> None:
-        self.made: Rig = rig(defaults=Plugins(multi_point=plugin_set("VolumeBinding", *BARE)))
+        self.writer = RecordingStorageWriter()
+        plugins = Plugins(multi_point=plugin_set("VolumeBinding", *BARE))
+        self.made: Rig = rig(defaults=plugins, ports=SchedulerPorts(storage=self.writer))
         self.made.serve(_profile(seconds))
         self.feed = self.made.scheduler.storage_feed
         for shown in storage:
             self.feed.added(shown)
         self.made.add(node("n0"), WEB)
-        self.writer = self.made.context.services.storage_writer = RecordingStorageWriter()
 
     async def begin(self) -> None:
         """Run to the wait for the binding."""

@@ -14,7 +14,9 @@ from tests.support.scheduling import rig
 async def test_they_are_shown_with_their_profile() -> None:
     """A plugin's metrics are exported as bayplan_plugin_, with one sample for each profile."""
     made = rig()
-    metrics = made.context.services.metrics_of("default-scheduler")
+    (instance,) = made.context.profiles
+    metrics = instance.bind[0].handle.metrics
+    assert isinstance(metrics, RecordedPluginMetrics)
     metrics.count("seats_taken")
     metrics.count("seats_taken", 2)
     metrics.observe("lookup_seconds", 0.004)

@@ -69,8 +69,8 @@ class Sink(Protocol[S_contra]):
         """Handle an error of the list or the watch, with its remedy; both are retried."""
 
 
-class Tap(Protocol[S_contra]):
-    """Receiver of objects as raw JSON, beside their decoded form; must not raise."""
+class RawHandler(Protocol[S_contra]):
+    """Handler of objects as raw JSON, beside their decoded form; must not raise."""
 
     def on_object(self, obj: S_contra, raw: Raw) -> None:
         """Handle an object, even if unchanged, before the sink does. ``raw`` may be a view of a larger buffer."""
@@ -139,7 +139,6 @@ class Informer(Generic[T]):
         sink_errors: Number of exceptions raised by the sink.
         last_event_time: ``clock.now()`` of the last event or bookmark.
         last_error: Reason of the last restart with its remedy, empty after a success.
-        tap: Receiver of raw JSON, or None.
     """
 
     def __init__(
@@ -166,6 +165,7 @@ class Informer(Generic[T]):
         self._use_streamed_list = True
         self._streamed_list_failures = 0
         self._opened = False
+        self._raw_handler: RawHandler[T] | None = None
         self.known: dict[str, T] = {}
         self.resource_version = ""
         self.synced = False
@@ -176,7 +176,10 @@ class Informer(Generic[T]):
         self.sink_errors = 0
         self.last_event_time = 0.0
         self.last_error = ""
-        self.tap: Tap[T] | None = None
+
+    def deliver_raw(self, handler: RawHandler[T] | None) -> None:
+        """Deliver later objects as raw JSON, too, to one handler; None ends that."""
+        self._raw_handler = handler
 
     async def run(self) -> None:
         """List, watch and start over as needed, until cancelled."""
@@ -257,8 +260,8 @@ class Informer(Generic[T]):
                     except MalformedStreamError:
                         self.decode_errors += 1
                         raise
-                    if self.tap is not None and isinstance(event, WatchEvent) and event.type != DELETED:
-                        self.tap.on_object(event.object, self._decoder.raw(line))
+                    if self._raw_handler is not None and isinstance(event, WatchEvent) and event.type != DELETED:
+                        self._raw_handler.on_object(event.object, self._decoder.raw(line))
                     self._apply(event)
                     if time.perf_counter() >= slice_ends:
                         await clock.sleep(0)
@@ -291,8 +294,8 @@ class Informer(Generic[T]):
             slice_ends = time.perf_counter() + self._options.slice_seconds
             for raw in page.items or ():
                 event = self._decoder.listed(raw)
-                if self.tap is not None and isinstance(event, WatchEvent):
-                    self.tap.on_object(event.object, raw)
+                if self._raw_handler is not None and isinstance(event, WatchEvent):
+                    self._raw_handler.on_object(event.object, raw)
                 self._apply_listed(event, listed)
                 if time.perf_counter() >= slice_ends:
                     await self._clock.sleep(0)
@@ -381,8 +384,8 @@ class Informer(Generic[T]):
     def _delete(self, key: str) -> None:
         old = self.known.pop(key, None)
         if old is not None:
-            if self.tap is not None:
-                self.tap.on_deleted(old)
+            if self._raw_handler is not None:
+                self._raw_handler.on_deleted(old)
             self._deliver(key, self._sink.on_delete, old)
 
     def _deliver(self, key: str, call: Callable[..., None], *objects: T) -> None:
