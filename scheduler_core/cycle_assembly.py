@@ -11,12 +11,12 @@ from __future__ import annotations
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.binding_cycle import BindingCycle, BindPreparation, BindRequests
 from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
-from scheduler_core.cycle.bound_elsewhere import LostBinds
+from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts
 from scheduler_core.cycle.filter_and_score import NodeSelection
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, SchedulingCycle
@@ -58,7 +58,7 @@ class Cycles:
     def __init__(self, context: CycleContext, reservations: GangReservations) -> None:
         cache, queue, clock, options = context.cache, context.queue, context.clock, context.options
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
-        self.room = room = FreedRoom(queue, reservations)
+        self.room = room = FreedCapacity(queue, reservations)
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)
         partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
         self.selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
@@ -111,7 +111,7 @@ class Cycles:
             writer=writer,
             report=report,
         )
-        lost = LostBinds(cache=cache, queue=queue, assumed=assumed, report=report, room=room)
+        lost = PodsBoundElsewhere(cache=cache, queue=queue, assumed=assumed, report=report, room=room)
         return BindingCycle(
             preparation=preparation,
             requests=BindRequests(writer, clock),

@@ -27,11 +27,10 @@ from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.feeds.invalid_pods import InvalidPods
-from scheduler_core.feeds.object_feed import DeviceFeed, ObjectFeed
-from scheduler_core.feeds.plugin_object_feed import DeclaredFeed
-from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
+from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, ObjectFeed
+from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
-from scheduler_core.feeds.unconfirmed_pods import LateConfirmations
+from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
 from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
@@ -135,7 +134,7 @@ class Scheduler:
         reservations: Capacity reserved for gangs.
         cycles: The cycles, and the parts of them that explanations use.
         feed: Event handlers for pods and nodes.
-        late_confirmations: Settles pods whose bind is not confirmed.
+        unconfirmed_pods: Settles pods whose bind is not confirmed.
         storage_feed, device_feed: Event handlers for storage objects, and for devices and their claims.
         workload_feed: Event handlers for namespaces, services, owners of pods and disruption budgets.
         group_feed: Event handlers for PodGroups.
@@ -199,7 +198,7 @@ class Scheduler:
         )
         self.cycles = Cycles(self.context, self.reservations)
         profiles, room = self.context.profiles, self.cycles.room
-        self.feed = ClusterFeed(
+        self.feed = PodAndNodeFeed(
             cache=cache,
             queue=queue,
             waiting=waiting,
@@ -209,7 +208,7 @@ class Scheduler:
             handling=EventHandling(suspension, clock, metrics),
             node_changed=self.reservations.node_changed,
         )
-        self.late_confirmations = LateConfirmations(
+        self.unconfirmed_pods = UnconfirmedPods(
             cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room
         )
         self.storage_feed = ObjectFeed(cache.columns.storage, queue, suspension)
@@ -393,4 +392,4 @@ class Scheduler:
             # Event handlers record metrics even while no pod is scheduled.
             self.context.metrics.settle()
             with contextlib.suppress(TimeoutError):
-                await self.late_confirmations.settle(self.feed, self.options.confirm_after_seconds)
+                await self.unconfirmed_pods.settle(self.feed, self.options.confirm_after_seconds)

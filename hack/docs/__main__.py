@@ -8,8 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bayplan.resources.crd_generation import RESOURCES
-from bayplan.resources.generated_files import have_drifted, write_files
+from bayplan.resources.crd_generation import RESOURCES, have_drifted, write_files
 
 from hack.docs.chart_values import chart_readme
 from hack.docs.command_reference import command_page

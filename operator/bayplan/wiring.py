@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from bayplan.configuration.configuration_file import RunConfiguration
-from bayplan.extenders.allowed_files_and_hosts import ExtenderBounds
+from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts
 from bayplan.extenders.circuit_breaker import CircuitOptions
 from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
 from bayplan.extenders.http_extender import HttpExtender
@@ -41,7 +41,7 @@ from bayplan.process.plugin_watchdog import PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of
 from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
-from bayplan.serving.deferred_server import LateServer, ServedParts
+from bayplan.serving.deferred_server import DeferredServer, ServedParts
 from bayplan.settings.feature_gates import (
     COMPATIBLE_POD_GROUPS,
     COMPOSITE_POD_GROUPS,
@@ -110,7 +110,7 @@ class Parts:
     profiles: ProfileSource
     debugger: CacheDebugger
     election: LeaderElection | None
-    http: LateServer | None
+    http: DeferredServer | None
     server: ServerWatch
 
 
@@ -290,9 +290,9 @@ class _Shown:
 
 def _served(
     settings: Settings, cluster: _Cluster, core: _Core, shown: _Shown
-) -> tuple[LeaderElection | None, LateServer | None]:
+) -> tuple[LeaderElection | None, DeferredServer | None]:
     # The Lease announces the address of the server, which shows who holds the Lease.
-    late_http = Late[LateServer | None]()
+    late_http = Late[DeferredServer | None]()
 
     def own_endpoint() -> LeaderEndpoint | None:
         address, http = settings.advertise_address, late_http()
@@ -321,7 +321,7 @@ def _served(
         support=lambda: msgspec.structs.replace(shown.server.support, group_versions=shown.groups.versions()),
     )
     address = settings.serve_host_and_port
-    return election, late_http.built(None if address is None else LateServer(address, settings, parts))
+    return election, late_http.built(None if address is None else DeferredServer(address, settings, parts))
 
 
 def _lease_options(settings: Settings) -> ElectionOptions | None:
@@ -330,8 +330,8 @@ def _lease_options(settings: Settings) -> ElectionOptions | None:
     return settings.leader_election.options(revision_namespace(settings), settings.selection)
 
 
-def _extender_bounds(settings: Settings) -> ExtenderBounds:
-    return ExtenderBounds(Path(settings.extender_files_directory), settings.allowed_extender_hosts)
+def _extender_bounds(settings: Settings) -> AllowedFilesAndHosts:
+    return AllowedFilesAndHosts(Path(settings.extender_files_directory), settings.allowed_extender_hosts)
 
 
 def _connection_options(settings: Settings) -> ConnectionOptions:

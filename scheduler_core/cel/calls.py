@@ -8,16 +8,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scheduler_core.cel import (
+    conversions,
+    list_functions,
+    named_formats,
+    network_functions,
+    quantity_functions,
+    string_functions,
+    timestamps,
+)
 from scheduler_core.cel.attributes import Run
 from scheduler_core.cel.cost import COST_LIMIT, ERROR_VALUE, CallCost, call_cost, equality_cost, inequality_cost
 from scheduler_core.cel.declarations import Overload, functions
-from scheduler_core.cel.function_table import IMPLEMENTATIONS, SINGLETONS, UNGUARDED
-from scheduler_core.cel.operators import Frame, equal
+from scheduler_core.cel.operators import OPERATORS, Frame, equal
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
+from scheduler_core.cel.string_functions import UNGUARDED
 from scheduler_core.cel.value_types import Type
 from scheduler_core.cel.values import Mapping, type_name
 
 Implementation = Callable[..., Any]
+
+IMPLEMENTATIONS: dict[str, Implementation] = {  # by overload
+    **conversions.IMPLEMENTATIONS,
+    **list_functions.IMPLEMENTATIONS,
+    **named_formats.IMPLEMENTATIONS,
+    **network_functions.IMPLEMENTATIONS,
+    **quantity_functions.IMPLEMENTATIONS,
+    **string_functions.IMPLEMENTATIONS,
+    **timestamps.IMPLEMENTATIONS,
+}
+SINGLETONS: dict[str, Implementation] = {
+    **OPERATORS,
+    **conversions.SINGLETONS,
+    **list_functions.SINGLETONS,
+    **string_functions.SINGLETONS,
+}
+"""By name; a singleton serves all overloads of its function or operator and checks types itself."""
 
 
 def plan_call(function: str, overloads: tuple[str, ...], args: list[Run], *, constant_pattern: bool = False) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, of_status
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -24,7 +24,9 @@ class AssumedPods:
         room: Reports freed room.
     """
 
-    def __init__(self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPodMap, room: FreedRoom) -> None:
+    def __init__(
+        self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPodMap, room: FreedCapacity
+    ) -> None:
         self._cache = cache
         self._gangs = queue.gangs
         self._nominator = queue.nominator

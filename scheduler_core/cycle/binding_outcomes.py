@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.bound_elsewhere import LostBinds
+from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, reference_to
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
@@ -84,10 +84,10 @@ class FailedBinds:
     def __init__(
         self,
         *,
-        lost: LostBinds,
+        lost: PodsBoundElsewhere,
         assumed: AssumedPods,
         failed: FailedAttempts,
-        room: FreedRoom,
+        room: FreedCapacity,
         report: CycleReport,
     ) -> None:
         self._lost = lost

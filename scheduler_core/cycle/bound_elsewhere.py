@@ -12,7 +12,7 @@ import logging
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.freed_capacity_event import FreedRoom, on_node
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.metrics.profile_metrics import ERROR
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
@@ -28,7 +28,7 @@ def node_of_rival(cache: ClusterCache, attempt: Attempt) -> str:
     return placed.info.node_name
 
 
-class LostBinds:
+class PodsBoundElsewhere:
     """Records pods that another scheduler bound.
 
     Args:
@@ -46,7 +46,7 @@ class LostBinds:
         queue: SchedulingQueue,
         assumed: AssumedPods,
         report: CycleReport,
-        room: FreedRoom,
+        room: FreedCapacity,
     ) -> None:
         self._cache = cache
         self._queue = queue

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.decision_log import log_unschedulable
@@ -130,7 +130,7 @@ class FailedAttempts:
         room: Reports freed room.
     """
 
-    def __init__(self, queue: SchedulingQueue, writer: ClusterWriter, report: CycleReport, room: FreedRoom) -> None:
+    def __init__(self, queue: SchedulingQueue, writer: ClusterWriter, report: CycleReport, room: FreedCapacity) -> None:
         self._queue = queue
         self._writer = writer
         self._report = report

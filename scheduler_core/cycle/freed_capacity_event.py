@@ -15,7 +15,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-class FreedRoom:
+class FreedCapacity:
     """Reports freed room to the queue and to the gangs that wait for it.
 
     Args:

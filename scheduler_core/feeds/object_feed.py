@@ -1,4 +1,4 @@
-"""Event handlers for objects that an index stores and that plugins look up: storage objects and devices.
+"""Event handlers for objects that plugins look up: storage objects, devices, and objects of kinds that plugins declare.
 
 Called on the event loop; while a cycle is suspended, changes are buffered and then applied in order. Unreadable objects
 are ignored with an error in the log, so that one invalid quantity does not stop a watch.
@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
-from scheduler_core.framework.object_reads import DeclaredObject
+from scheduler_core.framework.object_reads import DeclaredObject, ObjectKind
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.storage import (
@@ -29,6 +29,7 @@ from scheduler_core.model.storage import (
     VolumeAttachment,
 )
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
 
 log = logging.getLogger(__name__)
@@ -155,3 +156,46 @@ def _event(changed: object, action: Action) -> ClusterEvent:
 def _kind(shown: object) -> str:
     resource = RESOURCES.get(type(shown))
     return DeviceTaintRule.__name__ if resource is None else resource.value
+
+
+class DeclaredFeed:
+    """Event handlers for one declared kind.
+
+    Args:
+        kind: The kind.
+        store: The objects of this kind.
+        queue: The queue.
+        suspension: Buffers changes while a cycle is suspended.
+    """
+
+    def __init__(
+        self, kind: ObjectKind[Any], store: KindStore[Any], queue: SchedulingQueue, suspension: Suspension
+    ) -> None:
+        self._kind = kind
+        self._store = store
+        self._queue = queue
+        self._report = suspension.report
+
+    def added(self, shown: DeclaredObject) -> None:
+        """Handle an object that was created or is seen for the first time."""
+        self._report(self._added, shown)
+
+    def _added(self, shown: DeclaredObject) -> None:
+        self._store.assign(shown.metadata.namespace, shown.metadata.name, shown)
+        self._queue.on_event(self._kind.event(Action.ADD), None, shown)
+
+    def updated(self, old: DeclaredObject, shown: DeclaredObject) -> None:
+        """Handle an updated object."""
+        self._report(self._updated, old, shown)
+
+    def _updated(self, old: DeclaredObject, shown: DeclaredObject) -> None:
+        self._store.assign(shown.metadata.namespace, shown.metadata.name, shown)
+        self._queue.on_event(self._kind.event(Action.UPDATE_OTHER), old, shown)
+
+    def deleted(self, gone: DeclaredObject) -> None:
+        """Handle a deleted object."""
+        self._report(self._deleted, gone)
+
+    def _deleted(self, gone: DeclaredObject) -> None:
+        self._store.remove(gone.metadata.namespace, gone.metadata.name)
+        self._queue.on_event(self._kind.event(Action.DELETE), gone, None)

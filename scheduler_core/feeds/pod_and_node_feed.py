@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import ParamSpec
 
-from scheduler_core.cycle.freed_capacity_event import FreedRoom, on_node
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.feeds.invalid_pods import InvalidPods
@@ -130,7 +130,7 @@ class EventHandling:
         self._observe[event](self._now() - started)
 
 
-class ClusterFeed:
+class PodAndNodeFeed:
     """Event handlers for pods and nodes.
 
     Args:
@@ -156,7 +156,7 @@ class ClusterFeed:
         waiting: WaitingPodMap,
         profiles: ProfileTable,
         invalid_pods: InvalidPods,
-        room: FreedRoom,
+        room: FreedCapacity,
         handling: EventHandling,
         node_changed: Callable[[str], None],
     ) -> None:

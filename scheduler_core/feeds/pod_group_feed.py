@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import Problem
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
@@ -26,7 +26,7 @@ class GroupFeed:
         room: Reports freed room.
     """
 
-    def __init__(self, queue: SchedulingQueue, suspension: Suspension, room: FreedRoom) -> None:
+    def __init__(self, queue: SchedulingQueue, suspension: Suspension, room: FreedCapacity) -> None:
         self._room = room
         self._queue = queue
         self._report = suspension.report

@@ -10,10 +10,10 @@ import logging
 import math
 from collections.abc import Iterator
 
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ClusterWriteError
-from scheduler_core.feeds.pod_and_node_feed import ClusterFeed
+from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.gang_registry import Gangs
@@ -23,7 +23,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 log = logging.getLogger(__name__)
 
 
-class LateConfirmations:
+class UnconfirmedPods:
     """Settles assumed pods whose confirmation is late.
 
     Args:
@@ -43,7 +43,7 @@ class LateConfirmations:
         writer: ClusterWriter,
         clock: Clock,
         suspension: Suspension,
-        room: FreedRoom,
+        room: FreedCapacity,
     ) -> None:
         self._cache = cache
         self._gangs = gangs
@@ -52,7 +52,7 @@ class LateConfirmations:
         self._suspension = suspension
         self._room = room
 
-    async def settle(self, feed: ClusterFeed, after_seconds: float) -> None:
+    async def settle(self, feed: PodAndNodeFeed, after_seconds: float) -> None:
         """Read every pod that was bound more than ``after_seconds`` ago and is not confirmed.
 
         The unconfirmed members of its gang are read too, however long ago they were bound. If one of them cannot be
@@ -70,7 +70,7 @@ class LateConfirmations:
                 if placed is not None and placed.info is info and placed.placement is Placement.BOUND:
                     self._settle(feed, info, pod)
 
-    def _settle(self, feed: ClusterFeed, info: PodInfo, pod: Pod | None) -> None:
+    def _settle(self, feed: PodAndNodeFeed, info: PodInfo, pod: Pod | None) -> None:
         node_name = info.node_name
         fields = {"pod": info.key, "node": node_name}
         if pod is None:

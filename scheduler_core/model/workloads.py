@@ -1,4 +1,4 @@
-"""What surrounds pods: services and workload owners for their default selector, namespaces, and disruption budgets."""
+"""What surrounds pods: services and owners for their default selector, namespaces, disruption budgets, priorities."""
 
 from __future__ import annotations
 
@@ -82,3 +82,12 @@ class PodDisruptionBudget(Struct, gc=False, frozen=True, rename="camel"):
     metadata: ObjectMeta
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class PriorityClass(Struct, gc=False, frozen=True, rename="camel"):
+    """A PriorityClass; the API server resolves that of a pod, but not that of a PodGroup or of a file."""
+
+    metadata: ObjectMeta
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"

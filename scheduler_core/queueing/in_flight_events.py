@@ -30,7 +30,7 @@ class SeenEvent(Struct, frozen=True):
     new: object | None
 
 
-class InFlight:
+class InFlightEvents:
     """In-flight attempts whose events are recorded."""
 
     __slots__ = ("_events", "_first", "_max_events", "_starts")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.in_flight_events import InFlight
+from scheduler_core.queueing.in_flight_events import InFlightEvents
 from scheduler_core.queueing.sub_queues import Places, QueueCounts
 
 _GATED = Place.GATED.label
@@ -28,7 +28,7 @@ class QueueReadings:
         in_flight: The attempts whose events are recorded.
     """
 
-    def __init__(self, gangs: Gangs, places: Places, in_flight: InFlight) -> None:
+    def __init__(self, gangs: Gangs, places: Places, in_flight: InFlightEvents) -> None:
         self._gangs = gangs
         self._places = places
         self._in_flight = in_flight

@@ -29,7 +29,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gang_requeueing import GangRequeueing
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
-from scheduler_core.queueing.in_flight_events import InFlight
+from scheduler_core.queueing.in_flight_events import InFlightEvents
 from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, RulesLookup
 from scheduler_core.queueing.queue_inspection import QueueReadings
 from scheduler_core.queueing.sub_queues import QueueCounts
@@ -69,7 +69,7 @@ class SchedulingQueue:
         self._moves = self._gang_entries.moves
         self.gangs = gangs
         self._places = self._moves.places
-        self._in_flight = InFlight()
+        self._in_flight = InFlightEvents()
         self.readings = QueueReadings(gangs, self._places, self._in_flight)
         self.nominator = self._moves.nominator
         self._ready = self._moves.ready

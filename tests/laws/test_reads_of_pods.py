@@ -139,7 +139,7 @@ class ReadMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        asyncio.run(self.made.scheduler.late_confirmations.settle(self.made.scheduler.feed, 15.0))
+        asyncio.run(self.made.scheduler.unconfirmed_pods.settle(self.made.scheduler.feed, 15.0))
 
     @invariant()
     def nothing_is_undone(self) -> None:

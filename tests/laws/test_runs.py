@@ -208,7 +208,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        asyncio.run(self.made.scheduler.late_confirmations.settle(self.made.scheduler.feed, 15.0))
+        asyncio.run(self.made.scheduler.unconfirmed_pods.settle(self.made.scheduler.feed, 15.0))
         for placed in self.made.context.cache.placed_pods():
             self.seen[placed.info.pod.metadata.name] = placed.info.pod.spec.node_name
 

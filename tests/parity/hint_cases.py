@@ -17,10 +17,10 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.object_feed import DeviceFeed, ObjectFeed
-from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
+from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -149,13 +149,13 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
     _show(scheduler, case)
     queue = _RecordingQueue(scheduler.context.cache.columns.compile_pod(case.pod), clock)
     context = scheduler.context
-    scheduler.feed = ClusterFeed(
+    scheduler.feed = PodAndNodeFeed(
         cache=context.cache,
         queue=queue,
         waiting=context.waiting,
         profiles=context.profiles,
         invalid_pods=scheduler.feed.invalid_pods,
-        room=FreedRoom(queue, scheduler.reservations),
+        room=FreedCapacity(queue, scheduler.reservations),
         handling=EventHandling(context.suspension, context.clock, context.metrics),
         node_changed=scheduler.reservations.node_changed,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
-from scheduler_core.feeds.unconfirmed_pods import LateConfirmations
+from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.gangs import failure_handler as gang_failure
 from scheduler_core.gangs.placement_trial import GangTrial
@@ -83,7 +83,7 @@ def _inherited(original: Original) -> Original:
 
 
 def _still_placed(original: Original) -> Original:
-    def settle(self: LateConfirmations, feed: Any, info: Any, pod: Any) -> None:
+    def settle(self: UnconfirmedPods, feed: Any, info: Any, pod: Any) -> None:
         original(self, feed, info, pod)
         if pod is not None and not pod.spec.node_name:
             self._gangs.assumed(info.uid)
@@ -122,7 +122,7 @@ GANG_BUGS: dict[str, Bug] = {
     "a change of minMember wakes nobody": _skipped(GangEntries, "group_changed"),
     "a gang that nobody names is kept": _skipped(Gangs, "_drop_if_empty"),
     "a PodGroup inherits from an earlier one of its name": lambda: _patched(Gangs, "group_changed", _inherited),
-    "a member that was never bound counts as placed": lambda: _patched(LateConfirmations, "_settle", _still_placed),
+    "a member that was never bound counts as placed": lambda: _patched(UnconfirmedPods, "_settle", _still_placed),
     "what an overcommitted node lacks is subtracted": lambda: _patched(gang_failure, "free_amount", _net_sum),
     "what a failed try holds is kept": _skipped(GangTrial, "undo"),
 }

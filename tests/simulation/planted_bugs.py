@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from scheduler_core.cycle import assume_and_reserve
 from scheduler_core.cycle.binding_outcomes import FailedBinds
-from scheduler_core.cycle.bound_elsewhere import LostBinds
-from scheduler_core.cycle.freed_capacity_event import FreedRoom
+from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import pod_and_node_feed
 from scheduler_core.feeds.pod_and_node_feed import PodReads
@@ -30,7 +30,7 @@ from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
 from scheduler_core.plugins.taint_toleration import TaintToleration
 from scheduler_core.plugins.volume_binding import VolumeBinding
-from scheduler_core.queueing.in_flight_events import InFlight
+from scheduler_core.queueing.in_flight_events import InFlightEvents
 from scheduler_core.queueing.moves_and_backoff import Moves
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -120,7 +120,7 @@ def _counted_twice(original: Original) -> Original:
 
 def _room_unreported(original: Original) -> Original:
     def unreported(*given: Any) -> None:
-        with _patched(FreedRoom, "report", lambda _: _nothing):
+        with _patched(FreedCapacity, "report", lambda _: _nothing):
             original(*given)
 
     return unreported
@@ -268,7 +268,7 @@ def _resumed_late(original: Original) -> Original:
 
 
 def _same_name_same_pod(original: Original) -> Original:
-    def updated(self: pod_and_node_feed.ClusterFeed, old: Any, pod: Any) -> None:
+    def updated(self: pod_and_node_feed.PodAndNodeFeed, old: Any, pod: Any) -> None:
         if pod.is_terminal and pod.spec.node_name:
             return
         original(self, old, pod)
@@ -306,13 +306,13 @@ BUGS: dict[str, Bug] = {
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
     "a confirmed pod is counted twice": lambda: _patched(ClusterCache, "add_pod", _counted_twice),
     "requests of a pod that was being deleted stay": lambda: _patched(NodeColumns, "_account", _not_subtracted),
-    "a pod that a rival has bound is not counted": _skipped(LostBinds, "_count_there"),
+    "a pod that a rival has bound is not counted": _skipped(PodsBoundElsewhere, "_count_there"),
     "pods of a deleted node are forgotten": lambda: _patched(ClusterCache, "remove_node", _pods_forgotten),
     "labels of a changed node stay": lambda: _patched(NodeColumns, "update_node", _labels_stay),
     "host ports stay taken": _skipped(HostPortIndex, "remove"),
     "counts of selected pods only grow": _skipped(PodIndex, "remove"),
-    "events during an attempt are dropped": _skipped(InFlight, "note"),
-    "attempts never end for the record of events": _skipped(InFlight, "end"),
+    "events during an attempt are dropped": _skipped(InFlightEvents, "note"),
+    "attempts never end for the record of events": _skipped(InFlightEvents, "end"),
     "a pod that met an error is dropped": lambda: _patched(SchedulingQueue, "failed", _done_forgets_nobody),
     "a pod bound by a rival stays in the queue": lambda: _patched(SchedulingQueue, "remove", _added_twice),
     "an update of an unschedulable pod is ignored": _skipped(SchedulingQueue, "_wake_by_own"),
@@ -335,7 +335,7 @@ BUGS: dict[str, Bug] = {
     "the gate of a preemption never opens": lambda: _patched(Evictions, "is_preempting", _once_preempting),
     "a try that was held back is not made up for": lambda: _patched(Evictions, "_end", _held_for_good),
     "the departure of a pod is not reported": lambda: _patched(
-        pod_and_node_feed.ClusterFeed, "_pod_deleted", _room_unreported
+        pod_and_node_feed.PodAndNodeFeed, "_pod_deleted", _room_unreported
     ),
     "a failed bind does not report that its node is free": lambda: _patched(FailedBinds, "record", _room_unreported),
     "assumed volumes are not restored": _skipped(VolumeBinding, "unreserve"),
@@ -348,7 +348,7 @@ BUGS: dict[str, Bug] = {
     "a list does not delete": lambda: _patched(Informer, "_finish_list", _deletes_missed),
     "a watch is resumed too late": lambda: _patched(Informer, "_note_error", _resumed_late),
     "a pod that has ended keeps its place": lambda: _patched(
-        pod_and_node_feed.ClusterFeed, "pod_updated", _same_name_same_pod
+        pod_and_node_feed.PodAndNodeFeed, "pod_updated", _same_name_same_pod
     ),
     "an older state undoes what was read": lambda: _patched(PodReads, "is_overtaken", _never_older),
     "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _copied),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler_core.feeds.pod_and_node_feed import ClusterFeed, EventHandling
+from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler
 
 
-class ReceivedFeed(ClusterFeed):
+class ReceivedFeed(PodAndNodeFeed):
     """The scheduler's feed, which records what it has received.
 
     Attributes:

@@ -20,7 +20,7 @@ from scheduler_core.errors import ConfigError, Problem
 _LONGEST_FILE_BYTES = 1 << 18
 
 
-class ExtenderBounds(Struct, frozen=True):
+class AllowedFilesAndHosts(Struct, frozen=True):
     """Bounds for extenders of profiles that are custom resources.
 
     Attributes:
@@ -47,7 +47,7 @@ class ExtenderBounds(Struct, frozen=True):
             raise ConfigError([Problem("urlPrefix", message)])
 
 
-def read_file(path: str, field: str, bounds: ExtenderBounds | None) -> str:
+def read_file(path: str, field: str, bounds: AllowedFilesAndHosts | None) -> str:
     """Read a PEM file.
 
     Args:

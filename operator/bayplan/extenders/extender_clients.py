@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from bayplan.extenders.allowed_files_and_hosts import ExtenderBounds
+from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts
 from bayplan.extenders.circuit_breaker import Circuit, CircuitOptions, CircuitState
 from bayplan.extenders.http_extender import ExtenderParts, HttpExtender, Tally
 from bayplan.extenders.raw_objects import RawObjects, RawResource, Subscription
@@ -117,7 +117,7 @@ class ExtenderClients:
         objects: ClusterObjects,
         clock: Clock,
         circuits: CircuitOptions | None = None,
-        bounds: ExtenderBounds | None = None,
+        bounds: AllowedFilesAndHosts | None = None,
         *,
         on_change: Callable[[], None] = lambda: None,
         write_fence: Callable[[], None] = lambda: None,

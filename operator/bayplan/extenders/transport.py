@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from bayplan import __version__
-from bayplan.extenders.allowed_files_and_hosts import ExtenderBounds, read_file
+from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file
 from bayplan.process.file_in_memory import as_file
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
@@ -40,7 +40,7 @@ class Transport:
         ConfigError: Its URL cannot be used or is out of bounds, or its certificates cannot be read.
     """
 
-    def __init__(self, extender: Extender, bounds: ExtenderBounds | None = None) -> None:
+    def __init__(self, extender: Extender, bounds: AllowedFilesAndHosts | None = None) -> None:
         self._extender = extender
         # kube-scheduler follows redirects, which may lead out of bounds.
         self._follows_redirects = bounds is None
@@ -129,7 +129,7 @@ class Transport:
         return ExtenderError(self._extender.url_prefix, reason)
 
 
-def ssl_context(extender: Extender, bounds: ExtenderBounds | None = None) -> ssl.SSLContext | None:
+def ssl_context(extender: Extender, bounds: AllowedFilesAndHosts | None = None) -> ssl.SSLContext | None:
     """Make the TLS context for connections to an extender.
 
     Args:
@@ -164,7 +164,9 @@ def ssl_context(extender: Extender, bounds: ExtenderBounds | None = None) -> ssl
     return context
 
 
-def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig, bounds: ExtenderBounds | None) -> None:
+def _load_client_certificate(
+    context: ssl.SSLContext, tls: ExtenderTLSConfig, bounds: AllowedFilesAndHosts | None
+) -> None:
     certificate = _pem(tls.cert_data, tls.cert_file, "cert", bounds)
     key = _pem(tls.key_data, tls.key_file, "key", bounds)
     if certificate is None or key is None:
@@ -178,7 +180,7 @@ def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig, bo
         raise _problem(certificate[1], message) from error
 
 
-def _pem(data: str, file: str, name: str, bounds: ExtenderBounds | None) -> tuple[str, str] | None:
+def _pem(data: str, file: str, name: str, bounds: AllowedFilesAndHosts | None) -> tuple[str, str] | None:
     """Return a PEM text and its field; inline data win over files. None if neither is set."""
     if data:
         field = f"{name}Data"

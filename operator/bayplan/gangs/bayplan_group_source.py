@@ -18,7 +18,7 @@ from bayplan.resources.resource_model import CustomResource
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
-from scheduler_core.model.priority_class import PriorityClass
+from scheduler_core.model.workloads import PriorityClass
 
 
 class BayplanGroups:

@@ -25,7 +25,7 @@ from bayplan.kube.watches.object_lists import list_objects
 from bayplan.resources.pod_group import PodGroup
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource
-from scheduler_core.model.priority_class import PriorityClass
+from scheduler_core.model.workloads import PriorityClass
 
 _PLURAL = PodGroup.definition.plural
 

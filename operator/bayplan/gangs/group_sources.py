@@ -21,7 +21,7 @@ from bayplan.gangs.group_api_discovery import COMPOSITE_API, SCHEDULER_PLUGINS_A
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.model.pod_group import GroupKey, GroupSource
-from scheduler_core.model.priority_class import PriorityClass
+from scheduler_core.model.workloads import PriorityClass
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 

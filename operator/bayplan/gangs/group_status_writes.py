@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from bayplan.kube.custom_resources import ObjectPath
 from bayplan.kube.http.connection import (
     MERGE_PATCH,
     METADATA_ONLY,
@@ -21,7 +22,6 @@ from bayplan.kube.http.connection import (
 )
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.queued_write import Rank, Write
-from bayplan.kube.writes.status_writes import CustomResource
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 
 _PLURAL = "podgroups"
@@ -87,7 +87,7 @@ class _QueuedStatus(Write):
         if not patch:
             return
         key = self._write.key
-        resource = CustomResource(
+        resource = ObjectPath(
             key.source.value, self._write.version or NEWEST_VERSIONS[key.source], _PLURAL, key.name, key.namespace
         )
         is_native = key.source is GroupSource.NATIVE

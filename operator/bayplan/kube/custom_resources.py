@@ -7,18 +7,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
 from bayplan.kube.watches.object_lists import ListPage
-from bayplan.kube.writes.status_writes import CustomResource, patch_status
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError
 
 _PAGE_LIMIT = 500
 _LIST = DeepDecoder(ListPage[dict[str, Any]])
+
+
+class ObjectPath(Struct, frozen=True):
+    """Path of a custom resource: ``namespace`` is None if cluster-scoped, ``plural`` as in its URL."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    namespace: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The object's URL path."""
+        scope = "" if self.namespace is None else f"/namespaces/{quote(self.namespace, safe='')}"
+        return f"/apis/{self.group}/{self.version}{scope}/{self.plural}/{quote(self.name, safe='')}"
+
+
+async def patch_status(
+    connection: ApiConnection, resource: ObjectPath, status: Mapping[str, Any], seconds: float = 10.0
+) -> None:
+    """Merge ``status`` into the object's status; None removes a field, lists are replaced as a whole.
+
+    Args:
+        connection: Connection to the API server.
+        resource: The object.
+        status: The fields below ``status``.
+        seconds: Timeout of the request.
+
+    Raises:
+        NotFoundError: The object is gone.
+        ClusterWriteError: See :meth:`ApiConnection.request`.
+    """
+    await connection.request(
+        ApiRequest(
+            "PATCH",
+            f"{resource.path}/status",
+            msgspec.json.encode({"status": status}),
+            content_type=MERGE_PATCH,
+            timeout=seconds,
+            accept=METADATA_ONLY,
+        )
+    )
 
 
 class CustomResources:
@@ -62,4 +106,4 @@ class CustomResources:
             NotFoundError: The object is gone.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
-        await patch_status(self._connection, CustomResource(GROUP, VERSION, plural, name), patch)
+        await patch_status(self._connection, ObjectPath(GROUP, VERSION, plural, name), patch)

@@ -5,6 +5,7 @@ The files are committed so that they are reviewed, and so that a chart or ``kube
 """
 
 import argparse
+import difflib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,6 @@ import yaml
 from pydantic import BaseModel
 
 from bayplan.resources.crd_rules import OVERLAYS
-from bayplan.resources.generated_files import have_drifted, write_files
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource, PrinterColumn, ResourceDefinition
@@ -135,6 +135,34 @@ def rendered(resource: type[CustomResource]) -> str:
     return _HEADER + yaml.dump(
         definition_of(resource), Dumper=_PlainDumper, sort_keys=False, width=110, allow_unicode=True
     )
+
+
+def write_files(files: Mapping[Path, str]) -> None:
+    """Write files and their directories.
+
+    Args:
+        files: The text of each file.
+    """
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def have_drifted(files: Mapping[Path, str], source: str) -> bool:
+    """Return whether committed files differ from the generated ones; print the differences.
+
+    Args:
+        files: The generated text of each file.
+        source: Name of the generated side in the diff.
+    """
+    drifted = False
+    for path, text in files.items():
+        committed = path.read_text(encoding="utf-8") if path.exists() else ""
+        if committed != text:
+            drifted = True
+            lines = (committed.splitlines(keepends=True), text.splitlines(keepends=True))
+            sys.stdout.writelines(difflib.unified_diff(*lines, str(path), source))
+    return drifted
 
 
 def main(arguments: list[str] | None = None) -> int:

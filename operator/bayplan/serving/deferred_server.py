@@ -120,7 +120,7 @@ class ServedParts(Struct, frozen=True):
     support: Callable[[], ServerSupport]
 
 
-class LateServer:
+class DeferredServer:
     """HTTP server that is built when it starts.
 
     Args:

@@ -35,11 +35,10 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
-from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import StorageClass, StorageObject
 from scheduler_core.model.taints import NO_EXECUTE, Toleration
-from scheduler_core.model.workloads import Namespace
+from scheduler_core.model.workloads import Namespace, PriorityClass
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.indexes.storage_index import object_key
 

@@ -30,7 +30,6 @@ from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceS
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.storage import (
     CsiDriver,
     CsiNode,
@@ -43,6 +42,7 @@ from scheduler_core.model.storage import (
 from scheduler_core.model.workloads import (
     Namespace,
     PodDisruptionBudget,
+    PriorityClass,
     ReplicaSet,
     ReplicationController,
     Service,

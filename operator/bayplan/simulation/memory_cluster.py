@@ -17,7 +17,7 @@ from bayplan.simulation.memory_claims import MemoryClaims
 from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.feeds.pod_and_node_feed import ClusterFeed
+from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition, PodStatus
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
@@ -42,10 +42,10 @@ class MemoryCluster:
         self.events: list[Event] = []
         self.writes = 0
         self._pods: dict[tuple[str, str], Pod] = {}
-        self._feed: ClusterFeed | None = None
+        self._feed: PodAndNodeFeed | None = None
         self._notifications: deque[Callable[[], None]] = deque()
 
-    def watch(self, feed: ClusterFeed) -> None:
+    def watch(self, feed: PodAndNodeFeed) -> None:
         """Report every change to ``feed`` from now on."""
         self._feed = feed
 

@@ -29,11 +29,11 @@ def text_of(sections: Iterable[RenderableType]) -> str:
         for number, section in enumerate(sections):
             if number:
                 console.print()
-            console.print(Printable(section))
+            console.print(_Printable(section))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-class Printable:
+class _Printable:
     """A renderable whose own styles stay while escape sequences in its text are escaped.
 
     Args:

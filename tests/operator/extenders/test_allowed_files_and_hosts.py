@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from bayplan.extenders.allowed_files_and_hosts import ExtenderBounds, read_file
+from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file
 from bayplan.extenders.transport import Transport
 
 from scheduler_core.config.extender_config import Extender
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> Path:
 
 def test_a_file_of_a_mounted_secret(files: Path) -> None:
     """Symbolic links within the directory are followed."""
-    assert read_file(str(files / "ca.crt"), "caFile", ExtenderBounds(files)) == "PEM"
+    assert read_file(str(files / "ca.crt"), "caFile", AllowedFilesAndHosts(files)) == "PEM"
 
 
 def test_a_file_of_a_configuration_file(files: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_file_of_a_configuration_file(files: Path) -> None:
 def test_files_that_are_refused(files: Path, name: str, problem: str) -> None:
     """The error comes without a wait, and without any content of the file."""
     with pytest.raises(ConfigError) as raised:
-        read_file(str(files / name), "caFile", ExtenderBounds(files))
+        read_file(str(files / name), "caFile", AllowedFilesAndHosts(files))
     (found,) = raised.value.problems
     assert found.path == "tlsConfig.caFile"
     assert problem in found.message
@@ -82,7 +82,7 @@ def test_files_that_are_refused(files: Path, name: str, problem: str) -> None:
 )
 def test_hosts_that_may_be_called(url: str, hosts: tuple[str, ...]) -> None:
     """Names are compared like the network does."""
-    ExtenderBounds(Path("/"), hosts).check(extender(url))
+    AllowedFilesAndHosts(Path("/"), hosts).check(extender(url))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_hosts_that_may_be_called(url: str, hosts: tuple[str, ...]) -> None:
 def test_hosts_that_may_not_be_called(url: str, problem: str) -> None:
     """Such a profile is rejected, and its message contains no password."""
     with pytest.raises(ConfigError) as raised:
-        ExtenderBounds(Path("/"), ("example.com", "*.svc")).check(extender(url))
+        AllowedFilesAndHosts(Path("/"), ("example.com", "*.svc")).check(extender(url))
     assert problem in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -106,11 +106,11 @@ def test_hosts_that_may_not_be_called(url: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("bounds", "error"),
     [
-        pytest.param(ExtenderBounds(Path("/")), "code 307", id="bounded"),
+        pytest.param(AllowedFilesAndHosts(Path("/")), "code 307", id="bounded"),
         pytest.param(None, "", id="a configuration file, as with kube-scheduler"),
     ],
 )
-async def test_redirects(bounds: ExtenderBounds | None, error: str) -> None:
+async def test_redirects(bounds: AllowedFilesAndHosts | None, error: str) -> None:
     """A redirect does not send a bounded extender's pods to another host."""
     with ExtenderServer() as away, ExtenderServer() as server:
         away.rules["filter"] = lambda _: {}

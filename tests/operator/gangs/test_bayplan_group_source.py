@@ -11,7 +11,7 @@ from bayplan.resources.pod_group import PodGroup
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
-from scheduler_core.model.priority_class import PriorityClass
+from scheduler_core.model.workloads import PriorityClass
 from tests.operator.gangs.group_recording import RecordingObserver, RecordingSink
 
 Body = dict[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
+from bayplan.kube.custom_resources import ObjectPath, patch_status
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.writes.status_writes import CustomResource, patch_status
 
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
@@ -78,7 +78,7 @@ async def test_unreadable_list(api: FakeApi, connection: ApiConnection) -> None:
 async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
     """A status is merged by the status subresource."""
     api.on("PATCH", path, Answer())
-    resource = CustomResource("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
+    resource = ObjectPath("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
     await patch_status(connection, resource, {"pending": 3, "lastError": None})
     assert api.seen[0].headers["Content-Type"] == "application/merge-patch+json"
     assert api.seen[0].json == {"status": {"pending": 3, "lastError": None}}

@@ -10,7 +10,7 @@ import pytest
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import deferred_server
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.deferred_server import LateServer, Listener, ServedParts
+from bayplan.serving.deferred_server import DeferredServer, Listener, ServedParts
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.server_protection import Protection
 from bayplan.settings.serving_settings import ServingSettings
@@ -41,7 +41,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> ServedParts:
 
 async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
     """A connection is accepted from the start, and its request is answered when the server starts."""
-    server = LateServer((LOOPBACK, 0), ServingSettings(), parts)
+    server = DeferredServer((LOOPBACK, 0), ServingSettings(), parts)
     reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
     writer.write(PROBE)
     answer = asyncio.create_task(reader.read())
@@ -58,7 +58,7 @@ async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
 
 async def test_a_generated_certificate_is_announced_when_there_is_one(parts: ServedParts) -> None:
     """The certificate is generated at the start of the server, and the endpoint contains its hash."""
-    server = LateServer((LOOPBACK, 0), ServingSettings(secure_serving=True), parts)
+    server = DeferredServer((LOOPBACK, 0), ServingSettings(secure_serving=True), parts)
     assert server.endpoint(LOOPBACK) is None
     await server.start()
     endpoint = server.endpoint(LOOPBACK)
@@ -69,7 +69,7 @@ async def test_a_generated_certificate_is_announced_when_there_is_one(parts: Ser
 
 async def test_a_server_that_never_started_stops_listening(parts: ServedParts) -> None:
     """The port is free again."""
-    server = LateServer((LOOPBACK, 0), ServingSettings(), parts)
+    server = DeferredServer((LOOPBACK, 0), ServingSettings(), parts)
     port = server.port
     await server.stop()
     Listener((LOOPBACK, port)).close()
@@ -79,7 +79,7 @@ def test_certificate_files_are_read_at_construction(parts: ServedParts) -> None:
     """Files that cannot be used are an error of the settings, before anything listens."""
     settings = ServingSettings(tls_cert_file="/nowhere.crt", tls_private_key_file="/nowhere.key")
     with pytest.raises(ConfigError, match=r"/nowhere\.crt"):
-        LateServer((LOOPBACK, 0), settings, parts)
+        DeferredServer((LOOPBACK, 0), settings, parts)
 
 
 def test_a_host_without_address_is_an_error() -> None:

@@ -8,8 +8,8 @@ from scheduler_core.errors import ConfigError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, ResourceRequirements
-from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.taints import Toleration
+from scheduler_core.model.workloads import PriorityClass
 
 NOT_READY = Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute")
 UNREACHABLE = Toleration(key="node.kubernetes.io/unreachable", operator="Exists", effect="NoExecute")

@@ -12,7 +12,7 @@ from msgspec import Struct
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ConflictError
-from scheduler_core.feeds.plugin_object_feed import DeclaredFeed
+from scheduler_core.feeds.object_feed import DeclaredFeed
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.object_reads import ObjectKind
 from scheduler_core.framework.status import Code, Status
@@ -254,7 +254,7 @@ async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
     client.hold()
     cycle = asyncio.ensure_future(decide(made))
     await settle()
-    settling = asyncio.ensure_future(made.scheduler.late_confirmations.settle(made.scheduler.feed, 15))
+    settling = asyncio.ensure_future(made.scheduler.unconfirmed_pods.settle(made.scheduler.feed, 15))
     await settle()
     assert (settling.done(), made.context.cache.assumed_count) == (False, 1)
     client.answer()

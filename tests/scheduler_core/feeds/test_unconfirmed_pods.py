@@ -34,7 +34,7 @@ async def bound() -> Rig:
 
 
 async def settle(made: Rig, after: float = 15.0) -> None:
-    await made.scheduler.late_confirmations.settle(made.scheduler.feed, after)
+    await made.scheduler.unconfirmed_pods.settle(made.scheduler.feed, after)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import NODE_ADD
-from scheduler_core.queueing.in_flight_events import InFlight
+from scheduler_core.queueing.in_flight_events import InFlightEvents
 
 
 def test_nothing_is_recorded_without_an_attempt() -> None:
     """An event without an attempt in flight is dropped."""
-    flights = InFlight()
+    flights = InFlightEvents()
     flights.note(NODE_ADD, None, None)
     assert flights.event_count == 0
     assert flights.events_of("nobody") is None
@@ -20,7 +20,7 @@ def test_nothing_is_recorded_without_an_attempt() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["begin", "note", "end"]), st.sampled_from("abcd")), max_size=60))
 def test_each_sees_the_events_of_its_time(steps: list[tuple[str, str]]) -> None:
     """In any order of attempts; memory is freed with the last one that needs it."""
-    flights = InFlight()
+    flights = InFlightEvents()
     seen: dict[str, list[int]] = {}
     for number, (what, uid) in enumerate(steps):
         if what == "begin" and uid not in seen:
@@ -41,7 +41,7 @@ def test_each_sees_the_events_of_its_time(steps: list[tuple[str, str]]) -> None:
 
 def test_a_record_that_is_too_long_loses_its_older_half() -> None:
     """Attempts that began before the rest have no record any more; later ones keep theirs."""
-    flights = InFlight(max_events=4)
+    flights = InFlightEvents(max_events=4)
     flights.begin("early")
     for _ in range(3):
         flights.note(NODE_ADD, None, None)
@@ -59,7 +59,7 @@ def test_a_record_that_is_too_long_loses_its_older_half() -> None:
 
 def test_counts() -> None:
     """Events by label, attempts among them."""
-    flights = InFlight()
+    flights = InFlightEvents()
     assert flights.counts() == {}
     flights.begin("a")
     flights.begin("b")
@@ -69,7 +69,7 @@ def test_counts() -> None:
 
 def test_a_pod_that_begins_again() -> None:
     """Its earlier record is dropped, those of others are not."""
-    flights = InFlight()
+    flights = InFlightEvents()
     flights.begin("a")
     flights.note(NODE_ADD, None, None)
     flights.begin("b")

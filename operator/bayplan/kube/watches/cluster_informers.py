@@ -20,7 +20,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 from bayplan.kube.watches.watch_failures import WatchOutages
 from bayplan.kube.watches.watch_stream import KubeObject
-from scheduler_core.feeds.pod_and_node_feed import ClusterFeed
+from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.metrics.histogram import Histogram, exponential_bounds
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -175,7 +175,7 @@ class ClusterInformers:
         self._joined_later: set[str] = set()
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
-        feed: ClusterFeed = scheduler.feed
+        feed: PodAndNodeFeed = scheduler.feed
         nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._synced_callback(_NODES))
         self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
         self.arrivals = PodArrivals(clock, lambda: self.pods.synced)

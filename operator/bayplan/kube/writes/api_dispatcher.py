@@ -22,8 +22,7 @@ from collections.abc import Callable
 
 from bayplan.kube.backoff import delay_of_try
 from bayplan.kube.http.request_limits import TokenBucket
-from bayplan.kube.writes.dispatcher_options import DispatcherOptions
-from bayplan.kube.writes.queued_write import ObjectKey, Rank, Write, WriteDroppedError
+from bayplan.kube.writes.queued_write import DispatcherOptions, ObjectKey, Rank, Write, WriteDroppedError
 from scheduler_core.errors import (
     ConflictError,
     NotFoundError,

@@ -20,7 +20,7 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
 from bayplan.kube.http.request_limits import Slots
 from bayplan.kube.system_clock import SystemClock
-from bayplan.kube.writes.write_metrics import POD_BINDING, ApiCalls
+from bayplan.kube.writes.write_metrics import POD_BINDING, WriteMetrics
 from scheduler_core.errors import (
     BoundElsewhereError,
     ClusterWriteError,
@@ -84,11 +84,11 @@ class Binder:
     """
 
     def __init__(
-        self, connection: ApiConnection, limit: int = 32, timeout: float = 10.0, calls: ApiCalls | None = None
+        self, connection: ApiConnection, limit: int = 32, timeout: float = 10.0, calls: WriteMetrics | None = None
     ) -> None:
         self._connection = connection
         self._timeout = timeout
-        self._calls = calls or ApiCalls(SystemClock())
+        self._calls = calls or WriteMetrics(SystemClock())
         self._slots = Slots(limit)
         # The server times out first, so that a bind that timed out here is not executed later.
         self._params = (("timeout", f"{max(int(timeout) - 1, 1)}s"),)

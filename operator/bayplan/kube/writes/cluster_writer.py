@@ -19,7 +19,7 @@ from bayplan.kube.writes.binds import Binder, read_pod
 from bayplan.kube.writes.event_recorder import EventRecorder
 from bayplan.kube.writes.pod_writes import PodLookup, PodWrites, merged
 from bayplan.kube.writes.queued_write import ObjectKey, Rank, Write, WriteDroppedError
-from bayplan.kube.writes.write_metrics import POD_STATUS_PATCH, ApiCalls
+from bayplan.kube.writes.write_metrics import POD_STATUS_PATCH, WriteMetrics
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock, Event, PodDeletion, PodStatusPatch
@@ -69,7 +69,7 @@ class KubeWriter:
         self._idle.set()
         self._binds = 0
         self._pod_writes = PodWrites(connection, clock, options.pod_lookup, options.request_seconds)
-        self.calls = ApiCalls(clock)
+        self.calls = WriteMetrics(clock)
         self.binder = Binder(connection, options.bind_limit, options.request_seconds, self.calls)
         self.dispatcher = ApiDispatcher(options.dispatcher, clock, self._bind_pressure)
         self.events = EventRecorder(connection, self.dispatcher, clock, options.request_seconds)
@@ -143,7 +143,7 @@ class _StatusWrite(Write):
 
     __slots__ = ("_calls", "_pod_writes", "patch")
 
-    def __init__(self, pod_writes: PodWrites, calls: ApiCalls, patch: PodStatusPatch) -> None:
+    def __init__(self, pod_writes: PodWrites, calls: WriteMetrics, patch: PodStatusPatch) -> None:
         super().__init__(_pod_key(patch), Rank.PATCH, None)
         self._calls = calls
         self._pod_writes = pod_writes

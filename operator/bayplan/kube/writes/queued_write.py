@@ -1,8 +1,9 @@
-"""Interface of a write in the dispatcher's queue."""
+"""Interface of a write in the dispatcher's queue, and the bounds of that queue."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from enum import IntEnum
 
 from scheduler_core.errors import SchedulerCoreError
@@ -58,3 +59,31 @@ class Write(ABC):
 
 class WriteDroppedError(SchedulerCoreError):
     """Raised for a queued write that was dropped: obsolete after a bind, too many events, or the process stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherOptions:
+    """Bounds of the dispatcher.
+
+    Attributes:
+        workers: Maximum number of writes in flight.
+        overdue_event_workers: Workers for events that waited ``defer_seconds`` while many binds are pending.
+        late_seconds: Wait after which an event may use any worker: events must not fall behind for good when the API
+            server is slow.
+        max_events: Maximum number of queued events; the oldest are dropped.
+        defer_seconds: Maximum time that writes yield to binds.
+        events_per_second: Rate limit of events.
+        event_burst: Events that may exceed the rate at once.
+        retry_initial_seconds: Delay after the first failure.
+        retry_maximum_seconds: Maximum delay between attempts.
+    """
+
+    workers: int = 8
+    overdue_event_workers: int = 2
+    late_seconds: float = 10.0
+    max_events: int = 20_000
+    defer_seconds: float = 2.0
+    events_per_second: float = 1000.0
+    event_burst: int = 1000
+    retry_initial_seconds: float = 0.2
+    retry_maximum_seconds: float = 30.0

@@ -19,7 +19,7 @@ CALL_BOUNDS = exponential_bounds(0.001, 2, 15)
 """Buckets in seconds of one call: 1 ms to 16 s."""
 
 
-class ApiCalls:
+class WriteMetrics:
     """Histograms of completed calls.
 
     Args:
@@ -50,7 +50,7 @@ class _Call:
 
     __slots__ = ("_begun", "_calls", "_clock", "_type")
 
-    def __init__(self, calls: ApiCalls, call_type: str, clock: Clock) -> None:
+    def __init__(self, calls: WriteMetrics, call_type: str, clock: Clock) -> None:
         self._calls, self._type, self._clock = calls, call_type, clock
         self._begun = 0.0
 
