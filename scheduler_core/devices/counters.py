@@ -41,6 +41,17 @@ class CounterBalance:
             available[key] -= amount
         return True
 
+    def lacking(self, record: DeviceRecord) -> list[tuple[CounterKey, int, int]]:
+        """Return the counters that do not suffice for a device, with the needed and the available amount."""
+        available = self._available
+        exceeded = [(key, record.counters.get(key, 0), left) for key, left in available.items() if left < 0]
+        short = [
+            (key, amount, available.get(key, 0))
+            for key, amount in record.counters.items()
+            if available.get(key, -1) < amount and available.get(key, 0) >= 0
+        ]
+        return short + (exceeded if record.counter_sets else [])
+
     def give_back(self, record: DeviceRecord) -> None:
         """Undo :meth:`take`."""
         for key, amount in record.counters.items():

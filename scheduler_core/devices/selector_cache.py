@@ -135,7 +135,7 @@ class SelectorCache:
                 return Verdict(matches=False, index=index, compile_error=selector.compile_error)
             self.evaluations += 1
             try:
-                device = _device_facts(facts) if device is None else device
+                device = device_facts(facts) if device is None else device
                 matches = selector.matches(device)
             except SelectorRuntimeError as problem:
                 return Verdict(matches=False, index=index, runtime_error=str(problem))
@@ -156,7 +156,12 @@ class SelectorCache:
         return found
 
 
-def _device_facts(facts: SelectedFacts) -> DeviceFacts:
+def device_facts(facts: SelectedFacts) -> DeviceFacts:
+    """Return what selectors can read of a device.
+
+    Raises:
+        SelectorRuntimeError: An attribute has no value.
+    """
     return DeviceFacts(
         driver=facts.driver,
         allow_multiple_allocations=bool(facts.allow_multiple_allocations),

@@ -56,12 +56,14 @@ class Candidate(Struct, frozen=True):
         old: The object before the event; None if it is added.
         new: The object after the event; None if it is deleted.
         what: Description, such as ``pod shop/web-0 deleted from node n``.
+        is_complete: Whether the objects are complete enough for a dry run.
     """
 
     event: ClusterEvent
     old: object | None
     new: object | None
     what: str
+    is_complete: bool = True
 
 
 def amount_text(resource: str, amount: int) -> str:

@@ -9,6 +9,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.explain.device_findings import device_findings
 from scheduler_core.explain.gang_nearest_nodes import labels_of
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Companions, Examiner
@@ -119,8 +120,9 @@ class NextMembers:
             # A later point rejected it after its node was chosen, so no node lacks anything.
             return NextMember(attempt.info, failure.message)
         try:
-            misses = near_misses(self._nodes, cycle.instance, again, limit)
-            events = self._unblocking.find(cycle.instance, again, misses) if with_events else ()
+            devices = device_findings(self._nodes, cycle.instance, again)
+            misses = near_misses(self._nodes, cycle.instance, again, limit, devices)
+            events = self._unblocking.find(cycle.instance, again, misses, devices) if with_events else ()
         except SchedulerCoreError:
             return NextMember(attempt.info, failure.message)
         return NextMember(attempt.info, failure.message, misses, events)

@@ -6,8 +6,11 @@ plugin's Filter is called for every node by itself.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
@@ -32,12 +35,16 @@ class Lack(Struct, frozen=True):
         reasons: Its reasons.
         is_resolvable: Whether removing pods may help.
         shortages: Missing amounts, if the plugin returns them.
+        details: What exactly is missing, if the reasons do not say it: for each request the problems of a device.
+        gap: How much of it is missing; larger is more.
     """
 
     plugin: str
     reasons: tuple[str, ...]
     is_resolvable: bool
     shortages: tuple[Shortage, ...] = ()
+    details: tuple[str, ...] = ()
+    gap: float = 1.0
 
     @property
     def count(self) -> int:
@@ -46,9 +53,9 @@ class Lack(Struct, frozen=True):
 
     @property
     def missing_share(self) -> float:
-        """Sum of the missing shares of the needed amounts; 1.0 if there are no amounts."""
+        """Sum of the missing shares of the needed amounts; the gap if there are no amounts."""
         if not self.shortages:
-            return 1.0
+            return self.gap
         return sum((each.needed - each.free) / max(1, each.needed) for each in self.shortages)
 
 
@@ -59,6 +66,20 @@ class NearMiss(Struct, frozen=True):
     lacks: tuple[Lack, ...]
 
 
+class RowFindings(Protocol):
+    """What nodes lack according to one plugin, in more detail than its reasons."""
+
+    @property
+    def plugin_name(self) -> str:
+        """The plugin."""
+
+    def gap(self, row: int) -> float:
+        """Return how far a row is from being feasible; larger is farther."""
+
+    def details(self, row: int) -> tuple[str, ...]:
+        """Return what a row lacks."""
+
+
 class _Verdicts(Struct):
     """Verdicts of each plugin by itself, int32 per row."""
 
@@ -67,7 +88,11 @@ class _Verdicts(Struct):
 
 
 def near_misses(
-    columns: NodeColumns, instance: FrameworkInstance, found: Examination, limit: int
+    columns: NodeColumns,
+    instance: FrameworkInstance,
+    found: Examination,
+    limit: int,
+    devices: RowFindings | None = None,
 ) -> tuple[NearMiss, ...]:
     """Return the nodes with the fewest reasons against a pod.
 
@@ -76,6 +101,7 @@ def near_misses(
         instance: The profile of the attempt.
         found: The attempt, which rejected nodes.
         limit: Maximum number of nodes.
+        devices: What nodes lack for the claims of the pod; None for a pod without claims.
 
     Returns:
         The nodes by number of reasons, then by reasons that removing pods cannot resolve, then by missing share, then
@@ -92,13 +118,21 @@ def near_misses(
     failures = np.zeros(columns.size, dtype=np.int64)
     for rejected in verdicts.by_plugin.values():
         failures += rejected != 0
+    gaps: dict[int, float] = {}
+    if devices is not None:
+        by_devices = verdicts.by_plugin.get(devices.plugin_name)
+        lacking = () if by_devices is None else np.flatnonzero((by_devices != 0) & columns.alive).tolist()
+        gaps = {row: devices.gap(row) for row in lacking}
     rows = sorted(
-        (columns.row_of(name) for name in found.rejected), key=lambda row: (failures[row], columns.names[row])
+        (columns.row_of(name) for name in found.rejected),
+        key=lambda row: (failures[row], gaps.get(row, 0.0), columns.names[row]),
     )
     misses = []
     for row in rows[: max(limit, _MAX_RANKED)]:
         name = columns.node_name(row)
         lacks = _lacks(columns, instance, found.pod, verdicts, row)
+        if devices is not None and row in gaps:
+            lacks = [_with_devices(lack, devices, row, gaps[row]) for lack in lacks]
         first = found.rejected[name]
         if not first.plugin:
             lacks.insert(0, _lack(first, ", ".join(narrowing)))
@@ -146,6 +180,11 @@ def _lacks(
             shortages = plugin.shortages(verdicts.state, pod, columns, row)
         lacks.append(_lack(status, plugin.name, shortages))
     return lacks
+
+
+def _with_devices(lack: Lack, devices: RowFindings, row: int, gap: float) -> Lack:
+    """Return what the plugin of devices lacks on a row with details; what other plugins lack unchanged."""
+    return replace(lack, details=devices.details(row), gap=gap) if lack.plugin == devices.plugin_name else lack
 
 
 def _lack(status: Status, plugin: str, shortages: tuple[Shortage, ...] = ()) -> Lack:

@@ -1,8 +1,8 @@
 """Unblocking events: hypothetical events that would requeue a rejected pod, and whether the pod would fit then.
 
 An event is listed only if the queue would act on it: the queueing hint of a plugin that rejected the pod returns Queue
-for its objects. Events of nodes and pods are also dry-run: applied to the columns, the pod filtered, and reverted,
-between two cycles. If one event is sufficient by itself, events that only might help are not listed.
+for its objects. Events of nodes, pods and devices are also dry-run: applied to the columns, the pod filtered, and
+reverted, between two cycles. If one event is sufficient by itself, events that only might help are not listed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from scheduler_core.explain.candidate_events import (
     pods_added,
     pods_deleted,
 )
+from scheduler_core.explain.device_candidates import device_changes
+from scheduler_core.explain.device_findings import DeviceFindings
 from scheduler_core.explain.nearest_nodes import NearMiss
 from scheduler_core.explain.pod_dry_run import Examination, Examiner
 from scheduler_core.explain.storage_candidates import storage_changes
@@ -33,6 +35,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gates_and_hints import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -42,6 +45,7 @@ _MAX_TRIED = 50
 """Maximum number of dry runs for one event type, so that a result takes milliseconds."""
 _MAX_PER_EVENT = 2
 _MAX_NAMED = 8
+_DEVICES = frozenset({Resource.RESOURCE_CLAIM, Resource.RESOURCE_SLICE, Resource.DEVICE_CLASS})
 
 
 class Unblocking(Struct, frozen=True):
@@ -79,7 +83,11 @@ class UnblockingEvents:
         self._examiner = examiner
 
     def find(
-        self, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
+        self,
+        instance: FrameworkInstance,
+        found: Examination,
+        misses: tuple[NearMiss, ...],
+        devices: DeviceFindings | None = None,
     ) -> tuple[Unblocking, ...]:
         """Return the events that would requeue a rejected pod; nothing is changed.
 
@@ -87,6 +95,7 @@ class UnblockingEvents:
             instance: The profile of the attempt.
             found: The attempt that rejected the pod.
             misses: The nearest nodes; changes of other nodes are not proposed.
+            devices: What nodes lack for the claims of the pod; None for a pod without claims.
 
         Returns:
             Events after which the pod would fit; if there are none, those for which a hint returns Queue. At most two
@@ -105,6 +114,7 @@ class UnblockingEvents:
             pods_added(info, columns, misses),
             (_in_domain(candidate, companions.labels) for candidate in nodes_added(info, columns, misses)),
             storage_changes(info, columns, misses),
+            device_changes(info, columns, misses, devices),
         )
         for candidate in list(candidates):
             search.take(candidate)
@@ -142,13 +152,17 @@ class _Search:
         event = candidate.event
         same_event = self._by_event.setdefault(event, [])
         tried = self._tried.get(event, 0)
+        if any(one.what == candidate.what for one in same_event):
+            return
         if tried >= _MAX_TRIED or sum(bool(one.fits_on) for one in same_event) >= _MAX_PER_EVENT:
             return
-        plugins = self._queueing(candidate)
-        if plugins or not self._found.rejected_by:
-            self._tried[event] = tried + 1
-            fits_on = self._fits_on(candidate)
-            same_event.append(Unblocking(event, candidate.old, candidate.new, candidate.what, plugins, fits_on))
+        with ColumnsOverlay(self._cache.columns) as overlay:
+            _apply_devices(overlay, candidate)
+            plugins = self._queueing(candidate)
+            if plugins or not self._found.rejected_by:
+                self._tried[event] = tried + 1
+                fits_on = self._fits_on(candidate) if candidate.is_complete else ""
+                same_event.append(Unblocking(event, candidate.old, candidate.new, candidate.what, plugins, fits_on))
 
     def _queueing(self, candidate: Candidate) -> tuple[str, ...]:
         plugins = set()
@@ -172,6 +186,8 @@ class _Search:
         try:
             if isinstance(candidate.new, Pod) and candidate.new.metadata.uid == info.uid:
                 return self._feasible_node(columns.compile_pod(candidate.new))
+            if candidate.event.resource in _DEVICES:
+                return self._feasible_node(info)
             if candidate.event.resource not in (Resource.NODE, Resource.ASSIGNED_POD):
                 return ""
             with ColumnsOverlay(columns) as overlay:
@@ -203,6 +219,13 @@ def _in_domain(candidate: Candidate, labels: Mapping[str, str]) -> Candidate:
 
 def _best(same_event: list[Unblocking]) -> list[Unblocking]:
     return sorted(same_event, key=lambda one: not one.fits_on)[:_MAX_PER_EVENT]
+
+
+def _apply_devices(overlay: ColumnsOverlay, candidate: Candidate) -> None:
+    """Apply an event of a claim, class or slice; queueing hints read what the events of these kinds have changed."""
+    old, new = candidate.old, candidate.new
+    if isinstance(old, DeviceObject | None) and isinstance(new, DeviceObject | None):
+        overlay.replace_device_object(old, new)
 
 
 def _apply(overlay: ColumnsOverlay, cache: ClusterCache, candidate: Candidate) -> None:

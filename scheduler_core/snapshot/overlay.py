@@ -1,4 +1,4 @@
-"""Hypothetical pods and nodes on the live columns.
+"""Hypothetical pods, nodes and objects of devices on the live columns.
 
 Everything that asks "what if" changes the columns through one class, reads them as in any cycle, and undoes the changes
 in reverse order. No other code runs meanwhile, because a cycle does not await. A copy of the columns was rejected: for
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from scheduler_core.model.node import Node
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, HostPort, PodInfo
 
@@ -162,3 +163,21 @@ class ColumnsOverlay:
             state = self._nodes.images.get(name)
             if state is not None:
                 state.size_bytes = size
+
+    # -- devices ------------------------------------------------------------------------------------------------
+
+    def replace_device_object(self, old: DeviceObject | None, new: DeviceObject | None) -> None:
+        """Replace a claim, class, slice or taint rule; None for one that does not exist before, or after.
+
+        Raises:
+            SchedulerCoreError: The new object cannot be read; nothing was changed.
+        """
+        devices = self._nodes.devices
+        if new is not None:
+            devices.assign(new)
+        elif old is not None:
+            devices.remove(old)
+        if old is not None:
+            self._log.append(partial(devices.assign, old))
+        elif new is not None:
+            self._log.append(partial(devices.remove, new))

@@ -12,7 +12,7 @@ from scheduler_core.devices.allocator import Allocator, ClusterDevices
 from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.search import SearchLimits
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.device_claims import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus, ResourceClaimReference
 
@@ -87,6 +87,12 @@ def held(*results: Body, name: str = "held") -> ResourceClaim:
     """Return a claim with an allocation; results default to request ``r`` and the driver and pool of the builders."""
     defaults = {"request": "r", "driver": DRIVER, "pool": "n0"}
     return claim(name=name, allocation={"devices": {"results": [{**defaults, **result} for result in results]}})
+
+
+def with_reserved(of: ResourceClaim, *pods: str) -> ResourceClaim:
+    """Return a claim that is reserved for pods, whose UIDs are their names."""
+    consumers = tuple(ClaimConsumer("pods", each, each) for each in pods)
+    return replace(of, status=replace(of.status, reserved_for=consumers))
 
 
 def taint_rule(name: str, taint: Body, selector: Body | None) -> DeviceTaintRule:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from bayplan.explanation.device_building import explain_devices
 from bayplan.explanation.gang_building import explain_gang, gang_of_pod
 from bayplan.explanation.gang_model import GangExplanation, GangVerdict
 from bayplan.explanation.pod_model import (
@@ -26,6 +27,7 @@ from bayplan.extenders.extender_states import extenders_skipped_notice
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.explain.device_findings import DeviceFindings, device_findings
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.explain_assembly import Explainers
@@ -124,12 +126,14 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
     found = scheduler.cycles.examiner.examine(instance, info)
     notices = [notice for notice in [extenders_skipped_notice(instance.config.extenders)] if notice]
     misses: tuple[NearMiss, ...] = ()
+    devices: DeviceFindings | None = None
     node = ""
     if found.feasible and not found.error:
         node = _destination(scheduler, instance, info)
     elif not found.error:
         try:
-            misses = near_misses(columns, instance, found, options.nearest)
+            devices = device_findings(columns, instance, found)
+            misses = near_misses(columns, instance, found, options.nearest, devices)
         except SchedulerCoreError as error:
             notices.append(f"the nearest misses cannot be computed: {error}")
     if found.nominated_only:
@@ -149,7 +153,8 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         nearest=convert_misses(misses),
         scores=_scores(found, options.scored),
         preemption=_preemption(found),
-        unblocking=_unblocking(scheduler, instance, found, misses),
+        unblocking=_unblocking(scheduler, instance, found, misses, devices),
+        devices=None if devices is None else explain_devices(columns, found, devices, options.devices),
         notices=tuple(notices),
     )
 
@@ -247,12 +252,16 @@ def _preemption(found: Examination) -> Preemption | None:
 
 
 def _unblocking(
-    scheduler: Scheduler, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
+    scheduler: Scheduler,
+    instance: FrameworkInstance,
+    found: Examination,
+    misses: tuple[NearMiss, ...],
+    devices: DeviceFindings | None,
 ) -> tuple[Unblocking, ...]:
     if found.error:
         return ()
     explainers = Explainers(scheduler.context, scheduler.cycles, scheduler.reservations)
-    return convert_events(explainers.unblocking.find(instance, found, misses))
+    return convert_events(explainers.unblocking.find(instance, found, misses, devices))
 
 
 def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanation:

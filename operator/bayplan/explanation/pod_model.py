@@ -10,6 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from bayplan.explanation.device_model import DeviceExplanation
 from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.shared_model import NodeLacks, Unblocking, Victim
 
@@ -105,6 +106,7 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
         scores: Nodes with the highest scores, best first.
         preemption: Dry run of preemption; None if preemption is not reached.
         unblocking: Events that would requeue the pod.
+        devices: What nodes and devices lack for the claims of the pod; None if no node was rejected for devices.
         notices: Limitations of this explanation.
         gang: Explanation of the pod's gang, or None.
     """
@@ -123,5 +125,6 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     scores: tuple[NodeScore, ...] = ()
     preemption: Preemption | None = None
     unblocking: tuple[Unblocking, ...] = ()
+    devices: DeviceExplanation | None = None
     notices: tuple[str, ...] = ()
     gang: GangExplanation | None = None

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bayplan.explanation.device_rendering import device_sections
 from bayplan.explanation.gang_rendering import gang_sections
 from bayplan.explanation.pod_model import Explanation, Preemption, Verdict
 from bayplan.explanation.shared_rendering import events_table, nearest_table
@@ -51,6 +52,8 @@ def _sections(explanation: Explanation) -> Iterator[RenderableType]:
     yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
     if explanation.rejections:
         yield Group(Text("Rejected by", style="bold"), _rejections(explanation))
+    if explanation.devices is not None:
+        yield from device_sections(explanation.devices)
     if explanation.nearest:
         yield Group(Text("Nearest misses", style="bold"), nearest_table(explanation.nearest))
     if explanation.scores:

@@ -18,10 +18,12 @@ class ExplanationOptions(Struct, frozen=True):
     Attributes:
         nearest: Maximum number of nearest misses; for a gang also the maximum number of domains.
         scored: Maximum number of nodes with scores.
+        devices: Maximum number of groups of devices for each request.
     """
 
     nearest: int = 5
     scored: int = 5
+    devices: int = 6
 
 
 def convert_misses(misses: Iterable[near_misses.NearMiss]) -> tuple[NodeLacks, ...]:
@@ -31,7 +33,7 @@ def convert_misses(misses: Iterable[near_misses.NearMiss]) -> tuple[NodeLacks, .
 
 def _convert_lack(lack: near_misses.Lack) -> Lack:
     amounts = tuple(Amount(each.resource, each.needed, each.free) for each in lack.shortages)
-    return Lack(lack.plugin, lack.reasons, lack.is_resolvable, amounts)
+    return Lack(lack.plugin, lack.reasons, lack.is_resolvable, amounts, lack.details)
 
 
 def convert_events(events: Iterable[unblocking_events.Unblocking]) -> tuple[Unblocking, ...]:

@@ -19,12 +19,15 @@ class Lack(Struct, frozen=True, rename="camel"):
     Attributes:
         preemption_may_help: Whether the rejection may be resolved by removing pods from the node.
         amounts: Resources of which the node has too little; empty if the reasons are not about resources.
+        details: What exactly is missing, if the reasons do not say it: the problems of the nearest device of each
+            request, for example.
     """
 
     plugin: str
     reasons: tuple[str, ...]
     preemption_may_help: bool
     amounts: tuple[Amount, ...] = ()
+    details: tuple[str, ...] = ()
 
 
 class NodeLacks(Struct, frozen=True, rename="camel"):

@@ -24,6 +24,8 @@ def nearest_table(nearest: tuple[NodeLacks, ...]) -> Table:
 
 def lack_text(lack: Lack) -> str:
     """Return what a node lacks as text, with amounts if there are any: ``needs 500m cpu, 320m free``."""
+    if lack.details:
+        return "; ".join(lack.details)
     if not lack.amounts:
         return "; ".join(lack.reasons)
     return "; ".join(

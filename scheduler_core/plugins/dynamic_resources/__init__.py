@@ -22,6 +22,7 @@ from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.behaviours import BehaviourTable
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import DeviceError, SchedulerCoreError, UndecidedRowsError
+from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -73,7 +74,14 @@ _DEFAULT_ARGS = DynamicResourcesArgs()
 
 
 class DynamicResources(
-    PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, PostFilterPlugin, ScorePlugin, ReservePlugin, PreBindPlugin
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    FilterPlugin,
+    ClaimsFilter,
+    PostFilterPlugin,
+    ScorePlugin,
+    ReservePlugin,
+    PreBindPlugin,
 ):
     """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
 
@@ -238,6 +246,13 @@ class DynamicResources(
             if status is not None:
                 by_class[position] = REASONS.index(status) + 1
         return by_class[positions]
+
+    def claims_on(self, state: CycleState, nodes: NodeColumns, row: int) -> NodeClaims:
+        """Return the claims of the pod as the search on one row reads them, after PreFilter."""
+        attempt = state.get(_ATTEMPT)
+        if attempt is None or not attempt.claims:
+            return NodeClaims()
+        return attempt.claims_on(nodes, row, BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall()))
 
     # -- making devices available -------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scheduler_core.devices.allocator import Allocator, random_share_id
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, DeviceError, InvalidPoolsError
+from scheduler_core.framework.claims_filter import NodeClaims, UnavailableClaim
 from scheduler_core.framework.status import Status, error, unresolvable
 from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
 from scheduler_core.model.node import Node
@@ -145,6 +146,26 @@ class PodDevices(Struct):
             self.by_node[name] = NodeDevices(found) if extended is None else NodeDevices(found, *_parts(extended))
         return None
 
+    def claims_on(self, nodes: NodeColumns, row: int, limits: BindingLimit) -> NodeClaims:
+        """Return the claims as the search on one row reads them; none if there is no search."""
+        node = nodes.nodes[row]
+        if node is None:
+            return NodeClaims()
+        extended: ResourceClaim | None = None
+        if self.extended_claim is not None:
+            through_devices = self._provided_through_devices(nodes, row)
+            if self.extended_claim.spec.devices.request_list is not None or through_devices is None:
+                return NodeClaims()
+            extended = self._extended(through_devices, nodes)[0]
+        unavailable = tuple(
+            UnavailableClaim(
+                claim, is_reachable=matcher is None or matcher.matches(node.metadata.labels, node.metadata.name)
+            )
+            for index, (claim, matcher) in enumerate(zip(self.claims, self.matchers, strict=True))
+            if not self._is_available(index, claim, node, limits)
+        )
+        return NodeClaims(tuple(self._wanted(extended)), unavailable)
+
     def claim_to_deallocate(self) -> ResourceClaim | None:
         """Return an allocated claim that some node cannot use, and that nobody but the pod uses."""
         for index in sorted(self.unavailable):
@@ -242,13 +263,16 @@ class PodDevices(Struct):
         found = self._allocators.get(key)
         if found is None:
             assert self.make_allocator is not None
-            wanted = [
-                extended if extended is not None and self.claims[index] is self.extended_claim else self.claims[index]
-                for index in self.to_allocate()
-                if self.pending[index] is None
-            ]
-            found = self._allocators[key] = self.make_allocator(wanted)
+            found = self._allocators[key] = self.make_allocator(self._wanted(extended))
         return found
+
+    def _wanted(self, extended: ResourceClaim | None) -> list[ResourceClaim]:
+        """Return the claims to search devices for, with a node's extended resources."""
+        return [
+            extended if extended is not None and self.claims[index] is self.extended_claim else self.claims[index]
+            for index in self.to_allocate()
+            if self.pending[index] is None
+        ]
 
     def _provided_through_devices(self, nodes: NodeColumns, row: int) -> frozenset[str] | None:
         """Return the extended resources that the node provides through devices; None if it lacks one altogether."""

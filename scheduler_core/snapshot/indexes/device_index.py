@@ -179,6 +179,17 @@ class DeviceIndex:
         if self._in_flight.pop(uid, None) is not None:
             self.hardware.allocated.remove_in_flight(uid)
 
+    def allocations(self) -> Iterator[tuple[ResourceClaim, AllocationResult]]:
+        """Yield the allocated claims with their allocation, written or in flight."""
+        in_memory = dict(self._in_flight)
+        for claim in self.claims:
+            held = in_memory.pop(claim.metadata.uid, None)
+            allocation = claim.status.allocation or (None if held is None else held.allocation)
+            if allocation is not None:
+                yield claim, allocation
+        for held in in_memory.values():
+            yield held.claim, held.allocation
+
     # -- extended resources -------------------------------------------------------------------------------------
 
     def class_of_resource(self, name: str) -> DeviceClass | None:

@@ -253,10 +253,11 @@ def test_the_document_has_the_documented_fields() -> None:
         "scores",
         "preemption",
         "unblocking",
+        "devices",
         "notices",
         "gang",
     ]
-    assert list(document["nearest"][0]["lacks"][0]) == ["plugin", "reasons", "preemptionMayHelp", "amounts"]
+    assert list(document["nearest"][0]["lacks"][0]) == ["plugin", "reasons", "preemptionMayHelp", "amounts", "details"]
     assert list(document["preemption"]) == ["node", "victims", "pdbViolations", "candidates", "message"]
     assert list(document["unblocking"][0]) == ["what", "event", "plugins", "fitsOn"]
 

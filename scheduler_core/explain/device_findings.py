@@ -1,0 +1,333 @@
+"""Devices in an explanation: obstacles of claims with the nodes they apply to, and problems of devices, nearest first.
+
+Devices are counted once, also those that many nodes reach. Devices with the same problems form one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct, field
+
+from scheduler_core.devices.pools import PoolKey, PoolView
+from scheduler_core.devices.requests import RequestTerms
+from scheduler_core.explain.claim_obstacles import ClaimObstacles, Obstacle
+from scheduler_core.explain.device_problems import DeviceProblem, Problems, distance
+from scheduler_core.explain.pod_dry_run import Examination
+from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims, UnavailableClaim
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.model.affinity import NodeSelector
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.selectors import METADATA_NAME
+from scheduler_core.runtime.filtering import run_pre_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.node_columns import NodeColumns
+
+DeviceKey = tuple[PoolKey, str]
+"""Pool and name of a device."""
+_MAX_PODS_NAMED = 3
+
+
+class Holder(Struct, frozen=True):
+    """A claim that has a device.
+
+    Attributes:
+        claim: ``namespace/name``.
+        pods: Names of the pods that it is reserved for; empty while the allocation is not written.
+    """
+
+    claim: str
+    pods: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The claim with its pods: ``ml/train of pod train-0``."""
+        if not self.pods:
+            return self.claim
+        named = ", ".join(self.pods[:_MAX_PODS_NAMED])
+        more = len(self.pods) - _MAX_PODS_NAMED
+        plural = "s" if len(self.pods) > 1 else ""
+        return f"{self.claim} of pod{plural} {named}" + (f" and {more} more" if more > 0 else "")
+
+
+class ClaimRejection(Struct):
+    """Obstacle of a claim, and the nodes that it applies to, in the order of rows."""
+
+    claim: str
+    request: str
+    reason: str
+    nodes: list[str] = field(default_factory=list)
+
+
+class NearestDevice(Struct, frozen=True):
+    """A device of a node that lacks the least for a request."""
+
+    terms: RequestTerms
+    view: PoolView
+    position: int
+    problems: Problems
+    holders: tuple[Holder, ...]
+    missing: int
+
+    @property
+    def name(self) -> str:
+        """``pool/device``; the driver is left out, because the class states it."""
+        return f"{self.view.key[1]}/{self.view.names.names[self.position]}"
+
+    @property
+    def request(self) -> tuple[str, str]:
+        """The claim and the request."""
+        return self.terms.claim, self.terms.parent or self.terms.name
+
+    @property
+    def gap(self) -> float:
+        """How much must change; larger is more."""
+        is_class, count, _ = distance(self.problems)
+        return self.missing * (2.0 if is_class else count / (count + 1))
+
+
+class DeviceGroup(Struct):
+    """Devices that do not serve a request for the same reasons.
+
+    Attributes:
+        terms: The request, or its alternative.
+        problems: The reasons.
+        example: One of the devices, ``driver/pool/device``.
+        devices: Their number.
+        nodes: The nodes that reach them.
+        holders: The claims that have them, if they are in use.
+    """
+
+    terms: RequestTerms
+    problems: Problems
+    example: str
+    devices: int = 0
+    nodes: set[str] = field(default_factory=set)
+    holders: dict[Holder, None] = field(default_factory=dict)
+
+
+class DeviceFindings:
+    """What the nodes lack for the claims of one pod.
+
+    Args:
+        columns: The columns; not changed.
+        plugin: The plugin that searches devices.
+        plugin_name: Its name.
+        state: State of the attempt after PreFilter.
+    """
+
+    def __init__(self, columns: NodeColumns, plugin: ClaimsFilter, plugin_name: str, state: CycleState) -> None:
+        self.plugin_name = plugin_name
+        self._columns = columns
+        self._plugin = plugin
+        self._state = state
+        self._obstacles = ClaimObstacles(columns.devices)
+        self._by_row: dict[int, tuple[Obstacle, ...]] = {}
+        self._holders: Mapping[DeviceKey, tuple[Holder, ...]] | None = None
+
+    def claims_on(self, row: int) -> NodeClaims:
+        """Return the claims of the pod on a row."""
+        return self._plugin.claims_on(self._state, self._columns, row)
+
+    def obstacles(self, row: int) -> tuple[Obstacle, ...]:
+        """Return why the claims cannot be allocated on a row that the plugin rejects."""
+        found = self._by_row.get(row)
+        if found is None:
+            found = self._by_row[row] = self._obstacles_of(row)
+        return found
+
+    def _obstacles_of(self, row: int) -> tuple[Obstacle, ...]:
+        node, claims = self._columns.nodes[row], self.claims_on(row)
+        if node is None:
+            return ()
+        found: tuple[Obstacle, ...] = ()
+        if claims.to_allocate:
+            found = self._obstacles.on_node(claims.to_allocate, node)
+        if claims.unavailable and (not claims.to_allocate or found[0].terms == ()):
+            found = tuple(Obstacle(each.claim.key, "", _unavailable(each)) for each in claims.unavailable)
+        return found
+
+    def nearest(self, row: int) -> tuple[NearestDevice, ...]:
+        """Return the device that lacks the least for each request that has too few devices on a row."""
+        node = self._columns.nodes[row]
+        if node is None:
+            return ()
+        pools = self._obstacles.pools(node)
+        found = []
+        for obstacle in self.obstacles(row):
+            ranked = [
+                (distance(problems), order, terms, view, positions[0], problems)
+                for terms in obstacle.terms
+                for order, view in enumerate(pools)
+                for problems, positions in self._obstacles.devices(terms, view).items()
+                if problems
+            ]
+            if ranked:
+                _, _, terms, view, position, problems = min(ranked, key=lambda each: each[:2])
+                holders = self._held(view, position) if _is_used(problems) else ()
+                usable = sum(len(self._obstacles.devices(terms, each).get((), ())) for each in pools)
+                missing = max(1, obstacle.needed - usable)
+                found.append(NearestDevice(terms, view, position, problems, holders, missing))
+        return tuple(found)
+
+    def details(self, row: int) -> tuple[str, ...]:
+        """Return what a row lacks: for each request with too few devices, the problems of the nearest one."""
+        nearest = {each.request: each for each in self.nearest(row)}
+        texts = []
+        for obstacle in self.obstacles(row):
+            device = nearest.get((obstacle.claim, obstacle.request))
+            where = f"request {obstacle.request}" if obstacle.request else f"claim {obstacle.claim}"
+            if device is None:
+                texts.append(f"{where}: {obstacle.reason}")
+                continue
+            words = "; ".join(problem_text(each, device.holders) for each in device.problems)
+            texts.append(f"{where}: device {device.name}: {words}")
+        return tuple(texts)
+
+    def gap(self, row: int) -> float:
+        """Return how far a row is from serving the claims: the lower, the less must change."""
+        nearest = {each.request: each for each in self.nearest(row)}
+        gaps = [
+            each.gap if device is None else device.gap
+            for each in self.obstacles(row)
+            for device in [nearest.get((each.claim, each.request))]
+        ]
+        return sum(gaps)
+
+    # -- all nodes --------------------------------------------------------------------------------------------------
+
+    def rejections(self, rows: Iterable[int]) -> list[ClaimRejection]:
+        """Return the obstacles of rows, most nodes first."""
+        found: dict[tuple[str, str, str], ClaimRejection] = {}
+        for row in rows:
+            for each in self.obstacles(row):
+                key = (each.claim, each.request, each.reason)
+                rejection = found.get(key)
+                if rejection is None:
+                    rejection = found[key] = ClaimRejection(*key)
+                rejection.nodes.append(self._columns.node_name(row))
+        return sorted(
+            found.values(),
+            key=lambda each: (-len(each.nodes), each.claim, not each.request, each.request, each.reason),
+        )
+
+    def groups(self, rows: Iterable[int]) -> list[DeviceGroup]:
+        """Return the devices of rows that do not serve the requests that have too few, nearest first."""
+        found: dict[tuple[RequestTerms, Problems], DeviceGroup] = {}
+        counted: set[tuple[RequestTerms, PoolView]] = set()
+        order: dict[RequestTerms, int] = {}
+        for row in rows:
+            node = self._columns.nodes[row]
+            if node is None:
+                continue
+            pools = self._obstacles.pools(node)
+            for terms in [terms for each in self.obstacles(row) for terms in each.terms]:
+                order.setdefault(terms, len(order))
+                for view in pools:
+                    is_new = (terms, view) not in counted
+                    counted.add((terms, view))
+                    self._group(found, terms, view, node.metadata.name, is_new=is_new)
+        return sorted(
+            found.values(),
+            key=lambda each: (order[each.terms], distance(each.problems), -each.devices, each.example),
+        )
+
+    def _group(
+        self,
+        found: dict[tuple[RequestTerms, Problems], DeviceGroup],
+        terms: RequestTerms,
+        view: PoolView,
+        node_name: str,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Add the devices of a pool to the groups; devices that an earlier node reaches are not counted again."""
+        for problems, positions in self._obstacles.devices(terms, view).items():
+            if not problems:
+                continue
+            group = found.get((terms, problems))
+            if group is None:
+                example = view.device_name(positions[0])
+                group = found[terms, problems] = DeviceGroup(terms, problems, example)
+            group.nodes.add(node_name)
+            if not is_new:
+                continue
+            group.devices += len(positions)
+            if _is_used(problems):
+                for position in positions:
+                    group.holders.update(dict.fromkeys(self._held(view, position)))
+
+    def _held(self, view: PoolView, position: int) -> tuple[Holder, ...]:
+        """Return the claims that have a device; if none has it, those that have others of the pool, for counters."""
+        if self._holders is None:
+            self._holders = device_holders(self._columns.devices)
+        found = self._holders.get((view.key, view.names.names[position]))
+        if found is not None or not view.counters:
+            return found or ()
+        devices = [name for name, record in zip(view.names.names, view.records, strict=True) if record.counter_sets]
+        devices += [name for other in view.others for name in other.names]
+        return tuple(dict.fromkeys(each for name in devices for each in self._holders.get((view.key, name), ())))
+
+
+def device_findings(columns: NodeColumns, instance: FrameworkInstance, found: Examination) -> DeviceFindings | None:
+    """Return what nodes lack for the claims of a rejected pod; None for a pod without claims to search devices for.
+
+    Args:
+        columns: The columns; not changed.
+        instance: The profile of the attempt.
+        found: The attempt.
+
+    Raises:
+        PluginError: A plugin raised, or returned what its point does not allow.
+    """
+    if not found.rejected:
+        return None
+    state = CycleState()
+    run_pre_filters(instance, state, found.pod, columns)
+    for plugin in instance.filters:
+        if isinstance(plugin, ClaimsFilter) and plugin.name not in state.skip_filter:
+            return DeviceFindings(columns, plugin, plugin.name, state)
+    return None
+
+
+def problem_text(problem: DeviceProblem, holders: Sequence[Holder]) -> str:
+    """Return a problem of a device with the claims that cause it."""
+    if not problem.is_use or not holders:
+        return problem.text
+    plural = "s" if len(holders) > 1 else ""
+    return f"{problem.text} by claim{plural} {', '.join(each.text for each in holders)}"
+
+
+def device_holders(devices: DeviceIndex) -> Mapping[DeviceKey, tuple[Holder, ...]]:
+    """Return the claims that have each device that is in use."""
+    found: dict[DeviceKey, list[Holder]] = {}
+    for claim, allocation in devices.allocations():
+        holder = Holder(claim.key, _pods(claim))
+        for result in allocation.devices.results:
+            if not result.admin_access:
+                holders = found.setdefault(((result.driver, result.pool), result.device), [])
+                if holder not in holders:
+                    holders.append(holder)
+    return {device: tuple(holders) for device, holders in found.items()}
+
+
+def _pods(claim: ResourceClaim) -> tuple[str, ...]:
+    return tuple(each.name for each in claim.status.reserved_for if each.resource == "pods")
+
+
+def _is_used(problems: Problems) -> bool:
+    return any(each.is_use for each in problems)
+
+
+def _unavailable(each: UnavailableClaim) -> str:
+    if each.is_reachable:
+        return "the driver failed to prepare its devices, or did not within bindingTimeout"
+    allocation = each.claim.status.allocation
+    nodes = _named_nodes(None if allocation is None else allocation.node_selector)
+    return f"its devices are on node {', '.join(nodes)}" if nodes else "its devices are not reachable from the node"
+
+
+def _named_nodes(selector: NodeSelector | None) -> Sequence[str]:
+    terms = () if selector is None else selector.node_selector_terms
+    return [value for term in terms for each in term.match_fields if each.key == METADATA_NAME for value in each.values]

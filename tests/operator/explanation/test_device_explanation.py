@@ -1,0 +1,96 @@
+"""The part of an explanation about claims and devices, as text and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.pod_rendering import as_text, read_explanation
+from bayplan.explanation.shared_building import ExplanationOptions
+
+from scheduler_core.in_tree import default_plugins
+from tests.support.builders import node, pod
+from tests.support.devices import DRIVER, claim, device, device_class, exactly, held, slice_of, using, with_reserved
+from tests.support.scheduling import rig
+
+MODEL = f'device.attributes["{DRIVER}"].model == "h100"'
+
+
+def explained(*models: str, node_selector: Mapping[str, str] = MappingProxyType({}), devices: int = 6) -> Explanation:
+    """Return the explanation of a pod that needs an h100, on a node with devices of these models, the first in use."""
+    made = rig(defaults=default_plugins())
+    made.add(node("n0"), node("n1"))
+    objects = made.context.cache.columns.devices
+    objects.assign(device_class("gpu", f'device.driver == "{DRIVER}"'))
+    objects.assign(slice_of([device(f"d{number}", model) for number, model in enumerate(models)]))
+    objects.assign(with_reserved(held({"device": "d0"}), "train-0"))
+    objects.assign(claim(exactly("gpu", MODEL)))
+    waiting = using(pod("p", namespace="ns", node_selector=node_selector), "c0")
+    return explain_pod(made.scheduler, waiting, ExplanationOptions(devices=devices))
+
+
+TEXT = f"""\
+Resource claims
+CLAIM  REQUEST  NODES   REASON
+ns/c0  gpu      1 (n0)  needs 1 device, none can be used
+ns/c0  -        1 (n1)  the node has no devices
+
+Devices that do not serve request gpu of claim ns/c0, nearest first
+DEVICES  NODES  EXAMPLE                UNMET CONDITION                             REQUIRED BY
+1        1      {DRIVER}/n0/d0  in use by claim ns/held of pod train-0      -
+2        1      {DRIVER}/n0/d1  model is a100, must be h100                 request: {MODEL}
+
+Nearest misses
+NODE  PLUGIN            LACKS
+n0    DynamicResources  request gpu: device n0/d0: in use by claim ns/held of pod train-0
+n1    DynamicResources  claim ns/c0: the node has no devices
+"""
+
+
+def test_the_text_has_a_section_for_claims_and_one_for_each_request() -> None:
+    """Other sections stay as they are; messages of kube-scheduler are not changed."""
+    explanation = explained("h100", "a100", "a100")
+    lines = [line.rstrip() for line in as_text(explanation).splitlines()]
+    start, end = lines.index("Resource claims"), lines.index("Nearest misses") + 4
+    assert [line.split() for line in lines[start:end]] == [line.split() for line in TEXT.splitlines()]
+    assert lines[4].split(maxsplit=2) == ["DynamicResources", "2", "cannot allocate all claims"]
+
+
+def test_groups_beyond_the_limit_are_counted() -> None:
+    """The groups that lack the least are shown."""
+    explanation = explained("h100", "a100", "a100", "l4", devices=1)
+    assert explanation.devices is not None
+    assert [group.devices for group in explanation.devices.rejected] == [1]
+    assert explanation.devices.omitted == {"ns/c0, gpu": 3}
+    assert "\nand 3 more\n" in as_text(explanation)
+
+
+def test_nodes_that_other_plugins_reject_have_no_section() -> None:
+    """Devices are searched on no node then; the nearest misses name them all the same."""
+    explanation = explained("a100", "a100", node_selector={"disk": "ssd"})
+    assert explanation.devices is None
+    assert [lack.plugin for lack in explanation.nearest[0].lacks] == ["NodeAffinity", "DynamicResources"]
+    assert explanation.nearest[0].lacks[1].details == ("request gpu: device n0/d1: model is a100, must be h100",)
+
+
+def test_a_pod_without_claims_has_no_section() -> None:
+    """The field is null."""
+    made = rig(defaults=default_plugins())
+    made.add(node("n0"))
+    assert explain_pod(made.scheduler, pod(requests={"cpu": "64"})).devices is None
+
+
+def test_the_document_has_the_documented_fields() -> None:
+    """The names are those in ``docs/why-pending.md``; the command decodes the same explanation."""
+    explanation = explained("h100", "a100")
+    document: dict[str, Any] = msgspec.to_builtins(explanation)["devices"]
+    assert list(document) == ["claims", "rejected", "omitted"]
+    assert list(document["claims"][0]) == ["claim", "request", "reason", "nodes", "example"]
+    fields = ["claim", "request", "devices", "nodes", "example", "unmet", "heldBy", "moreHolders"]
+    assert list(document["rejected"][0]) == fields
+    assert document["rejected"][0]["unmet"] == ({"what": "in use", "requiredBy": None, "byHolders": True},)
+    assert read_explanation(msgspec.json.encode(explanation)) == explanation

@@ -1,0 +1,66 @@
+"""Events of claims, classes and slices after which a rejected pod fits, or is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.model.device_claims import ResourceClaim
+from tests.support.devices import DRIVER, claim, device, exactly, held, slice_of, using, with_reserved
+from tests.support.rejected_claims import A100, H100, L4, RejectedPod, gpus
+
+
+def test_events_free_the_device_or_publish_another() -> None:
+    """Both are dry-run; the deallocation names the pod that must end first."""
+    found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(held({"device": "d0"}), "train"))
+    assert [(one.event.name, one.what, one.fits_on) for one in found.events()] == [
+        ("resource.k8s.io/ResourceClaimUpdate", "claim ns/held deallocated after pod train ends", "n0"),
+        ("resource.k8s.io/ResourceSliceAdd", "a device like n0/d0 published on node n0", "n0"),
+    ]
+
+
+def test_a_published_device_has_the_values_that_selectors_require() -> None:
+    """As many devices are proposed as are missing."""
+    memory = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
+    owned = [device(f"d{number}", "l4", capacity={"memory": {"value": "24Gi"}}) for number in range(2)]
+    found = RejectedPod([claim(exactly("r", A100, memory, count=2))], slice_of(owned))
+    assert [(one.what, one.fits_on) for one in found.events()] == [
+        ("2 devices like n0/d0 with model a100 and memory 40Gi published on node n0", "n0")
+    ]
+
+
+def test_a_device_whose_values_are_not_known_only_requeues() -> None:
+    """Nothing is proposed that cannot be dry-run; a hint still answers Queue."""
+    found = RejectedPod([claim(exactly("r", f"{L4} || {H100}"))], gpus("a100"))
+    assert ("a device for request r published on node n0", "") in [(one.what, one.fits_on) for one in found.events()]
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        pytest.param(claim(exactly("r", device_class_name="nic")), "device class nic created", id="class"),
+        pytest.param(None, "claim ns/missing created", id="claim"),
+    ],
+)
+def test_missing_objects_are_proposed(made: ResourceClaim | None, what: str) -> None:
+    """The pod is rejected before nodes are evaluated."""
+    found = RejectedPod([] if made is None else [made], gpus("a100"))
+    if made is None:
+        waiting = using(found.pod, "missing")
+        info = found.columns.compile_pod(waiting)
+        found.found = found.made.scheduler.cycles.examiner.examine(found.instance, info)
+    assert what in [one.what for one in found.events()]
+
+
+def test_dry_runs_leave_the_devices_as_they_are() -> None:
+    """Slices, allocations and claims are those from before."""
+    found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(held({"device": "d0"}), "train"))
+    devices = found.columns.devices
+
+    def state() -> object:
+        usage = devices.hardware.allocated.usage((DRIVER, "n0"))
+        slices = sorted(each.name for each in devices.hardware.inventory.slices())
+        return slices, list(devices.claims), None if usage is None else dict(usage.dedicated)
+
+    before = state()
+    assert found.events()
+    assert state() == before

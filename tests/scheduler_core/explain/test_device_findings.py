@@ -1,0 +1,275 @@
+"""Obstacles of claims and problems of devices, with their exact texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.model.device_claims import ResourceClaim
+from tests.support.devices import (
+    DRIVER,
+    alternative,
+    claim,
+    device,
+    exactly,
+    first_available,
+    held,
+    slice_of,
+    taint_rule,
+    with_reserved,
+)
+from tests.support.rejected_claims import A100, H100, DeviceObject, RejectedPod, gpus
+
+MANY = first_available("r", alternative("big", H100), alternative("small", A100, count=2))
+COUNTERS = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
+PART = [{"counterSet": "card", "counters": {"memory": {"value": "30Gi"}}}]
+USED_SHARE = {"device": "d0", "shareID": "s", "consumedCapacity": {"memory": "20Gi"}}
+UP_TO_8 = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi"}}
+LIMITED: dict[str, Any] = {
+    "capacity": {"memory": {"value": "24Gi", "requestPolicy": UP_TO_8}},
+    "allowMultipleAllocations": True,
+}
+TAINTED = taint_rule("t", {"key": "x", "effect": "NoSchedule"}, {"device": "d1"})
+SHARED: dict[str, Any] = {"capacity": {"memory": {"value": "24Gi"}}, "allowMultipleAllocations": True}
+
+
+@pytest.mark.parametrize(
+    ("claims", "objects", "obstacles"),
+    [
+        pytest.param(
+            [claim(exactly("r"))],
+            [],
+            [("", "the node has no devices", 1)],
+            id="no devices",
+        ),
+        pytest.param(
+            [claim(exactly("r", H100))],
+            [gpus("a100")],
+            [("r", "needs 1 device, none can be used", 1)],
+            id="no device matches",
+        ),
+        pytest.param(
+            [claim(exactly("r", A100, count=3))],
+            [gpus("a100", "a100", "l4")],
+            [("r", "needs 3 devices, 2 can be used", 1)],
+            id="too few",
+        ),
+        pytest.param(
+            [claim(exactly("r", H100, allocationMode="All"))],
+            [gpus("a100")],
+            [("r", "no device can be used", 1)],
+            id="all of none",
+        ),
+        pytest.param(
+            [claim(exactly("r", allocationMode="All"))],
+            [gpus("a100", "a100"), held({"device": "d1"})],
+            [("r", "needs all devices that match, some of which cannot be used", 1)],
+            id="all, one in use",
+        ),
+        pytest.param(
+            [claim(MANY)],
+            [gpus("a100", "l4")],
+            [("r", "none of 2 alternatives has enough devices", 1)],
+            id="alternatives",
+        ),
+        pytest.param(
+            [claim(exactly("r"))],
+            [gpus("a100", count=2)],
+            [("r", "a resource pool of the node is incomplete", 1)],
+            id="incomplete pool",
+        ),
+        pytest.param(
+            [claim(exactly("r"))],
+            [slice_of([device("d0"), device("d0")])],
+            [("r", "a resource pool of the node is invalid", 1)],
+            id="invalid pool",
+        ),
+        pytest.param(
+            [claim(exactly("r", count=2))],
+            [
+                slice_of([device("d0", consumesCounters=PART), device("d1", consumesCounters=PART)], count=2),
+                slice_of(name="counters", sharedCounters=COUNTERS, count=2),
+            ],
+            [("r", "needs 2 devices; the shared counters or capacity suffice for fewer", 1)],
+            id="counters for one",
+        ),
+        pytest.param(
+            [claim(exactly("a", A100), exactly("b", A100))],
+            [gpus("a100", "l4")],
+            [("", "each request has devices alone, but not all of them together", 1)],
+            id="requests compete",
+        ),
+        pytest.param(
+            [claim(exactly("a"), exactly("b"), constraints=[{"matchAttribute": f"{DRIVER}/model"}])],
+            [gpus("a100", "l4")],
+            [("", f"matchAttribute {DRIVER}/model: no 2 usable devices have the same value", 1)],
+            id="matchAttribute",
+        ),
+        pytest.param(
+            [claim(exactly("a", count=2), constraints=[{"distinctAttribute": f"{DRIVER}/model"}])],
+            [gpus("a100", "a100")],
+            [("", f"distinctAttribute {DRIVER}/model: no 2 usable devices have different values", 1)],
+            id="distinctAttribute",
+        ),
+        pytest.param(
+            [
+                claim(
+                    exactly("a", count=2),
+                    exactly("b"),
+                    constraints=[
+                        {"matchAttribute": f"{DRIVER}/model", "requests": ["a"]},
+                        {"matchAttribute": f"{DRIVER}/none", "requests": ["b"]},
+                    ],
+                )
+            ],
+            [gpus("a100", "a100", "l4")],
+            [("", f"matchAttribute {DRIVER}/none: no usable device has the attribute", 1)],
+            id="the one constraint of two",
+        ),
+        pytest.param(
+            [claim(exactly("r", A100)), claim(exactly("r", A100), name="c1")],
+            [gpus("a100", "l4")],
+            [("", "each claim has devices alone, but not all of them together", 1)],
+            id="claims compete",
+        ),
+        pytest.param(
+            [
+                claim(
+                    exactly("r"),
+                    allocation={
+                        "devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "n7", "device": "d0"}]},
+                        "nodeSelector": {
+                            "nodeSelectorTerms": [
+                                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}
+                            ]
+                        },
+                    },
+                )
+            ],
+            [],
+            [("", "its devices are on node n7", 1)],
+            id="allocated elsewhere",
+        ),
+    ],
+)
+def test_obstacles_name_the_part_that_fails(
+    claims: list[ResourceClaim], objects: list[DeviceObject], obstacles: list[tuple[str, str, int]]
+) -> None:
+    """The first part of the claims without devices is the reason: a request, a claim, or all claims."""
+    assert RejectedPod(claims, *objects).obstacles() == obstacles
+
+
+def test_obstacles_count_their_nodes() -> None:
+    """Nodes with the same obstacle are one line, most nodes first."""
+    slices = [gpus("a100", node_name=f"n{number}") for number in range(3)]
+    assert RejectedPod([claim(exactly("r", H100))], *slices, nodes=4).obstacles() == [
+        ("r", "needs 1 device, none can be used", 3),
+        ("", "the node has no devices", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "objects", "problems"),
+    [
+        pytest.param(
+            exactly("r", H100),
+            [gpus("a100", "a100", "l4")],
+            [(2, ["model is a100, must be h100"]), (1, ["model is l4, must be h100"])],
+            id="selector of the request",
+        ),
+        pytest.param(
+            exactly("r", A100),
+            [slice_of([device("d0", "a100")], driver="nic.example.com", pool="nic")],
+            [(1, [f"driver is nic.example.com, must be {DRIVER}"])],
+            id="selector of the class",
+        ),
+        pytest.param(
+            exactly("r"),
+            [gpus("a100", "l4"), with_reserved(held({"device": "d0"}, {"device": "d1"}), "train-0", "train-1")],
+            [(2, ["in use by claim ns/held of pods train-0, train-1"])],
+            id="in use",
+        ),
+        pytest.param(
+            exactly("r"),
+            [slice_of([device("d0", taints=[{"key": "ecc", "value": "bad", "effect": "NoSchedule"}])])],
+            [(1, ["taint ecc=bad:NoSchedule is not tolerated"])],
+            id="taint of the driver",
+        ),
+        pytest.param(
+            exactly("r"),
+            [gpus("l4"), taint_rule("t", {"key": "repair", "effect": "NoExecute"}, {"driver": DRIVER})],
+            [(1, ["taint repair:NoExecute is not tolerated"])],
+            id="taint of a rule",
+        ),
+        pytest.param(
+            exactly("r", capacity={"requests": {"memory": "40Gi"}}),
+            [slice_of([device("d0", capacity={"memory": {"value": "24Gi"}}), device("d1")])],
+            [(1, ["capacity memory is 24Gi, 40Gi requested"]), (1, ["capacity memory is not set, 40Gi requested"])],
+            id="capacity",
+        ),
+        pytest.param(
+            exactly("r", capacity={"requests": {"memory": "10Gi"}}),
+            [slice_of([device("d0", **SHARED)]), held(USED_SHARE)],
+            [(1, ["capacity memory has 4Gi of 24Gi left, 10Gi needed; used by claim ns/held"])],
+            id="consumed capacity",
+        ),
+        pytest.param(
+            exactly("r", capacity={"requests": {"memory": "10Gi"}}),
+            [slice_of([device("d0", **LIMITED)])],
+            [(1, ["the request policy of capacity memory does not allow 10Gi"])],
+            id="request policy",
+        ),
+        pytest.param(
+            exactly("r"),
+            [
+                slice_of([device("d0", consumesCounters=PART), device("d1", consumesCounters=PART)], count=2),
+                slice_of(name="counters", sharedCounters=COUNTERS, count=2),
+                held({"device": "d0"}),
+            ],
+            [
+                (1, ["in use by claim ns/held"]),
+                (1, ["counter memory of card has 10Gi left, 30Gi needed; used by claim ns/held"]),
+            ],
+            id="counters",
+        ),
+        pytest.param(
+            exactly("r", H100),
+            [gpus("a100", "h100"), TAINTED, held({"device": "d0"})],
+            [
+                (1, ["taint x:NoSchedule is not tolerated"]),
+                (1, ["model is a100, must be h100", "in use by claim ns/held"]),
+            ],
+            id="the fewest problems first",
+        ),
+    ],
+)  # fmt: skip
+def test_problems_of_devices(wanted: Any, objects: list[DeviceObject], problems: list[tuple[int, list[str]]]) -> None:
+    """Devices with equal problems are one group."""
+    assert RejectedPod([claim(wanted)], *objects).problems() == problems
+
+
+def test_network_devices_are_counted_once() -> None:
+    """A device that three nodes reach is one device."""
+    found = RejectedPod([claim(exactly("r", H100))], gpus("a100", node_name="", pool="net", allNodes=True), nodes=3)
+    (group,) = found.findings.groups(range(found.columns.size))
+    assert (group.devices, len(group.nodes), group.example) == (1, 3, f"{DRIVER}/net/d0")
+
+
+def test_the_nearest_node_has_the_device_with_the_fewest_problems() -> None:
+    """Devices in use come before devices of another model; nodes without devices come last."""
+    found = RejectedPod(
+        [claim(exactly("r", A100))],
+        gpus("l4", node_name="n1"),
+        gpus("a100", "l4", node_name="n2"),
+        with_reserved(held({"device": "d0", "pool": "n2"}), "train"),
+        gpus("l4", node_name="n3"),
+        taint_rule("t", {"key": "x", "effect": "NoSchedule"}, {"pool": "n3"}),
+        nodes=4,
+    )
+    assert found.details() == [
+        ("n1", ("request r: device n1/d0: model is l4, must be a100",)),
+        ("n2", ("request r: device n2/d0: in use by claim ns/held of pod train",)),
+        ("n3", ("request r: device n3/d0: model is l4, must be a100; taint x:NoSchedule is not tolerated",)),
+        ("n0", ("claim ns/c0: the node has no devices",)),
+    ]

@@ -1,0 +1,81 @@
+"""A pod with claims that no node can serve, as explanations examine it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler_core.explain.device_findings import DeviceFindings, device_findings, problem_text
+from scheduler_core.explain.nearest_nodes import near_misses
+from scheduler_core.explain.unblocking_events import Unblocking
+from scheduler_core.explain_assembly import Explainers
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from tests.support.builders import node, pod
+from tests.support.devices import DRIVER, device, device_class, slice_of, using
+from tests.support.scheduling import Rig, rig
+
+DeviceObject = ResourceSlice | DeviceClass | DeviceTaintRule | ResourceClaim
+MODEL = f'device.attributes["{DRIVER}"].model == "{{}}"'
+A100, H100, L4 = (MODEL.format(name) for name in ("a100", "h100", "l4"))
+GPUS = device_class("gpu", f'device.driver == "{DRIVER}"')
+
+
+class RejectedPod:
+    """A rejected pod with the claims ``c0``, ``c1``, ... on the nodes ``n0``, ``n1``, ...
+
+    Args:
+        claims: The claims.
+        objects: Slices, rules and claims of others.
+        nodes: Number of nodes.
+    """
+
+    def __init__(self, claims: Sequence[ResourceClaim], *objects: DeviceObject, nodes: int = 1) -> None:
+        self.made: Rig = rig(defaults=default_plugins())
+        self.made.add(*(node(f"n{number}") for number in range(nodes)))
+        self.columns = self.made.context.cache.columns
+        for each in (GPUS, *objects, *claims):
+            self.columns.devices.assign(each)
+        self.pod = using(pod("p", namespace="ns"), *(each.metadata.name for each in claims))
+        instance = self.made.context.profiles.get(self.pod.spec.scheduler_name)
+        assert instance is not None
+        self.instance = instance
+        self.found = self.made.scheduler.cycles.examiner.examine(instance, self.columns.compile_pod(self.pod))
+
+    @property
+    def findings(self) -> DeviceFindings:
+        """What the nodes lack."""
+        findings = device_findings(self.columns, self.instance, self.found)
+        assert findings is not None
+        return findings
+
+    def obstacles(self) -> list[tuple[str, str, int]]:
+        """Return request, reason and number of nodes of each obstacle."""
+        rows = range(self.columns.size)
+        return [(each.request, each.reason, len(each.nodes)) for each in self.findings.rejections(rows)]
+
+    def problems(self) -> list[tuple[int, list[str]]]:
+        """Return the groups of devices: their number, and the problems with the claims that cause them."""
+        return [
+            (group.devices, [problem_text(each, list(group.holders)) for each in group.problems])
+            for group in self.findings.groups(range(self.columns.size))
+        ]
+
+    def details(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return what the nearest nodes lack."""
+        misses = near_misses(self.columns, self.instance, self.found, 5, self.findings)
+        return [(miss.node_name, lack.details) for miss in misses for lack in miss.lacks]
+
+    def events(self) -> list[Unblocking]:
+        """Return the events that would requeue the pod."""
+        findings = device_findings(self.columns, self.instance, self.found)
+        misses = near_misses(self.columns, self.instance, self.found, 5, findings)
+        scheduler = self.made.scheduler
+        explainers = Explainers(scheduler.context, scheduler.cycles, scheduler.reservations)
+        return list(explainers.unblocking.find(self.instance, self.found, misses, findings))
+
+
+def gpus(*models: str, node_name: str = "n0", **fields: Any) -> ResourceSlice:
+    """Return a slice with a device ``d0``, ``d1``, ... of each model."""
+    return slice_of([device(f"d{number}", model) for number, model in enumerate(models)], node=node_name, **fields)
