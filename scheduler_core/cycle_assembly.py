@@ -23,6 +23,7 @@ from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, Scheduli
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle
 from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
+from scheduler_core.gangs.device_backtracking import DeviceBacktracking
 from scheduler_core.gangs.failure_handler import FailedGangs
 from scheduler_core.gangs.group_cycle import GangRejection, GangScheduler, GroupAttempts, QuorumCommit
 from scheduler_core.gangs.placement_search import QuorumSearch
@@ -51,6 +52,7 @@ class Cycles:
         failed: Reports and requeues failed attempts.
         report: Report of cycles.
         trials: Tries members of gangs.
+        backtracking: Searches nodes and devices of gangs together.
         preemption: Plans preemptions for gangs.
         examiner: Dry-runs attempts.
     """
@@ -87,7 +89,8 @@ class Cycles:
         )
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
-        self.trials = MemberTrials(choice, extended_choice, assumed, report)
+        self.trials = MemberTrials(choice, extended_choice, assumed, report, nodes)
+        self.backtracking = DeviceBacktracking(self.selection, assumed, clock, is_enabled=options.gangs_backtrack)
         victims = GangVictims(nodes, nominator, self.selection, assumed, clock)
         self.preemption = GangPreemption(
             cache,
@@ -135,6 +138,7 @@ class Cycles:
             trials=trials,
             assumed=assumed,
             reserved=reserved,
+            backtracking=self.backtracking,
             nearest_nodes=nearest.describe,
         )
         commit = QuorumCommit(

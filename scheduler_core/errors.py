@@ -151,6 +151,18 @@ class AllocationTimeoutError(SchedulerCoreError):
         super().__init__(f"gave up the search for devices after {steps} steps")
 
 
+class StepLimitError(SchedulerCoreError):
+    """A search over the members of a gang took all the steps that it may take.
+
+    Args:
+        steps: The limit.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        super().__init__(f"gave up after {steps} steps")
+
+
 class InvalidPoolsError(SchedulerCoreError):
     """A node has no devices for the claims, but it has invalid pools that could have provided them."""
 

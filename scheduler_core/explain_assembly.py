@@ -34,5 +34,6 @@ class Explainers:
             reservations=reservations,
             trials=trials,
             next_members=next_members,
+            backtracking=cycles.backtracking,
             preemption=cycles.preemption,
         )

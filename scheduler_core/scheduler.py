@@ -67,16 +67,15 @@ class SchedulerOptions(Struct, frozen=True):
         seed: Resolves ties among equal nodes.
         percentage_of_nodes_to_score: Default for profiles that set none; None evaluates all nodes, 0 uses
             kube-scheduler's adaptive formula.
-        initial_backoff_seconds: Default for profiles that set none.
-        max_backoff_seconds: Default for profiles that set none.
+        initial_backoff_seconds, max_backoff_seconds: Defaults for profiles that set none.
         max_unschedulable_seconds: Time after which an unschedulable pod is tried again without an event.
         max_binding: Binds in progress at which no more pods are popped; a few times the writer's connections.
         confirm_after_seconds: Time after which a bound pod that no watch has confirmed is read.
         slow_cycle_seconds: Threshold from which a scheduling cycle is logged with its plugins' times.
         gang_reservation_seconds: Time for which a Strict gang must fail before capacity is reserved for it.
-        reuses_results: Whether plugin results are reused for pods of the same class.
-        reuse_bounds: Bounds of what is stored for that.
+        reuses_results, reuse_bounds: Whether plugin results are reused for pods of a class; bounds of what is stored.
         gangs_preempt: Whether a gang may evict pods of lower priority.
+        gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
         bounds: Maximum sizes of the snapshot's tables.
     """
 
@@ -92,12 +91,14 @@ class SchedulerOptions(Struct, frozen=True):
     reuses_results: bool = True
     reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
     gangs_preempt: bool = True
+    gangs_backtrack: bool = False
     bounds: SnapshotBounds = DEFAULT_BOUNDS
 
     def of_cycles(self) -> CycleOptions:
         """Return the options that cycles use."""
         reuse = self.reuses_results, self.reuse_bounds
-        return CycleOptions(self.seed, self.percentage_of_nodes_to_score, *reuse, self.gangs_preempt)
+        gangs = self.gangs_preempt, self.gangs_backtrack
+        return CycleOptions(self.seed, self.percentage_of_nodes_to_score, *reuse, *gangs)
 
 
 class SchedulerPorts(Struct, frozen=True):
@@ -135,9 +136,8 @@ class Scheduler:
         cycles: The cycles, and the parts of them that explanations use.
         feed: Event handlers for pods and nodes.
         unconfirmed_pods: Settles pods whose bind is not confirmed.
-        storage_feed, device_feed: Event handlers for storage objects, and for devices and their claims.
+        storage_feed, device_feed, group_feed: Event handlers for storage, for devices and claims, and for PodGroups.
         workload_feed: Event handlers for namespaces, services, owners of pods and disruption budgets.
-        group_feed: Event handlers for PodGroups.
         decoded: Types as which nodes, pods and kinds that plugins declare are decoded.
         declared_feeds: Event handlers for the declared kinds, by the collection's path.
         registry: Registry of plugins.

@@ -45,6 +45,7 @@ from bayplan.serving.deferred_server import DeferredServer, ServedParts
 from bayplan.settings.feature_gates import (
     COMPATIBLE_POD_GROUPS,
     COMPOSITE_POD_GROUPS,
+    GANG_DEVICE_BACKTRACKING,
     GANG_PREEMPTION,
     RESULT_CACHE,
     FeatureGates,
@@ -352,4 +353,5 @@ def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOpti
         gang_reservation_seconds=settings.gang_reservation_delay,
         reuses_results=gates.is_on(RESULT_CACHE),
         gangs_preempt=gates.is_on(GANG_PREEMPTION),
+        gangs_backtrack=gates.is_on(GANG_DEVICE_BACKTRACKING),
     )

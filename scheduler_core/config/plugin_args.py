@@ -268,12 +268,19 @@ class NodeAffinityArgs(ConfigModel):
 
 
 class DynamicResourcesArgs(ConfigModel):
-    """Timeouts of allocating and preparing devices."""
+    """Timeouts of allocating and preparing devices, and the bound of the search over the members of a gang."""
 
     filter_timeout: DurationField = Field(
         default=seconds(10), description="Timeout of the device search on one node; 0s for none."
     )
     binding_timeout: DurationField = Field(default=seconds(600), description="Timeout of the wait for devices.")
+    gang_search_steps: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Largest number of steps of the search over a gang's members, nodes and devices, with the feature "
+        "gate GangDeviceBacktracking. Bayplan's own.",
+    )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check that timeouts are not negative, and that binding has at least a second."""

@@ -29,6 +29,7 @@ class CycleOptions(Struct, frozen=True):
         reuses_results: Whether plugin results are reused for pods of the same class.
         reuse_bounds: Bounds of what is stored for that.
         gangs_preempt: Whether a gang may evict pods of lower priority.
+        gangs_backtrack: Whether nodes and devices of a gang's members are searched together if it is infeasible.
     """
 
     seed: int = 0
@@ -36,6 +37,7 @@ class CycleOptions(Struct, frozen=True):
     reuses_results: bool = True
     reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
     gangs_preempt: bool = True
+    gangs_backtrack: bool = False
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.model.pod_group import GroupKey
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
 class NodeReservations(Protocol):
@@ -56,6 +57,15 @@ class Where:
 
 
 ANYWHERE = Where()
+
+
+def only(nodes: NodeColumns, name: str) -> NDArray[np.bool_]:
+    """Return a mask with only the named node, bool per row; empty if it does not exist."""
+    mask = np.zeros(nodes.size, dtype=np.bool_)
+    row = nodes.row_of(name)
+    if row != NO_ROW:
+        mask[row] = True
+    return mask
 
 
 class MemberDomains(Protocol):

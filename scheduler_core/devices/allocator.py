@@ -9,7 +9,7 @@ the counters of a pool of which some nodes see an older generation, and which of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -120,6 +120,27 @@ class Allocator:
         if any(view.is_invalid for view in pools):
             raise InvalidPoolsError("invalid resource pools were encountered")
         return None
+
+    def find_all(self, node: str, labels: Mapping[str, str], on_step: Callable[[], None]) -> Iterator[NodeAllocation]:
+        """Yield all ways to serve the claims on a node; the first one is that of :meth:`find`.
+
+        Devices that are equal for the claims of all pods count as one. Between two results the devices in use must be
+        those of the call. There is no limit of time.
+
+        Args:
+            node: Name of the node.
+            labels: Labels of the node.
+            on_step: Called at each step of the search; what it raises ends the search.
+
+        Raises:
+            AllocationError: As :meth:`allocate`.
+        """
+        pools = self._inventory.pools(node, labels)
+        rows, usages, _ = self._described(pools)
+        devices = NodeDevices(pools, rows, usages)
+        limits = SearchLimits(self._limits.clock, on_step=on_step)
+        for solution in Search(devices, self._plans, self._prepare(devices), limits, for_all=True).solutions():
+            yield NodeAllocation(node, pools, rows, self._plans, solution)
 
     @property
     def table(self) -> BehaviourTable:

@@ -144,6 +144,14 @@ class SearchState:
             return position
         return (pool, self.node.behaviour(position).number, usage is not None and name in usage.dedicated)
 
+    def identity(self, position: Position) -> Hashable:
+        """Return a key that is equal for devices that are interchangeable in this state for the claims of all pods."""
+        pool, device = position
+        view = self.node.pools[pool]
+        target = view.node_target(device)
+        where = (target.node_name, target.all_nodes, id(target.node_selector))
+        return (self.signature(position), view.records[device].number, where)
+
     def take(self, terms: RequestTerms, claim: int, position: Position, *, must: bool) -> bool:
         """Take a device that is free and selected; return whether taints, counters and constraints admit it.
 

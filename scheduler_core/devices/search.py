@@ -13,7 +13,7 @@ The search keeps its own stack, because claims of a pod can need more levels tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,11 +33,13 @@ class SearchLimits:
         clock: Returns the time in seconds.
         timeout_seconds: Longest time; None for no limit.
         max_steps: Largest number of steps; None for no limit.
+        on_step: Called at each step; what it raises ends the search.
     """
 
     clock: Callable[[], float]
     timeout_seconds: float | None = None
     max_steps: int | None = None
+    on_step: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class Search:
         plans: The claims.
         all_devices: Devices of requests in mode All, by number of the terms.
         limits: Bounds.
+        for_all: Whether all solutions are wanted that differ for some pod, and not only one.
     """
 
     def __init__(
@@ -152,12 +155,15 @@ class Search:
         plans: Sequence[ClaimPlan],
         all_devices: dict[int, list[Position]],
         limits: SearchLimits,
+        *,
+        for_all: bool = False,
     ) -> None:
         self._plans = plans
         self._all_devices = all_devices
         self._limits = limits
         self._deadline = None if limits.timeout_seconds is None else limits.clock() + limits.timeout_seconds
         self._state = SearchState(node, plans)
+        self._for_all = for_all
         self._stack: list[_Frame] = []
         self._failed: set[Hashable] = set()
         # A constraint over a request in mode All ends the attempt in an error or not, depending on which of its devices
@@ -185,6 +191,23 @@ class Search:
                 return None
             outcome = self._resume(self._stack[-1], outcome)
         return self._solution()
+
+    def solutions(self) -> Iterator[Solution]:
+        """Yield all solutions in the order of the search; no solution if a claim would have too many devices.
+
+        Raises:
+            AllocationError: As :meth:`run`.
+        """
+        outcome = self._enter(0, 0, None, 0, None)
+        while True:
+            while outcome is not None:
+                if not self._stack:
+                    return
+                outcome = self._resume(self._stack[-1], outcome)
+            yield self._solution()
+            if not self._stack:
+                return
+            outcome = self._resume(self._stack[-1], _Outcome.FAILED)
 
     def _enter(
         self, claim: int, request: int, alternative: int | None, device: int, previous: _Frame | None
@@ -214,7 +237,7 @@ class Search:
             if wanted - device > MAX_RESULTS - len(self._state.taken[claim]):
                 return _Outcome.TOO_MANY
             frame = _Frame(_DEVICE, claim, request, alternative or 0, device)
-            if device == 0 and self._is_symmetric:
+            if device == 0 and self._is_symmetric and not self._for_all:
                 frame.memo = (claim, request, alternative, self._state.key(claim))
                 if frame.memo in self._failed:
                     return _Outcome.FAILED
@@ -272,7 +295,7 @@ class Search:
                 break
             position = candidates.found[frame.cursor]
             frame.cursor += 1
-            signature = state.signature(position)
+            signature = state.identity(position) if self._for_all else state.signature(position)
             if self._is_symmetric and signature in frame.tried:
                 continue
             frame.tried.add(signature)
@@ -285,6 +308,8 @@ class Search:
     def _step(self) -> None:
         self.steps += 1
         limits = self._limits
+        if limits.on_step is not None:
+            limits.on_step()
         if limits.max_steps is not None and self.steps > limits.max_steps:
             raise AllocationTimeoutError(self.steps)
         if self._deadline is not None and limits.clock() >= self._deadline:

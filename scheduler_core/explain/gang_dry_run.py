@@ -15,16 +15,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
 from scheduler_core.explain.gang_member_dry_runs import DryTrials, NextMember, NextMembers
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.device_backtracking import DeviceBacktracking
 from scheduler_core.gangs.failure_handler import of_trials
-from scheduler_core.gangs.placement_search import GroupCycle, ways
+from scheduler_core.gangs.placement_search import GroupCycle, backtracked, ways
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.preemption import GangPreemption, GangPreview
 from scheduler_core.gangs.reservation_capacity import Reservation
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.gangs.reservation_planning import assignment, only
+from scheduler_core.gangs.reservation_planning import assignment
 from scheduler_core.gangs.topology_domains import candidate_domains
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.nominator import NominatedPods
@@ -79,6 +80,7 @@ class GangExamination:
         is_reserved: Whether that is the capacity that is reserved for the gang.
         places: Infeasible domains, the nearest first; at most as many as requested.
         tried: How many domains were tried.
+        device_search: Why no other choice of nodes and devices helps; "" if that was not searched, or if one does.
         preemption: Result of a dry run of preemption; None if the quorum is feasible or an error ended the dry run.
         reserved_for_others: Nodes that are reserved for other gangs.
     """
@@ -91,6 +93,7 @@ class GangExamination:
     is_reserved: bool = False
     places: tuple[ExaminedPlace, ...] = ()
     tried: int = 0
+    device_search: str = ""
     preemption: GangPreview | None = None
     reserved_for_others: tuple[ReservedNodes, ...] = ()
 
@@ -157,6 +160,7 @@ class GangExaminer:
         reservations: Capacity reserved for gangs.
         trials: Tries members.
         next_members: Finds out what members lack.
+        backtracking: Searches nodes and devices of the members together.
         preemption: Dry-runs preemptions.
     """
 
@@ -168,6 +172,7 @@ class GangExaminer:
         reservations: GangReservations,
         trials: DryTrials,
         next_members: NextMembers,
+        backtracking: DeviceBacktracking,
         preemption: GangPreemption,
     ) -> None:
         self._cache = cache
@@ -175,6 +180,7 @@ class GangExaminer:
         self._reservations = reservations
         self._trials = trials
         self._next_members = next_members
+        self._backtracking = backtracking
         self._preemption = preemption
 
     def examine(self, cycle: GroupCycle, limit: int) -> GangExamination:
@@ -206,9 +212,21 @@ class GangExaminer:
                     reservation=reservation,
                     limit=limit,
                 ).run(found)
+                if found.chosen is None and not found.error and found.tried:
+                    self._search_devices(alone, found)
         if found.chosen is None and not found.error:
             found.preemption = self._preemption.preview(gang, cycle.instance)
         return found
+
+    def _search_devices(self, cycle: GroupCycle, found: GangExamination) -> None:
+        """Set the placement that a search over nodes and devices finds, or why it finds none."""
+        searched = backtracked(self._backtracking, self._cache, cycle)
+        if searched is None:
+            return
+        found.device_search = searched.message
+        if searched.placement:
+            nodes = {choice.queued.info.key: choice.node_name for choice in searched.placement}
+            found.chosen = ExaminedPlace(searched.where.name, nodes, cycle.needed)
 
     def _reserved_for_others(self, cycle: GroupCycle) -> tuple[ReservedNodes, ...]:
         nodes = self._cache.columns

@@ -167,8 +167,9 @@ def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTri
     if broken is not None:
         message = f"{broken[0].info.key}: {broken[1].message}"
         return GangFailure(message, SCHEDULER_ERROR, fitting=best.reached, needed=needed)
+    text = "; ".join([_sentence(needed, best, trials), *(each.device_search for each in trials if each.device_search)])
     return GangFailure(
-        _sentence(needed, best, trials), UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
+        text, UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
         tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried), lacks=best.lacks,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
+from scheduler_core.gangs.device_backtracking import BacktrackingResult, DeviceBacktracking
 from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, of_mixed, of_strangers
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.reservation_cycle import ReservedScheduling
@@ -124,6 +125,12 @@ def ways(cache: ClusterCache, cycle: GroupCycle) -> Iterator[tuple[Where, Sequen
             yield where, order
 
 
+def backtracked(backtracking: DeviceBacktracking, cache: ClusterCache, cycle: GroupCycle) -> BacktrackingResult | None:
+    """Search the nodes and devices of a group cycle's members; None if that search does not apply."""
+    places = list({where.name: where for where, _ in ways(cache, cycle)}.values())
+    return backtracking.search(cycle.instance, cycle.members, cycle.needed, places)
+
+
 class QuorumSearch:
     """Tries to schedule the quorums of gangs.
 
@@ -133,6 +140,7 @@ class QuorumSearch:
         trials: Tries members.
         assumed: Runs Permit, and releases members.
         reserved: Tries the capacity reserved for a gang.
+        backtracking: Searches nodes and devices together, if a gang with devices is infeasible.
         nearest_nodes: Describes the nearest nodes while the feasible members of a failed try are still assumed.
     """
 
@@ -144,6 +152,7 @@ class QuorumSearch:
         trials: MemberTrials,
         assumed: AssumedPods,
         reserved: ReservedScheduling,
+        backtracking: DeviceBacktracking,
         nearest_nodes: NearestNodes,
     ) -> None:
         self._cache = cache
@@ -151,6 +160,7 @@ class QuorumSearch:
         self._trials = trials
         self._assumed = assumed
         self._reserved = reserved
+        self._backtracking = backtracking
         self._trees = TreeSearch(cache, trials, assumed)
         self._nearest_nodes = nearest_nodes
 
@@ -169,7 +179,8 @@ class QuorumSearch:
         with self._nominator.without(cycle.gang.waiting):
             if isinstance(cycle.gang, GangTree):
                 return await self._in_tree(cycle, cycle.gang, failed)
-            return await self._in_domains(cycle, failed) or await self._as_reserved(cycle)
+            trial = await self._in_domains(cycle, failed) or await self._as_reserved(cycle)
+            return trial or await self._by_devices(cycle, failed)
 
     async def _in_tree(self, cycle: GroupCycle, tree: GangTree, failed: list[GangTrial]) -> GangTrial | None:
         members: dict[GroupKey, list[QueuedPod]] = {}
@@ -209,6 +220,31 @@ class QuorumSearch:
         if trial is None or self._permit(trial, cycle.needed):
             return trial
         trial.undo(self._assumed)
+        return None
+
+    async def _by_devices(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
+        """Try to schedule the quorum on nodes and devices that are searched together."""
+        if not failed or any(trial.is_error for trial in failed):
+            return None
+        found = backtracked(self._backtracking, self._cache, cycle)
+        if found is None or not found.placement:
+            failed[-1].device_search = "" if found is None else found.message
+            return None
+        trial = GangTrial(found.where)
+        chosen = {choice.queued.uid for choice in found.placement}
+        try:
+            await self._trials.try_placement(cycle.instance, found.placement, trial)
+            if len(trial.placed) >= cycle.needed:
+                beyond = [queued for queued in cycle.members if queued.uid not in chosen]
+                await self._trials.try_members(cycle.instance, beyond, cycle.needed, trial)
+                if self._permit(trial, cycle.needed):
+                    return trial
+        except BaseException:
+            trial.undo(self._assumed)
+            raise
+        trial.reached = len(trial.placed)
+        trial.undo(self._assumed)
+        failed.append(trial)
         return None
 
     def _permit(self, trial: GangTrial, needed: int) -> bool:

@@ -20,9 +20,11 @@ from scheduler_core.cycle.scheduling_cycle import failure_of
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.device_backtracking import MemberChoice
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.node_columns import NodeColumns
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class GangTrial:
         reached: How many members were assumed before the undo.
         nearest: Text on the nearest nodes of the next member; "" if it was not computed.
         untried: Members that were not tried because the quorum was out of reach.
+        device_search: Result of the search over members and devices; "" if it did not run.
         lack: What a tree of groups lacks; "" for a gang.
         lacks: What each group of a tree lacks in the words of kube-scheduler v1.37.1, for groups that failed.
     """
@@ -46,6 +49,7 @@ class GangTrial:
     reached: int = 0
     nearest: str = ""
     untried: list[QueuedPod] = field(default_factory=list)
+    device_search: str = ""
     lack: str = ""
     lacks: dict[GroupKey, str] = field(default_factory=dict)
 
@@ -82,9 +86,18 @@ class MemberTrials:
         extended: Chooses nodes for profiles with extenders.
         assumed: Assumes the members.
         report: Report of cycles.
+        nodes: The columns.
     """
 
-    def __init__(self, choice: NodeChoice, extended: ExtendedChoice, assumed: AssumedPods, report: CycleReport) -> None:
+    def __init__(
+        self,
+        choice: NodeChoice,
+        extended: ExtendedChoice,
+        assumed: AssumedPods,
+        report: CycleReport,
+        nodes: NodeColumns,
+    ) -> None:
+        self._nodes = nodes
         self._choice = choice
         self._extended = extended
         self._assumed = assumed
@@ -109,6 +122,26 @@ class MemberTrials:
             is_over = len(trial.placed) >= needed or refused.are_final
             trial.failed += refused.attempts if is_over else ()
             left = [] if is_over else [attempt.queued for attempt, _ in refused.attempts]
+
+    async def try_placement(
+        self, instance: FrameworkInstance, placement: Sequence[MemberChoice], trial: GangTrial
+    ) -> None:
+        """Assume members on chosen nodes with chosen devices, until one is rejected.
+
+        Args:
+            instance: The profile's revision that decides.
+            placement: The choices, in order.
+            trial: The try; feasible members stay assumed until :meth:`GangTrial.undo`.
+        """
+        for choice in placement:
+            attempt = self._report.begin_attempt(choice.queued, instance)
+            attempt.number = choice.queued.attempts + 1
+            choice.begin(attempt, self._nodes)
+            failure = await self._place(attempt)
+            if failure is not None:
+                trial.failed.append((attempt, failure))
+                break
+            trial.placed.append(attempt)
 
     async def _try_once(
         self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial

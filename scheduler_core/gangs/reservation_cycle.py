@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
 from scheduler_core.gangs.failure_handler import GangFailure
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.reservation_capacity import Plan, Reservation
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.gangs.reservation_planning import PlacementPlans, PlanRequest, assignment, only
+from scheduler_core.gangs.reservation_planning import PlacementPlans, PlanRequest, assignment
 from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.snapshot.node_columns import NodeColumns
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import NodeSelection
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -235,15 +235,6 @@ def assignment(
         if member is not None:
             pairs.append((member, slot.node_name))
     return pairs[: request.needed] if len(pairs) >= request.needed else None
-
-
-def only(nodes: NodeColumns, name: str) -> NDArray[np.bool_]:
-    """Return a mask with only the named node, bool per row; empty if it does not exist."""
-    mask = np.zeros(nodes.size, dtype=np.bool_)
-    row = nodes.row_of(name)
-    if row != NO_ROW:
-        mask[row] = True
-    return mask
 
 
 class PlacementPlans:

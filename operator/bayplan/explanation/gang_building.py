@@ -217,9 +217,9 @@ def _headline(found: GangExamination) -> str:
         return f"fits{where}{reserved}: there are nodes for all {_counted(found.needed, 'member')} {must}{beyond}"
     if found.error:
         return f"cannot be evaluated: {found.error}"
-    room = ""
+    room = f"; {found.device_search}" if found.device_search else ""
     if found.preemption is not None and found.preemption.plan is not None:
-        room = (
+        room += (
             "; preemption would make room for all" if found.preemption.plan.victims else "; terminating pods make room"
         )
     if found.refusal:

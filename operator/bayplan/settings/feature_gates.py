@@ -57,6 +57,7 @@ class FeatureGate(Struct, frozen=True):
 
 
 RESULT_CACHE = "ResultCache"
+GANG_DEVICE_BACKTRACKING = "GangDeviceBacktracking"
 GANG_PREEMPTION = "GangPreemption"
 COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
 COMPOSITE_POD_GROUPS = "CompositePodGroups"
@@ -79,6 +80,15 @@ GATES: tuple[FeatureGate, ...] = (
         "PodGroups of Kubernetes itself whose spec.parentCompositePodGroupName names a CompositePodGroup "
         "(scheduling.k8s.io/v1alpha3) are scheduled together with the other groups of that tree, as its policies "
         "require. When off, the pods of such PodGroups are held back. Needs CompatiblePodGroups.",
+    ),
+    FeatureGate(
+        GANG_DEVICE_BACKTRACKING,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "If a gang whose members need devices does not fit with the best node and the first devices for each member, "
+        "other nodes and devices of earlier members are tried, up to gangSearchSteps of DynamicResources. When off, "
+        "such a gang waits, as with kube-scheduler.",
     ),
     FeatureGate(
         GANG_PREEMPTION,

@@ -2,8 +2,8 @@
 
 Modules: :mod:`.pod_claims` looks the claims up, :mod:`.node_allocation` searches devices on a node,
 :mod:`.extended_resources` turns extended resources into device requests, :mod:`.claim_binding` writes claims,
-:mod:`.binding_conditions` waits for drivers, and :mod:`.hints` contains the queueing hints. The search itself is in
-:mod:`scheduler_core.devices`.
+:mod:`.binding_conditions` waits for drivers, :mod:`.hints` contains the queueing hints, and :mod:`.gang_choices` lists
+all choices of devices for a gang. The search itself is in :mod:`scheduler_core.devices`.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
 """
@@ -24,7 +24,8 @@ from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import DeviceError, SchedulerCoreError, UndecidedRowsError
 from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims
 from scheduler_core.framework.cluster_events import EventRegistration
-from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.device_choices import CHOSEN
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     Codes,
@@ -57,8 +58,9 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
     is_in_memory,
     served_amounts,
 )
+from scheduler_core.plugins.dynamic_resources.gang_choices import GangChoices
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
-from scheduler_core.plugins.dynamic_resources.node_allocation import REASONS, BindingLimit, PodDevices
+from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, REASONS, BindingLimit, PodDevices
 from scheduler_core.plugins.dynamic_resources.node_classes import NodeClasses
 from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection, is_reserved_for
@@ -66,7 +68,6 @@ from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_ATTEMPT: StateKey[PodDevices] = StateKey("DynamicResources/attempt")
 _NO_CLAIMS = PreFilterResult(SKIP)
 _NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable())
 _PRE_FILTER_DID_NOT_RUN = PostFilterResult(error("not found"))
@@ -82,6 +83,7 @@ class DynamicResources(
     ScorePlugin,
     ReservePlugin,
     PreBindPlugin,
+    GangChoices,
 ):
     """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
 
@@ -95,7 +97,7 @@ class DynamicResources(
     def __init__(self, args: Any, handle: Handle) -> None:
         """Store the args and the handle."""
         super().__init__(args, handle)
-        self._args: DynamicResourcesArgs = args if args is not None else _DEFAULT_ARGS
+        self._args = args if args is not None else _DEFAULT_ARGS
         self._background = BackgroundWrites()
         self._hints = DeviceHints(handle)
         self._classes: WeakKeyDictionary[BehaviourTable, NodeClasses] = WeakKeyDictionary()
@@ -130,7 +132,7 @@ class DynamicResources(
         """Look up the claims and their classes; reject the pod if one is missing or being allocated to another pod."""
         devices = nodes.devices
         attempt = PodDevices(pod)
-        state.write(_ATTEMPT, attempt)
+        state.write(ATTEMPT, attempt)
         amounts = served_amounts(pod, devices)
         if not pod.pod.spec.resource_claims and not amounts:
             state.skip_score.add(self.name)
@@ -195,7 +197,7 @@ class DynamicResources(
             UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
         """
         del pod
-        attempt = state.read(_ATTEMPT)
+        attempt = state.read(ATTEMPT)
         if not attempt.claims:
             return None
         if isinstance(rows, slice):
@@ -249,7 +251,7 @@ class DynamicResources(
 
     def claims_on(self, state: CycleState, nodes: NodeColumns, row: int) -> NodeClaims:
         """Return the claims of the pod as the search on one row reads them, after PreFilter."""
-        attempt = state.get(_ATTEMPT)
+        attempt = state.get(ATTEMPT)
         if attempt is None or not attempt.claims:
             return NodeClaims()
         return attempt.claims_on(nodes, row, BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall()))
@@ -261,7 +263,7 @@ class DynamicResources(
     ) -> PostFilterResult:
         """Deallocate a claim that only this pod uses and that no node can use; PostFilter goes on after that."""
         preview = self.preview(state, pod, nodes, diagnosis)
-        attempt, binder = state.get(_ATTEMPT), self._binder()
+        attempt, binder = state.get(ATTEMPT), self._binder()
         if attempt is None or binder is None:
             return preview.result
         claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
@@ -274,7 +276,7 @@ class DynamicResources(
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
         """Return the result of ``post_filter`` without a write."""
         del pod, nodes, diagnosis
-        attempt = state.get(_ATTEMPT)
+        attempt = state.get(ATTEMPT)
         if attempt is None:
             return PostFilterPreview(_PRE_FILTER_DID_NOT_RUN)
         claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
@@ -291,7 +293,7 @@ class DynamicResources(
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use."""
         del pod
-        attempt = state.read(_ATTEMPT)
+        attempt = state.read(ATTEMPT)
         numbers = np.arange(nodes.size, dtype=np.intp)[rows]
         scores: Scores = np.zeros(len(numbers), dtype=np.int64)
         if not attempt.has_alternatives:
@@ -311,14 +313,15 @@ class DynamicResources(
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Count the node's devices as in use, so that no other pod gets them; nothing is written."""
-        attempt, devices = state.read(_ATTEMPT), self.handle.nodes.devices
+        attempt, devices = state.read(ATTEMPT), self.handle.nodes.devices
         indices = attempt.to_allocate()
         if not indices or attempt.make_allocator is None:
             return SUCCESS
         row = self.handle.nodes.row_of(node_name)
         node = self.handle.nodes.nodes[row] if row >= 0 else None
+        chosen = state.get(CHOSEN)
         try:
-            allocations = None if node is None else attempt.allocations(node)
+            allocations = None if node is None else attempt.allocations(node) if chosen is None else chosen.allocations
         except SchedulerCoreError as problem:
             return error(str(problem))
         if not allocations:
@@ -334,7 +337,7 @@ class DynamicResources(
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Free the devices, and remove what PreBind wrote in the background; a written allocation stays."""
         del node_name
-        attempt = state.get(_ATTEMPT)
+        attempt = state.get(ATTEMPT)
         if attempt is None or not attempt.claims:
             return
         devices, binder = self.handle.nodes.devices, self._binder()
@@ -355,13 +358,13 @@ class DynamicResources(
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Return Skip for a pod without claims."""
         del pod, node_name
-        attempt = state.get(_ATTEMPT)
+        attempt = state.get(ATTEMPT)
         return SUCCESS if attempt is not None and attempt.claims else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Write allocations and reservations, and wait until the drivers have prepared the devices."""
         del pod
-        attempt, binder = state.read(_ATTEMPT), self._binder()
+        attempt, binder = state.read(ATTEMPT), self._binder()
         if binder is None:
             return error("resource claims cannot be written; run the scheduler with write access to resource claims")
         # Unreserve of an earlier attempt may still be ending the reservation that is written next.
@@ -378,7 +381,7 @@ class DynamicResources(
     def planned_writes(self, state: CycleState, pod: PodInfo, node_name: str) -> Mapping[str, Any] | None:
         """Return the pod's claims as PreBind would leave them, by name."""
         del pod
-        attempt, row = state.get(_ATTEMPT), self.handle.nodes.row_of(node_name)
+        attempt, row = state.get(ATTEMPT), self.handle.nodes.row_of(node_name)
         node = self.handle.nodes.nodes[row] if row >= 0 else None
         return None if attempt is None or node is None or not attempt.claims else planned_claims(attempt, node)
 

@@ -6,7 +6,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -17,6 +17,7 @@ from scheduler_core.devices.allocator import Allocator, random_share_id
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, DeviceError, InvalidPoolsError
 from scheduler_core.framework.claims_filter import NodeClaims, UnavailableClaim
+from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.status import Status, error, unresolvable
 from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
 from scheduler_core.model.node import Node
@@ -233,6 +234,21 @@ class PodDevices(Struct):
         results = iter(() if devices.found is None else devices.found.results(random_share_id))
         return [self.pending[index] or next(results) for index in self.to_allocate()]
 
+    def all_allocations(self, node: Node, on_step: Callable[[], None]) -> Iterator[list[AllocationResult]]:
+        """Yield every list that :meth:`allocations` could return for a feasible node, the one that it returns first.
+
+        Raises:
+            AllocationError: An object is invalid.
+        """
+        devices, indices = self.by_node.get(node.metadata.name), self.to_allocate()
+        if all(self.pending[index] is not None for index in indices):
+            yield [pending for pending in self.pending if pending is not None]
+            return
+        allocator = self._allocator(None if devices is None else devices.extended_claim)
+        for found in allocator.find_all(node.metadata.name, node.metadata.labels, on_step):
+            results = iter(found.results(random_share_id))
+            yield [self.pending[index] or next(results) for index in indices]
+
     def _is_available(self, index: int, claim: ResourceClaim, node: Node, limits: BindingLimit) -> bool:
         matcher = self.matchers[index]
         if matcher is not None and not matcher.matches(node.metadata.labels, node.metadata.name):
@@ -298,6 +314,9 @@ class PodDevices(Struct):
             requests = node_requests(self.pod.pod, classes)
             found = self._requests[names] = (with_requests(self.extended_claim, requests.requests), requests)
         return found
+
+
+ATTEMPT: StateKey[PodDevices] = StateKey("DynamicResources/attempt")
 
 
 class BindingLimit(Struct, frozen=True):

@@ -1,0 +1,86 @@
+"""Interface of a plugin whose Reserve can choose among several allocations of devices on a node.
+
+A search over the members of a gang enumerates the choices, and passes the one to use to Reserve in the cycle state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
+
+from msgspec import Struct
+
+from scheduler_core.errors import StepLimitError
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.model.device_claims import AllocationResult
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class StepBudget:
+    """Steps that a search may still take.
+
+    Args:
+        limit: Number of steps.
+    """
+
+    __slots__ = ("limit", "spent")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.spent = 0
+
+    def spend(self) -> None:
+        """Count one step.
+
+        Raises:
+            StepLimitError: No step is left.
+        """
+        if self.spent >= self.limit:
+            raise StepLimitError(self.limit)
+        self.spent += 1
+
+
+class DeviceChoice(Struct, frozen=True):
+    """One allocation of all claims of a pod on a node.
+
+    Attributes:
+        key: Equal for choices that leave the same devices to other pods.
+        allocations: The allocation of each claim that has none, in the order of the pod.
+    """
+
+    key: Hashable
+    allocations: tuple[AllocationResult, ...]
+
+
+CHOSEN: StateKey[DeviceChoice] = StateKey("GangDevices/chosen")
+"""The choice that Reserve uses, written before PreFilter; without it, Reserve uses the first one."""
+
+
+class DeviceChooser(ABC):
+    """Enumerates allocations of devices."""
+
+    @property
+    @abstractmethod
+    def gang_search_steps(self) -> int:
+        """Largest number of steps of the search for one gang."""
+
+    @abstractmethod
+    def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
+        """Return whether a pod has claims or needs one for its extended resources."""
+
+    @abstractmethod
+    def device_choices(self, state: CycleState, node_name: str, budget: StepBudget) -> Iterator[DeviceChoice]:
+        """Yield the allocations on a feasible node, the one that Reserve uses by default first.
+
+        Between two choices, the devices in use must be those of the filtering. Choices that differ only in devices
+        that are equal for every pod are yielded once.
+
+        Args:
+            state: State of the attempt that filtered the node.
+            node_name: The node.
+            budget: Steps of the search for devices are counted there.
+
+        Raises:
+            StepLimitError: No step is left.
+        """

@@ -1,0 +1,171 @@
+"""Gangs whose members compete for devices, with the feature gate GangDeviceBacktracking."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.errors import ConfigError
+from scheduler_core.explain_assembly import Explainers
+from scheduler_core.gangs.placement_search import GroupCycle
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from tests.support.builders import node
+from tests.support.cluster_picture import picture
+from tests.support.devices import DRIVER, claim, device, exactly, slice_of
+from tests.support.gang_devices import claimant, device_rig, gang, in_use, report, settled
+from tests.support.gang_preemption import small
+from tests.support.gangs import key
+from tests.support.scheduling import DEFAULT_NAME, Rig, configured
+
+LARGE = f'device.attributes["{DRIVER}"].model == "large"'
+Objects = list[Node | ResourceSlice | ResourceClaim | Pod]
+
+
+def devices_of(name: str, *models: str, cpus: int = 4) -> Objects:
+    """Return a node with devices."""
+    return [small(name, cpus), slice_of([device(f"d{index}", model) for index, model in enumerate(models)], node=name)]
+
+
+# kubernetes/kubernetes #138765: the first member takes the only device that the second can use.
+SAME_NODE: Objects = [
+    *devices_of("a", "large", "small"),
+    *claimant("train-0", exactly("r")),
+    *claimant("train-1", exactly("r", LARGE)),
+]
+# kubernetes/kubernetes #140097: the first member may use the CPUs of the node whose device the second needs.
+OTHER_NODE: Objects = [
+    *devices_of("a", "large"),
+    node("b"),
+    *claimant("train-0", requests={"cpu": "3"}),
+    *claimant("train-1", exactly("r"), requests={"cpu": "2"}),
+]
+SHARED: Objects = [
+    # The larger node is the better one for the first member.
+    *devices_of("a", "small", cpus=64),
+    *devices_of("b", "small", "large"),
+    claim(exactly("r"), name="shared"),
+    *claimant("train-0", shared=["shared"]),
+    *claimant("train-1", exactly("r", LARGE), shared=["shared"]),
+]
+TWO_OF_ONE: Objects = [
+    *devices_of("a", "large", "small", "small"),
+    *claimant("train-0", exactly("r", count=2)),
+    *claimant("train-1", exactly("r", LARGE)),
+]
+BY_CHOICE = [
+    pytest.param(SAME_NODE, id="the only device for a later member"),
+    pytest.param(SHARED, id="a claim that the members share"),
+    pytest.param(TWO_OF_ONE, id="two devices"),
+]
+
+
+async def placed(objects: Objects, *, backtrack: bool, steps: int | None = None, needed: int = 2) -> Rig:
+    """Run the scheduler on a gang, and check that nothing is left in use if it is not placed."""
+    made, writer = device_rig(backtrack=backtrack, steps=steps)
+    gang(made, needed)
+    report(made, writer, *objects)
+    await settled(made)
+    if not made.bound:
+        assert made.context.cache.assumed_count == 0
+        assert in_use(made) == {}
+        assert all(each.status.allocation is None for each in writer.claims.values())
+    return made
+
+
+@pytest.mark.parametrize("objects", BY_CHOICE)
+async def test_other_devices_of_earlier_members(objects: Objects) -> None:
+    """The gang is placed with the gate, and waits without it, as with kube-scheduler."""
+    assert (await placed(objects, backtrack=False)).bound == {}
+    assert sorted((await placed(objects, backtrack=True)).bound) == ["train-0", "train-1"]
+
+
+async def test_another_node_of_an_earlier_member() -> None:
+    """Whatever node the first member would take, the second gets the one with the device."""
+    assert (await placed(OTHER_NODE, backtrack=True)).bound == {"train-0": "b", "train-1": "a"}
+
+
+async def test_devices_of_the_members_differ() -> None:
+    """The claims have the devices that were searched."""
+    made, writer = device_rig()
+    gang(made, 2)
+    report(made, writer, *SAME_NODE)
+    await settled(made)
+    found = {}
+    for each in writer.claims.values():
+        assert each.status.allocation is not None
+        found[each.metadata.name] = [one.device for one in each.status.allocation.devices.results]
+    assert found == {"claim-of-train-0": ["d1"], "claim-of-train-1": ["d0"]}
+
+
+async def test_members_beyond_the_quorum() -> None:
+    """A member that cannot be served is left out if the quorum can do without it."""
+    objects = [*SAME_NODE, *claimant("train-2", exactly("r", LARGE))]
+    made = await placed(objects, backtrack=True)
+    assert len(made.bound) == 2
+    assert "train-0" in made.bound
+
+
+IMPOSSIBLE: Objects = [
+    *devices_of("a", "large", "small"),
+    *claimant("train-0", exactly("r", LARGE)),
+    *claimant("train-1", exactly("r", LARGE)),
+]
+
+
+async def test_impossible() -> None:
+    """The condition says that no choice helps."""
+    made = await placed(IMPOSSIBLE, backtrack=True)
+    assert made.bound == {}
+    assert "; impossible: no choice of nodes and devices serves all of them (searched in" in made.condition.message
+
+
+async def test_gave_up() -> None:
+    """The condition says that the search ended at its limit, whether the gang fits or not."""
+    made = await placed(SAME_NODE, backtrack=True, steps=4)
+    assert made.bound == {}
+    assert made.condition.message.endswith("; the search over members and devices gave up after 4 steps")
+
+
+async def test_off() -> None:
+    """Without the gate no search is mentioned."""
+    assert "search" not in (await placed(IMPOSSIBLE, backtrack=False)).condition.message
+
+
+def test_bound_is_validated() -> None:
+    """The error names the field."""
+    made, _ = device_rig()
+    with pytest.raises(ConfigError, match=r"gangSearchSteps"):
+        made.scheduler.build(configured("p", "DynamicResources", {"gangSearchSteps": 0}))
+
+
+@pytest.mark.parametrize(
+    ("objects", "steps", "nodes", "text"),
+    [
+        pytest.param(SAME_NODE, None, {"ns/train-0": "a", "ns/train-1": "a"}, "", id="fits"),
+        pytest.param(IMPOSSIBLE, None, None, "impossible", id="impossible"),
+        pytest.param(SAME_NODE, 4, None, "gave up after 4 steps", id="gave up"),
+    ],
+)
+def test_explanation(objects: Objects, steps: int | None, nodes: dict[str, str] | None, text: str) -> None:
+    """A dry run has the result of the next cycle, and changes nothing."""
+    made, writer = device_rig(steps=steps)
+    gang(made, 2)
+    report(made, writer, *objects)
+    found = made.queue.gangs.get(key(namespace="ns"))
+    instance = made.context.profiles.get(DEFAULT_NAME)
+    assert found is not None
+    assert found.entry is not None
+    assert instance is not None
+    explainers = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations)
+    cycle = GroupCycle(found.entry, found, instance)
+    examined = explainers.gangs.examine(cycle, 3)
+    # The first dry run may leave the free row of a hypothetical node.
+    before = picture(made.context)
+    assert explainers.gangs.examine(cycle, 3).device_search == examined.device_search
+    assert (None if examined.chosen is None else examined.chosen.nodes) == nodes
+    assert text in examined.device_search
+    assert bool(text) == bool(examined.device_search)
+    assert picture(made.context) == before
+    assert in_use(made) == {}
