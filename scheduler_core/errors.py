@@ -171,6 +171,14 @@ class DeviceError(SchedulerCoreError):
     """A resource claim cannot be used or bound as it is now, or its devices failed to become ready."""
 
 
+class DeviceBindingFailedError(DeviceError):
+    """A driver reports that it failed to prepare a device."""
+
+
+class DeviceBindingTimeoutError(DeviceError):
+    """Drivers did not prepare the devices of a pod in time."""
+
+
 class CacheError(SchedulerCoreError):
     """An operation that the state of the cluster cache does not allow."""
 

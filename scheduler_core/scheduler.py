@@ -177,6 +177,7 @@ class Scheduler:
             clock,
             PluginWriters(writer, ports.storage, ports.claims).after(suspension),
             TimedPreemptions(metrics, clock),
+            metrics.devices,
             self.options.seed,
         )
         self.context = CycleContext(

@@ -16,6 +16,7 @@ from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.metrics.device_metrics import DeviceMetrics
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -80,6 +81,7 @@ class PluginServices:
         clock: Time.
         writers: Writers of the cluster.
         preemptions: Preemptions whose evictions are not all issued.
+        device_metrics: Metrics of the allocation of devices.
         seed: Seed of random choices.
         declared: Objects of kinds that plugins declare.
         metrics: Metrics that plugins record, by scheduler name.
@@ -93,6 +95,7 @@ class PluginServices:
     clock: Clock
     writers: PluginWriters
     preemptions: PreemptionsUnderWay
+    device_metrics: DeviceMetrics
     seed: int = 0
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
@@ -117,6 +120,7 @@ class PluginHandle:
         self.waiting_pods = services.waiting
         self.pods_in_pre_bind = services.in_pre_bind
         self.preemptions = services.preemptions
+        self.device_metrics = services.device_metrics
         self.nominator = services.queue.nominator
         self.clock = services.clock
         self.seed = services.seed

@@ -10,7 +10,7 @@ the counters of a pool of which some nodes see an older generation, and which of
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
@@ -23,7 +23,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.requests import RequestTerms, plan_claims
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import Search, SearchLimits, Solution
-from scheduler_core.errors import AllocationError, InvalidPoolsError
+from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.model.device_claims import MAX_RESULTS, AllocationResult, ResourceClaim
 from scheduler_core.model.devices import DeviceClass
 
@@ -31,6 +31,21 @@ from scheduler_core.model.devices import DeviceClass
 def random_share_id() -> str:
     """Return a random UUID."""
     return str(uuid4())
+
+
+@dataclass(slots=True)
+class SearchTally:
+    """Searches for devices since the start of the process.
+
+    Attributes:
+        searches: Their number; nodes with equal devices share one.
+        steps: Their steps.
+        given_up: Searches that ended at a limit of time or steps.
+    """
+
+    searches: int = 0
+    steps: int = 0
+    given_up: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,7 @@ class ClusterDevices:
         allocated: Devices in use.
         knowledge: Verdicts of selectors and behaviours of devices.
         changed: Nodes whose devices, or devices in use, changed.
+        tally: Number of searches, including those of dry runs.
     """
 
     features: DeviceFeatures
@@ -50,6 +66,7 @@ class ClusterDevices:
     allocated: AllocatedDevices
     knowledge: DeviceKnowledge
     changed: ChangedNodes
+    tally: SearchTally = field(default_factory=SearchTally)
 
     @classmethod
     def empty(cls, features: DeviceFeatures | None = None, bounds: KnowledgeBounds | None = None) -> ClusterDevices:
@@ -83,6 +100,7 @@ class Allocator:
         self._plans = plan_claims(claims, classes, devices.features)
         self._inventory = devices.inventory
         self._allocated = devices.allocated
+        self._tally = devices.tally
         self._table = devices.knowledge.table(self._plans)
         self._limits = limits
         self._new_share_id = new_share_id
@@ -173,13 +191,18 @@ class Allocator:
     def _search(self, node: NodeDevices) -> Solution | None:
         all_devices = self._prepare(node)
         self.searches += 1
+        self._tally.searches += 1
         if self._lacks_devices(node, all_devices):
             return None
         search = Search(node, self._plans, all_devices, self._limits)
         try:
             return search.run()
+        except AllocationTimeoutError:
+            self._tally.given_up += 1
+            raise
         finally:
             self.steps += search.steps
+            self._tally.steps += search.steps
 
     def _prepare(self, node: NodeDevices) -> dict[int, list[Position]]:
         """Check the claims and return the devices of requests in mode All, by number of the terms."""

@@ -7,12 +7,13 @@ devices share the result, as in the search itself.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.allocator import Allocator, SearchTally
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.requests import ClaimPlan, RequestPlan, RequestTerms, plan_claims
 from scheduler_core.devices.search import SearchLimits
@@ -59,7 +60,7 @@ class ClaimObstacles:
     """
 
     def __init__(self, devices: DeviceIndex) -> None:
-        self._hardware = devices.hardware
+        self._hardware = dataclasses.replace(devices.hardware, tally=SearchTally())
         self._classes = devices.classes
         self._problems = DeviceProblems(devices.hardware.knowledge)
         self._devices: dict[tuple[RequestTerms, PoolView], dict[Problems, list[int]]] = {}

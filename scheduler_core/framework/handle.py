@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
+from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PluginMetrics, StorageWriter
 from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -166,6 +168,30 @@ class DryRun(Protocol):
         """
 
 
+class BindingOutcome(Enum):
+    """How the wait for the binding conditions of devices ended; the values are those of kube-scheduler's metrics."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+class DeviceMetrics(Protocol):
+    """Metrics of the allocation of devices."""
+
+    def claim_created(self, *, has_failed: bool) -> None:
+        """Count the creation of a claim for extended resources."""
+
+    def allocation_written(self, profile: str, *, has_failed: bool) -> None:
+        """Count the write of a new allocation."""
+
+    def binding_waited(
+        self, profile: str, claims: Iterable[ResourceClaim], outcome: BindingOutcome, seconds: float
+    ) -> None:
+        """Count a wait for the binding conditions of the devices of claims."""
+
+
 class Handle(Protocol):
     """The scheduler as a plugin sees it; one per framework instance."""
 
@@ -191,6 +217,10 @@ class Handle(Protocol):
     @property
     def metrics(self) -> PluginMetrics:
         """Counters and histograms, exported at /metrics as ``bayplan_plugin_<name>`` with the profile as label."""
+
+    @property
+    def device_metrics(self) -> DeviceMetrics:
+        """Metrics of DynamicResources, exported with kube-scheduler's names."""
 
     @property
     def clock(self) -> Clock:

@@ -15,6 +15,7 @@ from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.ongoing_preemptions import Preemption, PreemptionsUnderWay
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
+from scheduler_core.metrics.device_metrics import DeviceMetrics
 from scheduler_core.metrics.histogram import Backlog, Backlogs, Bounds, Histogram, exponential_bounds
 from scheduler_core.metrics.profile_metrics import (
     ATTEMPT_BOUNDS,
@@ -66,6 +67,7 @@ class SchedulerMetrics:
         preemption_attempts: Number of preemption attempts.
         victims: Victims of preemptions.
         preemptions: Seconds until the victims of a preemption are evicted, by result.
+        devices: Metrics of the allocation of devices.
         searches: Of ``algorithm``, not counted yet.
         events_backlog: Of ``events``, not counted yet.
         hints_backlog: Of ``hints``, not counted yet.
@@ -85,6 +87,7 @@ class SchedulerMetrics:
         self.preemption_attempts = 0
         self.victims = Histogram(VICTIM_BOUNDS)
         self.preemptions: dict[str, Histogram] = {}
+        self.devices = DeviceMetrics()
         self.searches = Backlog()
         self.events_backlog = Backlogs(self.events, STAGE_BOUNDS)
         self.hints_backlog = Backlogs(self.hints, PLUGIN_BOUNDS)

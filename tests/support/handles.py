@@ -13,6 +13,7 @@ from scheduler_core.framework.handle import DryRun, PodInPreBind, WaitingPod
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.metrics.device_metrics import DeviceMetrics
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
@@ -196,6 +197,7 @@ class FakeHandle:
     filters: Callable[[PodInfo, int], Status] = lambda _pod, _row: SUCCESS
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: RecordedPluginMetrics = field(default_factory=RecordedPluginMetrics)
+    device_metrics: DeviceMetrics = field(default_factory=DeviceMetrics)
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
         """The objects of a kind, as the test has put them into :attr:`declared`."""

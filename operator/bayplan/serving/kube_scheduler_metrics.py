@@ -15,8 +15,10 @@ from bayplan.kube.writes.queued_write import Rank
 from bayplan.kube.writes.write_metrics import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH
 from bayplan.serving.metric_families import ScrapeCollector, counter, counters, gauges, histograms
 from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.devices.allocator import SearchTally
 from scheduler_core.framework.cycle_stages import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status
+from scheduler_core.metrics.device_metrics import DeviceMetrics
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
 _QUEUES = ("active", "backoff", "unschedulable", "gated")
@@ -62,6 +64,7 @@ class SchedulerCollector(ScrapeCollector):
         yield from _groups(metrics)
         yield from _pods(metrics)
         yield from _preemption(metrics)
+        yield from _devices(metrics.devices, self._context.cache.columns.devices.hardware.tally)
 
     def _queue(self) -> Iterator[Metric]:
         queue = self._context.queue
@@ -281,6 +284,41 @@ def _preemption(metrics: SchedulerMetrics) -> Iterator[Metric]:
         "Number of preemptions carried out.",
         ["result"],
         (((result,), observed.count) for result, observed in metrics.preemptions.items()),
+    )
+
+
+def _devices(metrics: DeviceMetrics, tally: SearchTally) -> Iterator[Metric]:
+    yield counters(
+        "dynamic_resource_allocation_resourceclaim_creates",
+        "Number of requests to create a ResourceClaim for the extended resources of a pod, by status.",
+        ["status", "admin_access", "owner_api_group", "owner_api_kind"],
+        (((status, "false", "", "Pod"), count) for status, count in metrics.claim_creations.items()),
+    )
+    labels = ["profile", "driver", "status"]
+    yield counters(
+        "scheduler_dra_bindingconditions_allocations",
+        "Number of allocated devices with binding conditions, by how the wait for the conditions ended.",
+        labels,
+        metrics.conditional_devices.items(),
+    )
+    yield histograms(
+        "scheduler_dra_bindingconditions_wait_duration_seconds",
+        "Duration of the waits for binding conditions during PreBind, for each device of the pod.",
+        labels,
+        metrics.binding_waits.items(),
+    )
+    yield counters(
+        "bayplan_device_allocations",
+        "Number of new allocations of resource claims that PreBind wrote or failed to write, by result.",
+        ["profile", "result"],
+        metrics.allocations.items(),
+    )
+    yield counter("bayplan_device_searches", "Number of searches for devices, those of dry runs too.", tally.searches)
+    yield counter("bayplan_device_search_steps", "Number of steps of searches for devices.", tally.steps)
+    yield counter(
+        "bayplan_device_searches_given_up",
+        "Number of searches for devices that ended at the limit of time or steps.",
+        tally.given_up,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from scheduler_core.errors import DeviceError
+from scheduler_core.errors import DeviceBindingFailedError
 from scheduler_core.model.device_claims import AllocatedDeviceStatus, DeviceRequestResult, ResourceClaim
 
 
@@ -22,7 +22,7 @@ def is_ready_for_binding(claim: ResourceClaim) -> bool:
     """Return whether all devices of an allocated claim are ready; a claim without an allocation is not.
 
     Raises:
-        DeviceError: The driver reports that it failed to prepare a device.
+        DeviceBindingFailedError: The driver reports that it failed to prepare a device.
     """
     if claim.status.allocation is None:
         return False
@@ -35,7 +35,7 @@ def is_ready_for_binding(claim: ResourceClaim) -> bool:
         true = {condition.type: condition for condition in status.conditions if condition.status == "True"}
         for name in result.binding_failure_conditions:
             if name in true:
-                raise DeviceError(
+                raise DeviceBindingFailedError(
                     f"device binding failed: claim={claim.metadata.name}, reason={true[name].reason}, "
                     f'message="{true[name].message}"'
                 )

@@ -15,8 +15,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scheduler_core.errors import ClusterWriteError, ConflictError, DeviceError, NotFoundError
-from scheduler_core.framework.handle import Handle
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConflictError,
+    DeviceBindingFailedError,
+    DeviceBindingTimeoutError,
+    DeviceError,
+    NotFoundError,
+)
+from scheduler_core.framework.handle import BindingOutcome, Handle
 from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest, Pod
 from scheduler_core.plugins.dynamic_resources.binding_conditions import (
@@ -111,12 +118,16 @@ class ClaimBinder:
         Raises:
             DeviceError: The write failed.
         """
+        metrics = self._handle.device_metrics
         try:
-            return await self._writer.create(claim)
+            created = await self._writer.create(claim)
         except ClusterWriteError as problem:
+            metrics.claim_created(has_failed=True)
             raise DeviceError(
                 f"create claim for extended resources {claim.metadata.namespace}/{claim.metadata.name}: {problem}"
             ) from problem
+        metrics.claim_created(has_failed=False)
+        return created
 
     async def write_mappings(
         self, pod: Pod, mappings: tuple[ExtendedResourceRequest, ...], claim: ResourceClaim
@@ -278,7 +289,13 @@ class PodBinding:
             if found is None or found.extended_claim is None:
                 raise DeviceError(f"extended resource claim not found for node {self._node_name}")
             claim = attempt.claims[index] = await self._binder.create(found.extended_claim)
-        claim = attempt.claims[index] = await self._binder.bind(self._pod, claim, allocation)
+        is_bound = False
+        try:
+            claim = attempt.claims[index] = await self._binder.bind(self._pod, claim, allocation)
+            is_bound = True
+        finally:
+            if allocation is not None:
+                self._handle.device_metrics.allocation_written(self._handle.profile_name, has_failed=not is_bound)
         self._devices.assign_claim(claim)
         if is_extended:
             mappings = () if found is None else found.mappings
@@ -299,11 +316,27 @@ class PodBinding:
         self._handle.writer.record(
             Event(regarding, "Normal", _PENDING, "Scheduling", note, reporting_controller=profile)
         )
+        started, outcome = clock.now(), BindingOutcome.ERROR
+        try:
+            await self._until_ready(timeout_seconds)
+            outcome = BindingOutcome.SUCCESS
+        except DeviceBindingFailedError:
+            outcome = BindingOutcome.FAILURE
+            raise
+        except DeviceBindingTimeoutError:
+            outcome = BindingOutcome.TIMEOUT
+            raise
+        finally:
+            seconds = clock.now() - started
+            self._handle.device_metrics.binding_waited(profile, self._attempt.claims, outcome, seconds)
+
+    async def _until_ready(self, timeout_seconds: float) -> None:
+        clock = self._handle.clock
         deadline = clock.now() + timeout_seconds
         while not self._are_ready(timeout_seconds):
             left = deadline - clock.now()
             if left <= 0:
-                raise DeviceError("device binding timeout: context deadline exceeded")
+                raise DeviceBindingTimeoutError("device binding timeout: context deadline exceeded")
             await clock.sleep(min(_POLL_SECONDS, left))
 
     def _are_ready(self, timeout_seconds: float) -> bool:
@@ -314,7 +347,7 @@ class PodBinding:
             self._attempt.claims[index] = claim
             if not is_ready_for_binding(claim):
                 if is_past_binding_timeout(claim, timeout_seconds, self._handle.clock.wall()):
-                    raise DeviceError(f"device binding timeout: claim={claim.metadata.name}")
+                    raise DeviceBindingTimeoutError(f"device binding timeout: claim={claim.metadata.name}")
                 return False
         return True
 

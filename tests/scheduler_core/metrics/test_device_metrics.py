@@ -1,0 +1,141 @@
+"""Metrics of the allocation of devices, recorded by DynamicResources in PreBind."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.serving.bayplan_metrics import metrics_registry
+from msgspec.structs import replace
+from prometheus_client import generate_latest
+
+from scheduler_core.devices.search import SearchLimits
+from scheduler_core.errors import AllocationTimeoutError, ClusterWriteError, DeviceError
+from scheduler_core.metrics.device_metrics import BINDING_BOUNDS
+from scheduler_core.model.device_claims import AllocatedDeviceStatus, DeviceCondition, ResourceClaim
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding
+from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import pod
+from tests.support.devices import DRIVER, allocator, claim, cluster, device, exactly, held, slice_of
+from tests.support.handles import FakeHandle
+from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.scheduling import rig
+from tests.support.virtual_clock import PromptClock
+
+CAREFUL = {"device": "d0", "bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
+
+
+def reporting(of: ResourceClaim, condition: str) -> ResourceClaim:
+    """Return a claim of whose device ``d0`` a condition is True."""
+    status = AllocatedDeviceStatus(DRIVER, "n0", "d0", None, (DeviceCondition(condition, "True"),))
+    return replace(of, status=replace(of.status, devices=(status,)))
+
+
+class World:
+    """A pod in PreBind with one claim.
+
+    Args:
+        known: The claim, as the scheduler knows it.
+        is_stored: Whether the API server has it.
+    """
+
+    def __init__(self, known: ResourceClaim, *, is_stored: bool = True) -> None:
+        self.columns = NodeColumns()
+        self.writer = RecordingClaimWriter()
+        self.handle = FakeHandle(nodes=self.columns, clock=PromptClock())
+        self.metrics = self.handle.device_metrics
+        self.claim = self.writer.store(known)
+        if is_stored:
+            self.columns.devices.assign(self.claim)
+        self.attempt = PodDevices(self.columns.compile_pod(pod("p", namespace="ns")), claims=[self.claim])
+        self.attempt.pending = [None]
+        binder = ClaimBinder(self.handle, self.writer)
+        self.binding = PodBinding(self.handle, binder, self.attempt, "n0")
+
+
+@pytest.mark.parametrize(
+    ("known", "is_stored", "status", "seconds"),
+    [
+        pytest.param(reporting(held(CAREFUL), "ready"), True, "success", 0.0, id="ready"),
+        pytest.param(reporting(held(CAREFUL), "broken"), True, "failure", 0.0, id="failed"),
+        pytest.param(held(CAREFUL), True, "timeout", 600.0, id="too late"),
+        pytest.param(held(CAREFUL), False, "error", 0.0, id="claim deleted"),
+    ],
+)
+async def test_waits_for_binding_conditions(
+    known: ResourceClaim, status: str, seconds: float, *, is_stored: bool
+) -> None:
+    """The wait is observed for each device of the pod; only devices with conditions are counted."""
+    allocation = known.status.allocation
+    assert allocation is not None
+    plain = replace(allocation.devices.results[0], device="d1", binding_conditions=(), binding_failure_conditions=())
+    results = (*allocation.devices.results, plain)
+    known = replace(
+        known,
+        status=replace(
+            known.status,
+            allocation=replace(allocation, devices=replace(allocation.devices, results=results)),
+        ),
+    )
+    world = World(known, is_stored=is_stored)
+    try:
+        await world.binding.wait_for_drivers(600)
+    except DeviceError:
+        assert status != "success"
+    key = ("default-scheduler", DRIVER, status)
+    assert world.metrics.conditional_devices == {key: 1}
+    waits = world.metrics.binding_waits
+    assert set(waits) == {key}
+    assert (waits[key].count, waits[key].total) == (2, 2 * seconds)
+
+
+async def test_a_pod_without_binding_conditions_does_not_wait() -> None:
+    """Nothing is observed."""
+    world = World(held({"device": "d0"}))
+    await world.binding.wait_for_drivers(600)
+    assert not world.metrics.binding_waits
+
+
+@pytest.mark.parametrize("fault", [None, ClusterWriteError("refused")])
+async def test_new_allocations_are_counted_by_result(fault: ClusterWriteError | None) -> None:
+    """A claim that is reserved only has no new allocation."""
+    world = World(claim())
+    world.attempt.pending = [held({"device": "d0"}).status.allocation]
+    if fault is not None:
+        world.writer.failures.append(fault)
+        with pytest.raises(ClusterWriteError):
+            await world.binding.write_claims()
+    else:
+        await world.binding.write_claims()
+    assert world.metrics.allocations == {("default-scheduler", "success" if fault is None else "error"): 1}
+
+
+def test_searches_are_counted() -> None:
+    """A search that ends at its limit counts as given up."""
+    devices = cluster(slice_of([device(f"d{number}") for number in range(4)]))
+    wanted = [claim(exactly("r", count=3))]
+    assert allocator(devices, wanted).find("n0", {}) is not None
+    assert (devices.tally.searches, devices.tally.given_up) == (1, 0)
+    before = devices.tally.steps
+    assert before >= 3
+    with pytest.raises(AllocationTimeoutError):
+        allocator(devices, wanted, limits=SearchLimits(lambda: 0.0, max_steps=2)).find("n0", {})
+    assert (devices.tally.searches, devices.tally.given_up) == (2, 1)
+    assert devices.tally.steps > before
+
+
+def test_families_and_bounds_are_those_of_kube_scheduler() -> None:
+    """Names and labels; the buckets are 14 from 0.1 s on, each twice the one before."""
+    made = rig()
+    devices = made.context.metrics.devices
+    devices.claim_created(has_failed=False)
+    devices.claim_created(has_failed=True)
+    devices.allocation_written("pack", has_failed=False)
+    text = generate_latest(metrics_registry(made.scheduler, {})).decode()
+    labels = 'admin_access="false",owner_api_group="",owner_api_kind="Pod"'
+    for status in ("success", "failure"):
+        assert f'dynamic_resource_allocation_resourceclaim_creates_total{{{labels},status="{status}"}} 1.0' in text
+    assert 'bayplan_device_allocations_total{profile="pack",result="success"} 1.0' in text
+    assert "# TYPE scheduler_dra_bindingconditions_wait_duration_seconds histogram" in text
+    assert "# TYPE scheduler_dra_bindingconditions_allocations_total counter" in text
+    assert "bayplan_device_searches_given_up_total 0.0" in text
+    assert tuple(pytest.approx(0.1 * 2**power) for power in range(14)) == BINDING_BOUNDS
