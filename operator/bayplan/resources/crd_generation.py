@@ -92,7 +92,7 @@ def structural_schema(model: type[BaseModel]) -> Schema:
         its default.
     """
     root = model.model_json_schema(by_alias=True)
-    return _structural(root, overlaid_definitions(root))
+    return _structural(_merged(root, OVERLAYS.get(model.__name__, {})), overlaid_definitions(root))
 
 
 def overlaid_definitions(schema: Mapping[str, Any]) -> dict[str, Schema]:

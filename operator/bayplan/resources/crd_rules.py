@@ -59,16 +59,22 @@ EXTENDED_RESOURCE_RULE: JsonDict = {
 ARGS_SCHEMA: JsonDict = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_ARGS}
 """Args are not validated here: only the plugin knows them, and the operator validates them with the plugin's model."""
 
-BINDER_RULE: JsonDict = {
+_BINDER_RULE: JsonDict = {
     "rule": "self.filter(e, has(e.bindVerb) && size(e.bindVerb) > 0).size() <= 1",
     "message": "only one extender may have a bindVerb; remove it from the others",
 }
-MANAGED_RESOURCE_RULE: JsonDict = {
+_MANAGED_RESOURCE_RULE: JsonDict = {
     "rule": "self.all(e, !has(e.managedResources) || e.managedResources.all(r, self.exists_one(f, "
     "has(f.managedResources) && f.managedResources.exists(s, s.name == r.name))))",
     "message": "a resource may be managed by one extender only; remove it from the others",
 }
 
+_BACKOFF_RULE: JsonDict = {
+    "rule": "!has(self.podMaxBackoffSeconds) || !has(self.podInitialBackoffSeconds) || "
+    "self.podMaxBackoffSeconds >= self.podInitialBackoffSeconds",
+    "message": "must be at least podInitialBackoffSeconds",
+    "fieldPath": ".podMaxBackoffSeconds",
+}
 _ENABLED_RULES = [
     {
         "rule": "self.all(p, self.exists_one(q, q.name == p.name))",
@@ -87,6 +93,22 @@ def _given(name: str) -> str:
 
 
 OVERLAYS: dict[str, dict[str, Any]] = {
+    "SchedulerProfileSpec": {
+        "properties": {
+            "schedulerName": {"maxLength": MAX_NAME_LENGTH},
+            "pluginConfig": {
+                "maxItems": MAX_PLUGINS,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+            "extenders": {
+                "maxItems": MAX_EXTENDERS,
+                "x-kubernetes-list-type": "atomic",
+                "x-kubernetes-validations": [_BINDER_RULE, _MANAGED_RESOURCE_RULE],
+            },
+        },
+        "x-kubernetes-validations": [_BACKOFF_RULE],
+    },
     "Plugin": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
     "PluginSet": {
         "properties": {

@@ -7,11 +7,10 @@ profile.
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Literal
 
-from pydantic import ConfigDict, Field
-from pydantic.config import JsonDict
+from pydantic import Field
 
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
-from bayplan.resources.crd_rules import BINDER_RULE, MANAGED_RESOURCE_RULE, MAX_EXTENDERS, MAX_PLUGINS
+from bayplan.resources.crd_rules import MAX_EXTENDERS, MAX_PLUGINS
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
@@ -23,19 +22,10 @@ from bayplan.resources.resource_model import (
 )
 from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.extender_config import Extender, extender_problems
-from scheduler_core.config.plugin_set_types import Plugins, repeated_plugin_config
-from scheduler_core.config.profile_config import ProfileConfig, backoff_problems
+from scheduler_core.config.profile_config import ProfileConfig, ProfileSettings
 from scheduler_core.config.validation import repeated, validate
 
 _EFFECTIVE_NAME = "(has({0}.spec.schedulerName) ? {0}.spec.schedulerName : {0}.metadata.name)"
-
-_BACKOFF_RULE: JsonDict = {
-    "rule": "!has(self.podMaxBackoffSeconds) || !has(self.podInitialBackoffSeconds) || "
-    "self.podMaxBackoffSeconds >= self.podInitialBackoffSeconds",
-    "message": "must be at least podInitialBackoffSeconds",
-    "fieldPath": ".podMaxBackoffSeconds",
-}
 
 
 class PluginConfigRef(ConfigModel):
@@ -46,57 +36,9 @@ class PluginConfigRef(ConfigModel):
     )
 
 
-class SchedulerProfileSpec(ConfigModel):
+class SchedulerProfileSpec(ProfileSettings):
     """Plugins of each extension point, their args, and the limits of the node search."""
 
-    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": [_BACKOFF_RULE]})
-
-    scheduler_name: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Scheduler name of the pods that this profile schedules. Default: the profile's own name. "
-        "Immutable. If two profiles claim a name, the older one holds it.",
-        json_schema_extra={"maxLength": MAX_NAME_LENGTH},
-    )
-    percentage_of_nodes_to_score: int | None = Field(
-        default=None,
-        ge=0,
-        le=100,
-        description="Percentage of nodes to find feasible before the search stops (at least 100 nodes). 0 selects "
-        "kube-scheduler's adaptive formula, from 50 % down to 5 % as the cluster grows. Default: every feasible node "
-        "is scored.",
-    )
-    pod_initial_backoff_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=INT32_MAX,
-        description="Backoff of a pod after its first failed attempt, in seconds; it doubles with each further one. "
-        "Default: the operator's setting.",
-    )
-    pod_max_backoff_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=INT32_MAX,
-        description="Maximum backoff of a pod, in seconds; at least podInitialBackoffSeconds. Default: the operator's "
-        "setting.",
-    )
-    plugins: Plugins = Field(
-        default=Plugins(),
-        description="Plugins to enable and disable at each extension point, in the syntax of "
-        "KubeSchedulerConfiguration v1. Everything else is as in kube-scheduler's default profile. The result is in "
-        "status.plugins.",
-    )
-    plugin_config: tuple[plugins_config.PluginConfig, ...] = Field(
-        default=(),
-        strict=False,
-        description="Args of plugins, in the syntax of KubeSchedulerConfiguration v1; one entry for each plugin. "
-        "The plugin validates them; problems are reported in the condition Accepted.",
-        json_schema_extra={
-            "maxItems": MAX_PLUGINS,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
-    )
     plugin_config_refs: tuple[PluginConfigRef, ...] = Field(
         default=(),
         strict=False,
@@ -108,27 +50,15 @@ class SchedulerProfileSpec(ConfigModel):
             "x-kubernetes-list-map-keys": ["name"],
         },
     )
-    extenders: tuple[Extender, ...] = Field(
-        default=(),
-        strict=False,
-        description="HTTP extenders of this profile's decisions, called in this order.",
-        json_schema_extra={
-            "maxItems": MAX_EXTENDERS,
-            "x-kubernetes-list-type": "atomic",
-            "x-kubernetes-validations": [BINDER_RULE, MANAGED_RESOURCE_RULE],
-        },
-    )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Check the backoffs, repeated plugin configurations and references, and the extenders."""
-        yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
-        yield from repeated_plugin_config(self.plugin_config, "pluginConfig")
+        """Check repeated references, too."""
+        yield from super().rule_problems()
         for index in repeated([reference.name for reference in self.plugin_config_refs]):
             yield RuleProblem(
                 ("pluginConfigRefs", index, "name"),
                 f'"{self.plugin_config_refs[index].name}" is referenced by an earlier entry already; remove one',
             )
-        yield from extender_problems(self.extenders)
 
 
 class ResolvedPlugin(StatusModel):
