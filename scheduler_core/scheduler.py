@@ -207,7 +207,6 @@ class Scheduler:
             invalid_pods=InvalidPods(profiles, writer),
             room=room,
             handling=EventHandling(suspension, clock, metrics),
-            node_changed=self.reservations.node_changed,
         )
         self.unconfirmed_pods = UnconfirmedPods(
             cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room

@@ -6,6 +6,7 @@ Expanded nodes carry the position of the macro call, as in cel-go.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from scheduler_core.cel.syntax_tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select
 
@@ -59,13 +60,20 @@ def _variables(args: list[Node], count: int, message: str) -> list[str]:
     return names
 
 
-def _fold(call: tuple[int, Node, list[str]], *, initial: Node, condition: Node, step: Node, result: Node) -> Node:
-    offset, target, names = call
+class _Iteration(NamedTuple):
+    """What a comprehension runs over: the macro's offset, its target and the names of its variables."""
+
+    offset: int
+    target: Node
+    names: list[str]
+
+
+def _fold(over: _Iteration, *, initial: Node, condition: Node, step: Node, result: Node) -> Node:
     return Comprehension(
-        offset,
-        iter_range=target,
-        iter_var=names[0],
-        iter_var2=names[1] if len(names) > 1 else "",
+        over.offset,
+        iter_range=over.target,
+        iter_var=over.names[0],
+        iter_var2=over.names[1] if len(over.names) > 1 else "",
         accumulator=ACCUMULATOR,
         initial=initial,
         condition=condition,
@@ -74,11 +82,10 @@ def _fold(call: tuple[int, Node, list[str]], *, initial: Node, condition: Node, 
     )
 
 
-def _collected(call: tuple[int, Node, list[str]], initial: Node, step: Node) -> Node:
+def _collected(over: _Iteration, initial: Node, step: Node) -> Node:
     """Return a fold over all elements whose result is the accumulator."""
-    offset = call[0]
-    always, result = Literal(offset, value=True), Ident(offset, ACCUMULATOR)
-    return _fold(call, initial=initial, condition=always, step=step, result=result)
+    always, result = Literal(over.offset, value=True), Ident(over.offset, ACCUMULATOR)
+    return _fold(over, initial=initial, condition=always, step=step, result=result)
 
 
 def _quantifier(kind: str, variables: int) -> Callable[[int, Node, list[Node]], Node]:
@@ -92,15 +99,15 @@ def _quantifier(kind: str, variables: int) -> Callable[[int, Node, list[Node]], 
             added = Call(offset, "_+_", [Ident(offset, ACCUMULATOR), Literal(offset, 1)])
             step = Call(offset, "_?_:_", [predicate, added, step_accumulator])
             equal = Call(offset, "_==_", [result, Literal(offset, 1)])
-            call = (offset, target, names)
+            over = _Iteration(offset, target, names)
             always = Literal(offset, value=True)
-            return _fold(call, initial=Literal(offset, 0), condition=always, step=step, result=equal)
+            return _fold(over, initial=Literal(offset, 0), condition=always, step=step, result=equal)
         if kind == "exists":
             guard = Call(offset, "!_", [guard])
         condition = Call(offset, "@not_strictly_false", [guard])
         step = Call(offset, "_&&_" if kind == "all" else "_||_", [step_accumulator, predicate])
         initial = Literal(offset, kind == "all")
-        return _fold((offset, target, names), initial=initial, condition=condition, step=step, result=result)
+        return _fold(_Iteration(offset, target, names), initial=initial, condition=condition, step=step, result=result)
 
     return expand_quantifier
 
@@ -112,7 +119,7 @@ def _mapping(variables: int, *, filtered: bool, message: str) -> Callable[[int, 
         step = Call(offset, "_+_", [Ident(offset, ACCUMULATOR), added])
         if filtered:
             step = Call(offset, "_?_:_", [args[variables], step, Ident(offset, ACCUMULATOR)])
-        return _collected((offset, target, names), ListLiteral(offset, []), step)
+        return _collected(_Iteration(offset, target, names), ListLiteral(offset, []), step)
 
     return expand_mapping
 
@@ -121,7 +128,7 @@ def _filter(offset: int, target: Node, args: list[Node]) -> Node:
     names = _variables(args, 1, "argument is not an identifier")
     added = Call(offset, "_+_", [Ident(offset, ACCUMULATOR), ListLiteral(offset, [args[0]])])
     step = Call(offset, "_?_:_", [args[1], added, Ident(offset, ACCUMULATOR)])
-    return _collected((offset, target, names), ListLiteral(offset, []), step)
+    return _collected(_Iteration(offset, target, names), ListLiteral(offset, []), step)
 
 
 def _transform_map(*, filtered: bool, entries: bool) -> Callable[[int, Node, list[Node]], Node]:
@@ -131,7 +138,7 @@ def _transform_map(*, filtered: bool, entries: bool) -> Callable[[int, Node, lis
         step = Call(offset, "cel.@mapInsert", [Ident(offset, ACCUMULATOR), *inserted])
         if filtered:
             step = Call(offset, "_?_:_", [args[2], step, Ident(offset, ACCUMULATOR)])
-        return _collected((offset, target, names), MapLiteral(offset, []), step)
+        return _collected(_Iteration(offset, target, names), MapLiteral(offset, []), step)
 
     return expand_transform
 
@@ -180,7 +187,7 @@ def _sort_by(offset: int, target: Node, args: list[Node]) -> Node:
     _variable(args[0], "argument must be a simple name")
     names = _variables(args, 1, "argument is not an identifier")
     added = Call(offset, "_+_", [Ident(offset, ACCUMULATOR), ListLiteral(offset, [args[1]])])
-    keys = _collected((offset, Ident(offset, _SORT_INPUT), names), ListLiteral(offset, []), added)
+    keys = _collected(_Iteration(offset, Ident(offset, _SORT_INPUT), names), ListLiteral(offset, []), added)
     call = Call(offset, "@sortByAssociatedKeys", [keys], Ident(offset, _SORT_INPUT))
     return _binding(offset, _SORT_INPUT, target, call)
 

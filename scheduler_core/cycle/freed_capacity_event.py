@@ -34,6 +34,10 @@ class FreedCapacity:
         if self._reservations:
             self._reservations.room_freed(node_name or pod.spec.node_name)
 
+    def node_changed(self, node_name: str) -> None:
+        """Report a node that was changed or deleted to the gang for which it is reserved."""
+        self._reservations.node_changed(node_name)
+
     def nomination_unused(self, pod: Pod, nominated: str, node_name: str) -> None:
         """Report that a pod got another node than its nominated one, whose room is free again.
 

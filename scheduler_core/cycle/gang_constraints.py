@@ -40,6 +40,9 @@ class NodeReservations(Protocol):
     def room_freed(self, node_name: str) -> None:
         """Activate the gang for which a node is reserved where room was freed, if the gang fits now."""
 
+    def node_changed(self, node_name: str) -> None:
+        """Activate the gang for which a changed or deleted node is reserved; its next cycle checks the reservation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Where:

@@ -141,7 +141,6 @@ class PodAndNodeFeed:
         invalid_pods: Reports waiting pods that cannot be scheduled.
         room: Reports freed room.
         handling: Handles changes.
-        node_changed: Called with the name of each node that was changed or deleted.
 
     Attributes:
         invalid_pods: As given.
@@ -158,7 +157,6 @@ class PodAndNodeFeed:
         invalid_pods: InvalidPods,
         room: FreedCapacity,
         handling: EventHandling,
-        node_changed: Callable[[str], None],
     ) -> None:
         self.invalid_pods = invalid_pods
         self.reads = PodReads()
@@ -168,7 +166,6 @@ class PodAndNodeFeed:
         self._profiles = profiles
         self._room = room
         self._take = handling.take
-        self._node_changed = node_changed
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
@@ -374,7 +371,7 @@ class PodAndNodeFeed:
         for event in node_events(old, node):
             self._queue.on_event(event, old, node)
         self._queue.domains_changed(dict(old.metadata.labels.items() ^ node.metadata.labels.items()).keys())
-        self._node_changed(node.metadata.name)
+        self._room.node_changed(node.metadata.name)
 
     def node_deleted(self, node: Node) -> None:
         """Handle a deleted node."""
@@ -383,4 +380,4 @@ class PodAndNodeFeed:
     def _node_deleted(self, node: Node) -> None:
         self._cache.remove_node(node.metadata.name)
         self._queue.on_event(NODE_DELETE, node, None)
-        self._node_changed(node.metadata.name)
+        self._room.node_changed(node.metadata.name)

@@ -157,7 +157,6 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
         invalid_pods=scheduler.feed.invalid_pods,
         room=FreedCapacity(queue, scheduler.reservations),
         handling=EventHandling(context.suspension, context.clock, context.metrics),
-        node_changed=scheduler.reservations.node_changed,
     )
     columns = context.cache.columns
     scheduler.storage_feed = ObjectFeed(columns.storage, queue, context.suspension)

@@ -34,7 +34,6 @@ class ReceivedFeed(PodAndNodeFeed):
             invalid_pods=scheduler.feed.invalid_pods,
             room=scheduler.cycles.room,
             handling=EventHandling(context.suspension, context.clock, context.metrics),
-            node_changed=scheduler.reservations.node_changed,
         )
         self._report = context.suspension.report
         self.pods: dict[str, Pod] = {}

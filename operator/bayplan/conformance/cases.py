@@ -17,11 +17,13 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
+from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR, UNSUPPORTED
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.registry import Registry
+from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.node import Node
@@ -50,32 +52,7 @@ STANDARD_INPUT = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 
 IN_TREE_NAMES = frozenset(
-    {
-        "DefaultBinder",
-        "DefaultPreemption",
-        "DeferredPodScheduling",
-        "DynamicResources",
-        "GangScheduling",
-        "ImageLocality",
-        "InterPodAffinity",
-        "NodeAffinity",
-        "NodeDeclaredFeatures",
-        "NodeName",
-        "NodePorts",
-        "NodeResourcesBalancedAllocation",
-        "NodeResourcesFit",
-        "NodeUnschedulable",
-        "NodeVolumeLimits",
-        "PodGroupPodsCount",
-        "PodTopologySpread",
-        "PrioritySort",
-        "SchedulingGates",
-        "TaintToleration",
-        "TopologyPlacementGenerator",
-        "VolumeBinding",
-        "VolumeRestrictions",
-        "VolumeZone",
-    }
+    (*(entry.name for entry in default_plugins().multi_point.enabled), *BUILT_IN_BEHAVIOUR, *UNSUPPORTED)
 )
 """kube-scheduler v1.37.1's own plugins (``framework/plugins/registry.go``). A case may name any of them; those that are
 not registered are removed from its profile and not rejected, so that the rest can be compared."""

@@ -12,6 +12,8 @@ operations in the same order.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -76,6 +78,15 @@ class PreferredSpread(Struct, frozen=True):
 PREFERRED: StateKey[PreferredSpread] = StateKey("PodTopologySpread/preferred")
 
 
+class _Domains(NamedTuple):
+    """Domains of a constraint: by domain whether a scored node has it and its pods; by row the matching pods."""
+
+    column: LabelColumn
+    present: Mask
+    sums: NDArray[np.int64]
+    pods: NDArray[np.int32]
+
+
 class SpreadScoring(Struct, frozen=True):
     """Arguments of the score: a pod on rows.
 
@@ -129,23 +140,17 @@ class SpreadScoring(Struct, frozen=True):
         pods = matching_pods(nodes, self.pod.pod.metadata.namespace, constraint)
         sums = domain_sums(pods, counted, domains)
         if not self.needs_all_keys:
-            self._join_unlabeled(constraint, column, (present, sums, pods), inclusion)
+            self._join_unlabeled(constraint, _Domains(column, present, sums, pods), inclusion)
         weights = _weighted(sums, constraint, int(np.count_nonzero(present)))
         weights[-1] = 0.0
         return weights.take(ids)
 
-    def _join_unlabeled(
-        self,
-        constraint: SpreadConstraint,
-        column: LabelColumn,
-        tables: tuple[Mask, NDArray[np.int64], NDArray[np.int32]],
-        inclusion: NodeInclusion,
-    ) -> None:
+    def _join_unlabeled(self, constraint: SpreadConstraint, domains: _Domains, inclusion: NodeInclusion) -> None:
         """Count nodes without the key as one more domain, which kube-scheduler does not distinguish from the value "".
 
         If either of the two has a feasible node, the pods of both count there, including those on other nodes.
         """
-        present, sums, pods = tables
+        column, present, sums, pods = domains
         empty = column.values.find("")
         if empty is None or not (present[-1] or present[empty]):
             return

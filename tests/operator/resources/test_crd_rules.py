@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bayplan.resources import scheduler_profile
 from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.crd_rules import OVERLAYS, matches
 from pydantic import BaseModel
@@ -16,7 +17,7 @@ from tests.support.refused_manifests import REFUSED, Refused
 KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 MODELS: dict[str, type[BaseModel]] = {
     name: model
-    for module in (plugins_config, extender_config, embedded)
+    for module in (plugins_config, extender_config, embedded, scheduler_profile)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }
