@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from bayplan.gangs.foreign_group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_scheduler_plugins
 from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS, from_composite, from_native
+from bayplan.kube.http.api_discovery import discovered, served_resources
 from bayplan.kube.http.api_errors import UnauthorizedError
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
-from scheduler_core.errors import ClusterWriteError, ForbiddenError, NotFoundError
+from bayplan.kube.http.connection import ApiConnection
+from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 
@@ -36,7 +36,6 @@ class GroupObject(Protocol):
 
 
 T = TypeVar("T", bound=GroupObject)
-D = TypeVar("D")
 
 
 class GroupApi(Struct, Generic[T], frozen=True):
@@ -99,18 +98,6 @@ class _Group(Struct, frozen=True, gc=False):
     versions: list[_Version] | None = None
 
 
-class _ServedResource(Struct, frozen=True, gc=False):
-    name: str
-
-
-class _ServedResources(Struct, frozen=True, gc=False):
-    resources: list[_ServedResource] | None = None
-
-
-_GROUP = msgspec.json.Decoder(_Group)
-_SERVED = msgspec.json.Decoder(_ServedResources)
-
-
 class FoundVersions(Struct, frozen=True):
     """Versions in which an API server serves PodGroups of one API.
 
@@ -138,26 +125,13 @@ async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundV
     """
     path, plural = f"/apis/{api.source.api_group}", api.source.plural
     for version in api.translations:
-        if await _serves(connection, f"{path}/{version}", plural):
+        if plural in await served_resources(connection, f"{path}/{version}"):
             return FoundVersions(version)
-    group = await _discovered(connection, path, _GROUP)
+    group = await discovered(connection, path, _Group)
     versions = [each.version for each in (group.versions if group is not None else None) or ()]
     others = [each for each in versions if each not in api.translations]
-    return FoundVersions(others=tuple([each for each in others if await _serves(connection, f"{path}/{each}", plural)]))
-
-
-async def _serves(connection: ApiConnection, path: str, plural: str) -> bool:
-    served = await _discovered(connection, path, _SERVED)
-    return served is not None and any(resource.name == plural for resource in served.resources or ())
-
-
-async def _discovered(connection: ApiConnection, path: str, decoder: msgspec.json.Decoder[D]) -> D | None:
-    try:
-        return decoder.decode(await connection.request(ApiRequest("GET", path, lane=Lane.READS)))
-    except NotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        raise ClusterWriteError(f"GET {path}: the response cannot be decoded: {error}") from error
+    served = [each for each in others if plural in await served_resources(connection, f"{path}/{each}")]
+    return FoundVersions(others=tuple(served))
 
 
 def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:

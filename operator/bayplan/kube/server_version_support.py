@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
-from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
+from bayplan.kube.http.api_discovery import discovered, served_resources
+from bayplan.kube.http.connection import ApiConnection
+from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -27,8 +26,6 @@ LOOKUP_SECONDS = 300.0
 
 _RETRY_SECONDS = 30.0
 _PAGED_LISTS = "lists by watch (feature gate WatchList): lists are read in pages"
-
-T = TypeVar("T")
 
 
 class _Api(Struct, frozen=True):
@@ -78,14 +75,6 @@ class _Version(Struct, frozen=True, rename="camel"):
     minor: str = ""
 
 
-class _Resource(Struct, frozen=True):
-    name: str = ""
-
-
-class _Resources(Struct, frozen=True):
-    resources: list[_Resource] | None = None
-
-
 class ServerWatch:
     """Looks up the API server's version and APIs, and logs them when they change.
 
@@ -121,7 +110,7 @@ class ServerWatch:
         Raises:
             ClusterWriteError: A request failed, or its response cannot be decoded.
         """
-        version = await self._get("/version", _Version) or _Version()
+        version = await discovered(self._connection, "/version", _Version) or _Version()
         release = f"{version.major}.{version.minor.rstrip('+')}"
         missing = [
             f"{api.resource} of {api.version}: {api.consequence}" for api in _NEWER_APIS if not await self._serves(api)
@@ -134,19 +123,7 @@ class ServerWatch:
             _report(found)
 
     async def _serves(self, api: _Api) -> bool:
-        served = await self._get(f"/apis/{api.version}", _Resources)
-        return served is not None and any(each.name == api.resource for each in served.resources or ())
-
-    async def _get(self, path: str, kind: type[T]) -> T | None:
-        """Return a decoded response, None if there is no such path."""
-        try:
-            return msgspec.json.decode(
-                await self._connection.request(ApiRequest("GET", path, lane=Lane.READS)), type=kind
-            )
-        except NotFoundError:
-            return None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ClusterWriteError(f"GET {path}: the response cannot be decoded: {error}") from error
+        return api.resource in await served_resources(self._connection, f"/apis/{api.version}")
 
 
 def _report(found: ServerSupport) -> None:

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.api_discovery import served_resources
+from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
-from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.errors import ClusterWriteError
 from scheduler_core.feeds.object_feed import DeviceFeed
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
@@ -47,14 +45,6 @@ OPTIONAL: Mapping[str, type[Any]] = {"devicetaintrules": DeviceTaintRule}
 
 _NOT_SERVED = "the API server does not serve resource.k8s.io/v1"
 _NOT_LISTED = "the resource claims and devices of the cluster are not listed yet"
-
-
-class _Resource(Struct, frozen=True):
-    name: str = ""
-
-
-class _Resources(Struct, frozen=True):
-    resources: list[_Resource] | None = None
 
 
 class DeviceInformers:
@@ -116,11 +106,7 @@ class DeviceInformers:
     async def _served(self) -> frozenset[str] | None:
         """Return the resources of the API; None if that cannot be determined."""
         try:
-            found = await self._connection.request(ApiRequest("GET", API, lane=Lane.READS))
-            resources = msgspec.json.decode(found, type=_Resources).resources
-        except NotFoundError:
-            return frozenset()
-        except (ClusterWriteError, msgspec.DecodeError) as error:
+            return await served_resources(self._connection, API)
+        except ClusterWriteError as error:
             log.debug("It cannot be determined whether resource.k8s.io/v1 is served: %s", error)
             return None
-        return frozenset(each.name for each in resources or ())
