@@ -30,8 +30,11 @@ from benchmarks import line_chart
 from benchmarks.core_drain import Measured, Size, measure
 from benchmarks.core_memory import Memory, in_own_process
 from benchmarks.core_report import chart, show
+from benchmarks.device_workloads import CORE_DEVICE_WORKLOADS, DEVICE_WORKLOADS
 from benchmarks.result_lines import ResultLines
 from benchmarks.workloads import WORKLOADS, Workload
+
+_WITH_DEVICES = (*DEVICE_WORKLOADS, *CORE_DEVICE_WORKLOADS)
 
 MOST_OCCUPIED = 40
 """Pods a node that may run beforehand: workloads want room beside them."""
@@ -64,8 +67,8 @@ def sizes(text: str, occupied: int = 0) -> list[tuple[int, int]]:
 def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, Size]]:
     names = None if arguments.only is None else arguments.only.split(",")
     for nodes, occupied in sizes(arguments.nodes, arguments.occupied):
-        for workload in WORKLOADS:
-            if names is None or workload.name in names:
+        for workload in (*WORKLOADS, *_WITH_DEVICES):
+            if workload in WORKLOADS if names is None else workload.name in names:
                 pods = min(arguments.pods, workload.at_most(nodes))
                 if workload.name == "preemption":
                     pods = min(pods, arguments.preempting)
@@ -115,7 +118,9 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--preempting", type=int, default=100, help="the most pods that preempt, which takes long")
     parser.add_argument("--occupied", type=int, default=0, help="pods that run beforehand where --nodes says none")
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--only", help="workloads with commas: " + ", ".join(each.name for each in WORKLOADS))
+    parser.add_argument(
+        "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *_WITH_DEVICES))
+    )
     parser.add_argument("--results", type=Path, help="keep results there as JSON lines, and take up what is there")
     parser.add_argument("--show", type=Path, help="measure nothing, show this file of results")
     parser.add_argument("--profile", type=Path, help="run under cProfile and write the profile there")

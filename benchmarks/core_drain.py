@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.watches.device_informers import OPTIONAL, REQUIRED
 from bayplan.simulation.memory_cluster import MemoryCluster
 
 from benchmarks.core_parts import between, parts_of
@@ -23,7 +24,8 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.scheduler import Scheduler
+from scheduler_core.scheduler import Scheduler, SchedulerPorts
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 
 _NODE = msgspec.json.Decoder(Node)
 _POD = msgspec.json.Decoder(Pod)
@@ -102,14 +104,29 @@ def pod(document: Document) -> Pod:
     return _POD.decode(encoded(document))
 
 
+def device_object(path: str, document: Document) -> DeviceObject:
+    """Return an object of a workload with devices, as an informer would decode it.
+
+    Raises:
+        KeyError: The path is of another collection.
+    """
+    kind = {**REQUIRED, **OPTIONAL}[path.rpartition("/")[2]]
+    metadata = {"uid": f"uid-of-{document['metadata']['name']}", "resourceVersion": "1", **document["metadata"]}
+    decoded: DeviceObject = msgspec.json.decode(encoded({**document, "metadata": metadata}), type=kind)
+    return decoded
+
+
 def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0) -> tuple[Scheduler, MemoryCluster]:
     """Return a scheduler with the nodes and their pods in its cache, and the cluster that it writes to."""
     cluster = MemoryCluster()
-    scheduler = Scheduler(SystemClock(), cluster)
+    scheduler = Scheduler(SystemClock(), cluster, ports=SchedulerPorts(claims=cluster.claims))
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
     for number in range(nodes):
         scheduler.feed.node_added(_node(number))
     cluster.watch(scheduler.feed)
+    cluster.claims.serve(
+        (device_object(path, document) for path, document in workload.others(nodes, pods)), scheduler.device_feed
+    )
     for document in workload.before(nodes, pods):
         cluster.add_pod(pod(document))
     for number in range(occupied):
@@ -132,7 +149,18 @@ class _Clocked:
         self.seconds += time.process_time() - self._since
 
 
-async def _drain(scheduler: Scheduler, *, churn: bool) -> tuple[int, int, _Clocked, _Clocked]:
+async def _delete(scheduler: Scheduler, cluster: MemoryCluster, pod: Pod) -> None:
+    """Delete a pod and, as their controller would, its claims."""
+    scheduler.feed.pod_deleted(pod)
+    for reference in pod.spec.resource_claims:
+        claim = scheduler.context.cache.columns.devices.claims.get(
+            f"{pod.metadata.namespace}/{reference.resource_claim_name}"
+        )
+        if claim is not None:
+            await cluster.claims.delete(claim)
+
+
+async def _drain(scheduler: Scheduler, cluster: MemoryCluster, *, churn: bool) -> tuple[int, int, _Clocked, _Clocked]:
     """Schedule and bind until no pod is left; return the attempts, the bound pods, and the CPU time of both steps.
 
     Slices of 64 pods are scheduled and then bound, as in the scheduler's loop.
@@ -159,7 +187,7 @@ async def _drain(scheduler: Scheduler, *, churn: bool) -> tuple[int, int, _Clock
             await asyncio.sleep(0)
         if churn:
             for gone in leaving:
-                scheduler.feed.pod_deleted(gone)
+                await _delete(scheduler, cluster, gone)
             leaving = [attempt.info.pod for attempt in attempts]
     return tried, bound, deciding, binding
 
@@ -181,7 +209,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
     made = [pod(workload.pod(number)) for number in range(pods)]
     for each in made[:warm]:
         cluster.add_pod(each)
-    _, bound_before, _, _ = await _drain(scheduler, churn=workload.churn)
+    _, bound_before, _, _ = await _drain(scheduler, cluster, churn=workload.churn)
     before = parts_of(scheduler.context.metrics)
     gc.collect()
     gc.freeze()
@@ -190,7 +218,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
         with taking:
             for each in made[warm:]:
                 cluster.add_pod(each)
-        tried, bound, deciding, binding = await _drain(scheduler, churn=workload.churn)
+        tried, bound, deciding, binding = await _drain(scheduler, cluster, churn=workload.churn)
     gc.unfreeze()
     after = parts_of(scheduler.context.metrics)
     expected = workload.bound_of(pods)

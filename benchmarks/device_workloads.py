@@ -1,4 +1,4 @@
-"""Workloads with devices: GPUs on every node, and a claim for each pod.
+"""Workloads with devices.
 
 They follow the kinds of kube-scheduler's scheduler_perf (kubernetes v1.37.1, ``test/integration/scheduler_perf/dra``).
 Claims are created with the pods and not from templates, because only the scheduler is measured.
@@ -6,116 +6,227 @@ Claims are created with the pods and not from templates, because only the schedu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
-from benchmarks.workload import NAMESPACE, Document, node, pod
+from benchmarks import device_hardware as hardware
+from benchmarks.device_hardware import CLASS, DEVICES_PER_NODE, DRIVER, LINK, Objects
+from benchmarks.workload import Document, pod
 from benchmarks.workloads import Workload
 
-API = "/apis/resource.k8s.io/v1"
-CLAIMS_PATH = f"{API}/namespaces/{NAMESPACE}/resourceclaims"
-DRIVER = "gpu.example.com"
-DEVICES_PER_NODE = 8
-_EXTENDED = "example.com/gpu"
+RESOURCE_CLASSES = 25
+PODS_PER_CLAIM = 5
 _LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
-
-
-def _device_class(name: str, expression: str, **more: Any) -> tuple[str, Document]:
-    spec = {"selectors": [{"cel": {"expression": expression}}], **more}
-    document = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
-    return f"{API}/deviceclasses", document
-
-
-def _slice(number: int) -> tuple[str, Document]:
-    name = node(number)["metadata"]["name"]
-    devices = [
-        {
-            "name": f"gpu-{index}",
-            "attributes": {
-                "model": {"string": "a100"},
-                "index": {"int": index},
-                "uuid": {"string": f"{name}-{index}"},
-            },
-            "capacity": {"memory": {"value": "80Gi"}},
-        }
-        for index in range(DEVICES_PER_NODE)
-    ]
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
-    document = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{name}-gpu"},
-        "spec": spec,
-    }
-    return f"{API}/resourceslices", document
-
-
-def _hardware(nodes: int) -> Iterator[tuple[str, Document]]:
-    yield _device_class("gpu", f'device.driver == "{DRIVER}"', extendedResourceName=_EXTENDED)
-    yield _device_class("huge", f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0')
-    yield from map(_slice, range(nodes))
-
-
-def _claim(number: int, request: Document) -> tuple[str, Document]:
-    document = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": f"claim-{number:06d}", "namespace": NAMESPACE},
-        "spec": {"devices": {"requests": [{"name": "gpu", **request}]}},
-    }
-    return CLAIMS_PATH, document
-
-
-def _one(nodes: int, pods: int) -> Iterator[tuple[str, Document]]:
-    exactly = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _LARGE}}]}
-    yield from _hardware(nodes)
-    yield from (_claim(number, {"exactly": exactly}) for number in range(pods))
-
-
-def _alternatives(nodes: int, pods: int) -> Iterator[tuple[str, Document]]:
-    listed = [{"name": "huge", "deviceClassName": "huge"}, {"name": "any", "deviceClassName": "gpu"}]
-    yield from _hardware(nodes)
-    yield from (_claim(number, {"firstAvailable": listed}) for number in range(pods))
+_NETWORK_SLACK = 100
+"""Network-attached devices that no pod of the backlog uses."""
 
 
 def _with_claim(number: int) -> Document:
-    return pod(number, {"resourceClaims": [{"name": "gpu", "resourceClaimName": f"claim-{number:06d}"}]})
+    return _with_claim_of(number, number)
 
 
-def _with_extended_resource(number: int) -> Document:
+def _with_shared_claim(number: int) -> Document:
+    return _with_claim_of(number, number // PODS_PER_CLAIM)
+
+
+def _with_claim_of(number: int, claim: int) -> Document:
+    return pod(number, {"resourceClaims": [{"name": CLASS, "resourceClaimName": hardware.claim_name(claim)}]})
+
+
+def _with_resource(number: int, resource: str) -> Document:
     document = pod(number)
     resources = document["spec"]["containers"][0]["resources"]
-    resources["requests"][_EXTENDED] = "1"
-    resources["limits"] = {_EXTENDED: "1"}
+    resources["requests"][resource] = "1"
+    resources["limits"] = {resource: "1"}
     return document
 
 
-def _at_most(nodes: int) -> int:
-    return DEVICES_PER_NODE * nodes
+def _explicit(number: int) -> Document:
+    return _with_resource(number, f"example.com/gpu-{number % RESOURCE_CLASSES}")
 
+
+def _implicit(number: int) -> Document:
+    return _with_resource(number, f"deviceclass.resource.kubernetes.io/{CLASS}-{number % RESOURCE_CLASSES}")
+
+
+def _exactly(**more: object) -> Document:
+    return {"exactly": {"deviceClassName": CLASS, **more}}
+
+
+def _claims(*requests: Document, **more: object) -> Callable[[int], Objects]:
+    return lambda count: (hardware.claim(number, *requests, **more) for number in range(count))
+
+
+def _others(
+    slices: Callable[[int], Objects], claims: Callable[[int], Objects]
+) -> Callable[[int, int], Iterator[tuple[str, Document]]]:
+    """Return what makes classes, slices for so many nodes, and claims for so many pods."""
+    return lambda nodes, pods: chain(hardware.classes(), slices(nodes), claims(pods))
+
+
+def _half(nodes: int) -> Objects:
+    yield from hardware.gpus(nodes)
+    yield from hardware.allocated(nodes, DEVICES_PER_NODE // 2)
+
+
+def _tainted(nodes: int) -> Objects:
+    yield from hardware.tainted()
+    yield from hardware.gpus(nodes)
+
+
+def _resources(nodes: int, _pods: int) -> Objects:
+    yield from hardware.classes(RESOURCE_CLASSES)
+    yield from hardware.gpus(nodes)
+
+
+def _two_partitions(nodes: int) -> Objects:
+    consumed = [{"a": "1", "b": "1"}, {"c": "1", "d": "1"}]
+    return hardware.partitions(nodes, dict.fromkeys("abcd", "1"), consumed)
+
+
+def _unequal_partitions(nodes: int) -> Objects:
+    """Make eight partitions of which the first is so large that only the other seven fit together."""
+    memory = ["20Gi", *["10Gi"] * 7]
+    return hardware.partitions(nodes, {"memory": "70Gi"}, ({"memory": amount} for amount in memory))
+
+
+def _per_node(pods: int) -> Callable[[int], int]:
+    return lambda nodes: pods * nodes
+
+
+_LARGE_GPU = _claims(_exactly(selectors=[{"cel": {"expression": _LARGE}}]))
+_ALTERNATIVES = [
+    {"name": "huge", "deviceClassName": hardware.CLASS_WITHOUT_DEVICES},
+    {"name": "any", "deviceClassName": CLASS},
+]
+_BANDWIDTH = {"requests": {"bandwidth": "2500M"}}
+_TOLERATION = {"key": hardware.TAINT, "operator": "Exists"}
 
 DEVICE_WORKLOADS = (
-    Workload("devices", "a device of a class, by capacity", _with_claim, others=_one, at_most=_at_most),
-    Workload("device-list", "the second of two alternatives", _with_claim, others=_alternatives, at_most=_at_most),
+    Workload(
+        "devices",
+        "a device of a class, by capacity",
+        _with_claim,
+        others=_others(hardware.gpus, _LARGE_GPU),
+        at_most=_per_node(DEVICES_PER_NODE),
+    ),
+    Workload(
+        "device-half",
+        "half of the devices are in use",
+        _with_claim,
+        others=_others(_half, _LARGE_GPU),
+        at_most=_per_node(DEVICES_PER_NODE // 2),
+    ),
+    Workload(
+        "device-steady",
+        "half of the devices are in use; pods and their claims are deleted while others are bound",
+        _with_claim,
+        others=_others(_half, _LARGE_GPU),
+        at_most=_per_node(DEVICES_PER_NODE // 2),
+        churn=True,
+    ),
+    Workload(
+        "device-shared",
+        f"a device for every {PODS_PER_CLAIM} pods, which share its claim",
+        _with_shared_claim,
+        others=_others(hardware.gpus, lambda pods: _LARGE_GPU(-(-pods // PODS_PER_CLAIM))),
+        at_most=_per_node(DEVICES_PER_NODE * PODS_PER_CLAIM),
+    ),
+    Workload(
+        "device-match",
+        "four devices of one PCI root",
+        _with_claim,
+        others=_others(hardware.gpus, _claims(_exactly(count=4), constraints=[{"matchAttribute": hardware.PCI_ROOT}])),
+        at_most=_per_node(2),
+    ),
+    Workload(
+        "device-partitions",
+        "two partitions that consume shared counters",
+        _with_claim,
+        others=_others(_two_partitions, _claims(_exactly(count=2))),
+        at_most=_per_node(1),
+    ),
+    Workload(
+        "device-backtracking",
+        "seven partitions of eight, not the first",
+        _with_claim,
+        others=_others(_unequal_partitions, _claims(_exactly(count=7))),
+        at_most=_per_node(1),
+    ),
+    Workload(
+        "device-capacity",
+        "a part of the bandwidth of two devices",
+        _with_claim,
+        others=_others(
+            lambda nodes: hardware.shareable(nodes, 4, "10G"),
+            _claims(_exactly(count=2, capacity=_BANDWIDTH), constraints=[{"distinctAttribute": hardware.INDEX}]),
+        ),
+        at_most=_per_node(8),
+    ),
+    Workload(
+        "device-taints",
+        "a rule taints all devices, and each claim tolerates it",
+        _with_claim,
+        others=_others(_tainted, _claims(_exactly(tolerations=[_TOLERATION]))),
+        at_most=_per_node(DEVICES_PER_NODE),
+    ),
+    Workload(
+        "device-list",
+        "the second of two alternatives",
+        _with_claim,
+        others=_others(hardware.gpus, _claims({"firstAvailable": _ALTERNATIVES})),
+        at_most=_per_node(DEVICES_PER_NODE),
+    ),
     Workload(
         "device-resource",
-        "an extended resource that a class serves",
-        _with_extended_resource,
-        others=lambda nodes, _pods: _hardware(nodes),
-        at_most=_at_most,
+        f"one of {RESOURCE_CLASSES} extended resources that classes serve",
+        _explicit,
+        others=_resources,
+        at_most=_per_node(DEVICES_PER_NODE),
+    ),
+    Workload(
+        "device-implicit",
+        f"one of {RESOURCE_CLASSES} extended resources that are named after classes",
+        _implicit,
+        others=_resources,
+        at_most=_per_node(DEVICES_PER_NODE),
+    ),
+    Workload(
+        "device-network",
+        f"one of {hardware.NETWORK_DEVICES} devices that every node reaches",
+        _with_claim,
+        others=_others(lambda _nodes: hardware.network_attached(), _LARGE_GPU),
+        at_most=lambda _nodes: hardware.NETWORK_DEVICES - _NETWORK_SLACK,
     ),
 )
 """In the order of the tables."""
 
+CORE_DEVICE_WORKLOADS = (
+    Workload(
+        "device-impossible",
+        "12 of 32 devices and three with one link, which only pairs have: no combination satisfies that",
+        _with_claim,
+        others=_others(
+            lambda nodes: hardware.linked(nodes, 32),
+            _claims(
+                _exactly(count=12), _exactly(count=3), constraints=[{"matchAttribute": LINK, "requests": ["gpu-1"]}]
+            ),
+        ),
+        bound_of=lambda _pods: 0,
+    ),
+)
+"""Workloads of the core alone: kube-scheduler's search times out on every node."""
 
-def shared_devices(claims: list[Document]) -> list[str]:
-    """Return a sentence for each device that two claims have."""
+
+def shared_devices(claims: Sequence[Document]) -> list[str]:
+    """Return a sentence for each device that two claims have; shares of a device do not count."""
     owners: dict[tuple[str, str, str], str] = {}
     found = []
     for claim in claims:
         allocation = claim.get("status", {}).get("allocation") or {}
         for result in allocation.get("devices", {}).get("results", ()):
+            if result.get("shareID") is not None:
+                continue
             device = (result["driver"], result["pool"], result["device"])
             name = claim["metadata"]["name"]
             if owners.setdefault(device, name) != name:

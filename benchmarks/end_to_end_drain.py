@@ -13,7 +13,8 @@ import msgspec
 from bayplan.kube.http.connection import ApiConnection, ApiRequest
 
 from benchmarks.audit_times import AuditTimes
-from benchmarks.device_workloads import CLAIMS_PATH, shared_devices
+from benchmarks.device_hardware import CLAIMS_PATH
+from benchmarks.device_workloads import shared_devices
 from benchmarks.placements import violations
 from benchmarks.prepared import PreparedCluster, connected
 from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME

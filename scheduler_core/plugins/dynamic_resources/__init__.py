@@ -1,6 +1,6 @@
 """DynamicResources: allocates the devices of a pod's resource claims, and reserves the claims for the pod.
 
-Modules: :mod:`.pod_claims` looks the claims up, :mod:`.node_allocation` searches devices on a node,
+Modules: :mod:`.pod_claims` looks the claims up, :mod:`.row_filter` searches devices on nodes,
 :mod:`.extended_resources` turns extended resources into device requests, :mod:`.claim_binding` writes claims,
 :mod:`.binding_conditions` waits for drivers, :mod:`.hints` contains the queueing hints, and :mod:`.gang_choices` lists
 all choices of devices for a gang. The search itself is in :mod:`scheduler_core.devices`.
@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator
-from scheduler_core.devices.behaviours import BehaviourTable
 from scheduler_core.devices.search import SearchLimits
-from scheduler_core.errors import DeviceError, SchedulerCoreError, UndecidedRowsError
+from scheduler_core.errors import DeviceError, SchedulerCoreError
 from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
@@ -47,7 +44,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
-from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
+from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
 from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder, PodBinding
@@ -61,9 +58,9 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
 from scheduler_core.plugins.dynamic_resources.gang_choices import GangChoices
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, REASONS, BindingLimit, PodDevices
-from scheduler_core.plugins.dynamic_resources.node_classes import NodeClasses
 from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection, is_reserved_for
+from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, preferences
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -100,7 +97,7 @@ class DynamicResources(
         self._args = args if args is not None else _DEFAULT_ARGS
         self._background = BackgroundWrites()
         self._hints = DeviceHints(handle)
-        self._classes: WeakKeyDictionary[BehaviourTable, NodeClasses] = WeakKeyDictionary()
+        self._rows: RowFilter | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that no class serves the pod's extended resources; None for a pod that needs devices."""
@@ -131,7 +128,7 @@ class DynamicResources(
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Look up the claims and their classes; reject the pod if one is missing or being allocated to another pod."""
         devices = nodes.devices
-        attempt = PodDevices(pod)
+        attempt = PodDevices(pod, nodes)
         state.write(ATTEMPT, attempt)
         amounts = served_amounts(pod, devices)
         if not pod.pod.spec.resource_claims and not amounts:
@@ -143,7 +140,8 @@ class DynamicResources(
             return PreFilterResult(unresolvable(str(problem)))
         if amounts:
             attempt.extended_amounts = amounts
-            attempt.extended_claim = extended_claim_of(pod.pod, devices.claims) or claim_in_memory(pod.pod)
+            known = extended_claim_of(pod.pod, devices.claims.for_resources_of(pod.uid))
+            attempt.extended_claim = known or claim_in_memory(pod.pod)
             claims.append(attempt.extended_claim)
         if not claims:
             state.skip_score.add(self.name)
@@ -200,61 +198,21 @@ class DynamicResources(
         attempt = state.read(ATTEMPT)
         if not attempt.claims:
             return None
-        if isinstance(rows, slice):
-            rows = np.arange(nodes.size, dtype=np.intp)[rows]
-        if attempt.is_same_for_classes:
-            return self._filter_classes(attempt, nodes, rows)
-        codes: Codes = np.zeros(len(rows), dtype=np.int16)
-        problems: dict[int, str] = {}
         limits = BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall())
-        for position, row in enumerate(rows.tolist()):
-            node = nodes.nodes[row]
-            if node is None:
-                continue
-            status = attempt.filter_node(nodes, row, node, limits)
-            if status is None:
-                continue
-            if status.code is Code.ERROR:
-                code = -1 - len(problems)
-                problems[code] = status.message
-                codes[position] = code
-                break
-            codes[position] = REASONS.index(status) + 1
-        if problems:
-            raise UndecidedRowsError(self.name, codes, problems)
-        return codes
+        return self._row_filter(nodes).filter(attempt, np.arange(nodes.size, dtype=np.intp)[rows], limits)
 
-    def _filter_classes(self, attempt: PodDevices, nodes: NodeColumns, rows: NDArray[np.intp]) -> Codes | None:
-        """Search devices on one row of each class of nodes.
-
-        Raises:
-            UndecidedRowsError: A claim or a class is wrong.
-        """
-        allocator = attempt.allocator()
-        stored = self._classes.get(allocator.table)
-        if stored is None:
-            stored = self._classes[allocator.table] = NodeClasses(nodes)
-        attempt.classes = stored.refresh(allocator).copy()
-        distinct, first, positions = np.unique(attempt.classes[rows], return_index=True, return_inverse=True)
-        by_class: Codes = np.zeros(len(distinct), dtype=np.int16)
-        for position in np.argsort(first).tolist():
-            node = nodes.nodes[int(rows[first[position]])]
-            if node is None:
-                continue
-            status = attempt.filter_class(distinct.item(position), node)
-            if status is not None and status.code is Code.ERROR:
-                by_class[position] = -1
-                raise UndecidedRowsError(self.name, by_class[positions], {-1: status.message})
-            if status is not None:
-                by_class[position] = REASONS.index(status) + 1
-        return by_class[positions]
+    def _row_filter(self, nodes: NodeColumns) -> RowFilter:
+        if self._rows is None or self._rows.nodes is not nodes:
+            self._rows = RowFilter(nodes, self.name)
+        return self._rows
 
     def claims_on(self, state: CycleState, nodes: NodeColumns, row: int) -> NodeClaims:
         """Return the claims of the pod as the search on one row reads them, after PreFilter."""
+        del nodes
         attempt = state.get(ATTEMPT)
         if attempt is None or not attempt.claims:
             return NodeClaims()
-        return attempt.claims_on(nodes, row, BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall()))
+        return attempt.claims_on(row, BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall()))
 
     # -- making devices available -------------------------------------------------------------------------------
 
@@ -295,19 +253,9 @@ class DynamicResources(
         del pod
         attempt = state.read(ATTEMPT)
         numbers = np.arange(nodes.size, dtype=np.intp)[rows]
-        scores: Scores = np.zeros(len(numbers), dtype=np.int64)
         if not attempt.has_alternatives:
-            return scores
-        if attempt.classes is not None:
-            distinct, positions = np.unique(attempt.classes[numbers], return_inverse=True)
-            found = [attempt.by_class.get(number) for number in distinct.tolist()]
-            by_class = [0 if each is None else attempt.preference(each) for each in found]
-            return np.array(by_class, dtype=np.int64)[positions]
-        for position, row in enumerate(numbers.tolist()):
-            devices = attempt.by_node.get(nodes.names[row] or "")
-            if devices is not None:
-                scores[position] = attempt.preference(devices.found)
-        return scores
+            return np.zeros(len(numbers), dtype=np.int64)
+        return preferences(attempt, numbers)
 
     # -- reserving and binding ----------------------------------------------------------------------------------
 
@@ -322,6 +270,7 @@ class DynamicResources(
         chosen = state.get(CHOSEN)
         try:
             allocations = None if node is None else attempt.allocations(node) if chosen is None else chosen.allocations
+            attempt.reserved_extended = None if node is None else attempt.extended_on(node)
         except SchedulerCoreError as problem:
             return error(str(problem))
         if not allocations:

@@ -280,15 +280,15 @@ class PodBinding:
     async def _write(self, index: int, claim: ResourceClaim) -> None:
         attempt, allocation = self._attempt, self._attempt.pending[index]
         is_extended = claim is attempt.extended_claim
-        found = attempt.by_node.get(self._node_name)
+        found = attempt.reserved_extended
         if is_extended and allocation is None and claim.spec.devices.request_list is None:
             return
         if allocation is not None:
             self._in_flight.append(claim.metadata.uid)
         if is_extended and is_in_memory(claim):
-            if found is None or found.extended_claim is None:
+            if found is None:
                 raise DeviceError(f"extended resource claim not found for node {self._node_name}")
-            claim = attempt.claims[index] = await self._binder.create(found.extended_claim)
+            claim = attempt.claims[index] = await self._binder.create(found.claim)
         is_bound = False
         try:
             claim = attempt.claims[index] = await self._binder.bind(self._pod, claim, allocation)

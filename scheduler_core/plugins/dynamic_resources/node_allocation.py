@@ -1,4 +1,4 @@
-"""Devices for one pod, node by node: what PreFilter found out about its claims, and what Filter found on each node.
+"""Devices for one pod: what PreFilter found out about its claims, and what Filter found on the nodes.
 
 Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go`` (``Filter``) and
 ``extendeddynamicresources.go`` (``filterExtendedResources``).
@@ -25,7 +25,6 @@ from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.model.selectors import NodeMatcher
 from scheduler_core.plugins.dynamic_resources.binding_conditions import is_past_binding_timeout, is_ready_for_binding
 from scheduler_core.plugins.dynamic_resources.extended_resources import (
-    NodeRequests,
     is_in_memory,
     node_requests,
     with_requests,
@@ -44,18 +43,49 @@ REASONS: tuple[Status, ...] = (CANNOT_ALLOCATE, NOT_AVAILABLE, CANNOT_FIT, STALE
 _MAX_ALTERNATIVES = 8
 
 
-class NodeDevices(Struct, frozen=True):
-    """Devices for a pod on one node.
+class ExtendedClaim(Struct, frozen=True):
+    """What stands for extended resources on nodes that provide the same ones through devices.
 
     Attributes:
-        found: Devices for the claims that have no allocation yet; None if all have one.
-        extended_claim: The claim for the extended resources that the node provides through devices; None if none.
+        claim: The claim with its requests.
         mappings: Which request of that claim provides each extended resource of each container.
     """
 
-    found: NodeAllocation | None
-    extended_claim: ResourceClaim | None = None
-    mappings: tuple[ExtendedResourceRequest, ...] = ()
+    claim: ResourceClaim
+    mappings: tuple[ExtendedResourceRequest, ...]
+
+
+class NodeSearch(Struct):
+    """The search on all nodes that provide the same extended resources through devices.
+
+    Attributes:
+        allocator: Searches devices; None if all claims have an allocation.
+        extended: What stands for these resources; None for a pod without extended resources.
+        classes: Class of each row, int64: the search has one outcome on all rows of a class.
+        by_class: What Filter found, by class.
+    """
+
+    allocator: Allocator | None
+    extended: ExtendedClaim | None
+    classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    by_class: dict[int, NodeAllocation] = field(default_factory=dict)
+
+    def run(self, number: int, node: Node) -> Status | None:
+        """Search devices on one node of a class; return None if there are some, else the rejection or error."""
+        assert self.allocator is not None
+        name = node.metadata.name
+        try:
+            found = self.allocator.find(name, node.metadata.labels)
+        except InvalidPoolsError:
+            return INVALID_POOLS
+        except AllocationTimeoutError:
+            return error(f"node {name}: timed out trying to allocate devices")
+        except AllocationError as problem:
+            return error(str(problem))
+        if found is None:
+            return CANNOT_ALLOCATE
+        self.by_class[number] = found
+        return None
 
 
 class PodDevices(Struct):
@@ -63,6 +93,7 @@ class PodDevices(Struct):
 
     Attributes:
         pod: The pod.
+        nodes: The columns.
         claims: Its claims, the one for extended resources last; PreBind replaces them by what it wrote.
         extended_claim: The last claim as PreFilter found or made it; None without extended resources.
         extended_amounts: Requested amount of each extended resource, in whole units.
@@ -70,12 +101,12 @@ class PodDevices(Struct):
         pending: Allocation of each claim that is not written to it yet: from Reserve, or shared by a gang's member.
         make_allocator: Makes the search for the claims that have no allocation; None if all have one.
         unavailable: Indices of allocated claims that some node cannot reach, or whose devices failed.
-        by_node: What Filter found, by node name, if it searched each node.
-        by_class: What Filter found, by class of nodes, if it searched each class.
-        classes: Class of each row, if Filter searched each class.
+        searches: Searches of Filter, by the extended resources that nodes provide through devices.
+        reserved_extended: What stands for the extended resources on the node of Reserve; None before, or for nothing.
     """
 
     pod: PodInfo
+    nodes: NodeColumns
     claims: list[ResourceClaim] = field(default_factory=list)
     extended_claim: ResourceClaim | None = None
     extended_amounts: dict[str, int] = field(default_factory=dict)
@@ -83,10 +114,9 @@ class PodDevices(Struct):
     pending: list[AllocationResult | None] = field(default_factory=list)
     make_allocator: Callable[[Sequence[ResourceClaim]], Allocator] | None = None
     unavailable: set[int] = field(default_factory=set)
-    by_node: dict[str, NodeDevices] = field(default_factory=dict)
-    by_class: dict[int, NodeAllocation] = field(default_factory=dict)
-    classes: NDArray[np.int64] | None = None
-    _requests: dict[frozenset[str], tuple[ResourceClaim, NodeRequests]] = field(default_factory=dict)
+    searches: dict[frozenset[str], NodeSearch] = field(default_factory=dict)
+    reserved_extended: ExtendedClaim | None = None
+    _requests: dict[frozenset[str], ExtendedClaim] = field(default_factory=dict)
     _allocators: dict[str, Allocator] = field(default_factory=dict)
 
     @property
@@ -98,72 +128,84 @@ class PodDevices(Struct):
         """Return the indices of the claims whose status has no allocation."""
         return [index for index, claim in enumerate(self.claims) if claim.status.allocation is None]
 
-    @property
-    def is_same_for_classes(self) -> bool:
-        """Whether nodes with equal devices have the same outcome: no claim is allocated or for extended resources."""
-        return self.extended_claim is None and all(
-            claim.status.allocation is None and pending is None
-            for claim, pending in zip(self.claims, self.pending, strict=True)
-        )
+    def search(self, through_devices: frozenset[str]) -> NodeSearch:
+        """Return the search on nodes that provide these extended resources through devices."""
+        found = self.searches.get(through_devices)
+        if found is None:
+            extended = None if self.extended_claim is None else self._extended(through_devices)
+            allocator = None
+            if self.make_allocator is not None:
+                allocator = self._allocator(None if extended is None else extended.claim)
+            found = self.searches[through_devices] = NodeSearch(allocator, extended)
+        return found
 
-    def filter_class(self, number: int, node: Node) -> Status | None:
-        """Search devices on one node of a class; return None if there are some, else the rejection or error."""
-        found = self._allocate(node, None)
-        if isinstance(found, Status):
-            return found
-        self.by_class[number] = found
-        return None
+    def provided_through_devices(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], list[frozenset[str]]]:
+        """Return which extended resources each row provides through devices.
 
-    def allocator(self) -> Allocator:
-        """Return the search for the claims, without extended resources."""
-        return self._allocator(None)
+        Args:
+            rows: The rows.
 
-    def filter_node(self, nodes: NodeColumns, row: int, node: Node, limits: BindingLimit) -> Status | None:
-        """Search devices on one node and store them; return None if there are some, else the rejection or error."""
-        extended: tuple[ResourceClaim, NodeRequests] | None = None
-        if self.extended_claim is not None:
-            if self.extended_claim.spec.devices.request_list is not None:
-                return STALE_EXTENDED_CLAIM
-            through_devices = self._provided_through_devices(nodes, row)
-            if through_devices is None:
-                return CANNOT_FIT
-            if not through_devices and not self.has_user_claims:
-                return None
-            extended = self._extended(through_devices, nodes)
-        unavailable = [
-            index for index, claim in enumerate(self.claims) if not self._is_available(index, claim, node, limits)
-        ]
-        found: NodeAllocation | None = None
-        if self.make_allocator is not None:
-            result = self._allocate(node, None if extended is None else extended[0])
-            if isinstance(result, Status):
-                return result
-            found = result
-        if unavailable:
-            self.unavailable.update(unavailable)
-            return NOT_AVAILABLE
-        if self.make_allocator is not None:
-            name = node.metadata.name
-            self.by_node[name] = NodeDevices(found) if extended is None else NodeDevices(found, *_parts(extended))
-        return None
+        Returns:
+            int64 per row, an index into the list of sets of resources, or -1 for a node that lacks a resource
+            altogether; and that list.
+        """
+        nodes = self.nodes
+        bits: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
+        lacking: NDArray[np.bool_] = np.zeros(len(rows), dtype=np.bool_)
+        names = [name for name, amount in self.extended_amounts.items() if amount]
+        for number, name in enumerate(names):
+            column = nodes.resources.find(name)
+            without = np.ones(len(rows), dtype=np.bool_) if column is None else nodes.allocatable[column, rows] == 0
+            if nodes.devices.class_of_resource(name) is not None:
+                bits |= without.astype(np.int64) << number
+                continue
+            for position in np.flatnonzero(without).tolist():
+                node = nodes.nodes[rows.item(position)]
+                lacking[position] = node is None or name not in node.status.allocatable
+        distinct, numbers = np.unique(bits, return_inverse=True)
+        sets = [frozenset(name for bit, name in enumerate(names) if each >> bit & 1) for each in distinct.tolist()]
+        return np.where(lacking, -1, numbers), sets
 
-    def claims_on(self, nodes: NodeColumns, row: int, limits: BindingLimit) -> NodeClaims:
+    def is_usable(self, index: int, limits: BindingLimit) -> bool:
+        """Return whether the devices of a claim are ready, or may still become ready; True without an allocation."""
+        claim = self.claims[index]
+        if claim.status.allocation is None:
+            return True
+        try:
+            return is_ready_for_binding(claim) or not is_past_binding_timeout(claim, limits.timeout_seconds, limits.now)
+        except DeviceError:
+            return False
+
+    def extended_on(self, node: Node) -> ExtendedClaim | None:
+        """Return the claim for the extended resources that a node provides through devices; None if it needs none."""
+        through_devices = self._through_devices(node)
+        if self.extended_claim is None or through_devices is None or not (through_devices or self.has_user_claims):
+            return None
+        return self._extended(through_devices)
+
+    def _through_devices(self, node: Node) -> frozenset[str] | None:
+        """Return the extended resources that a node provides through devices; None if it lacks one altogether."""
+        if self.extended_claim is None:
+            return frozenset()
+        numbers, sets = self.provided_through_devices(np.array([self.nodes.row_of(node.metadata.name)], dtype=np.intp))
+        return None if numbers.item() < 0 else sets[0]
+
+    def claims_on(self, row: int, limits: BindingLimit) -> NodeClaims:
         """Return the claims as the search on one row reads them; none if there is no search."""
-        node = nodes.nodes[row]
+        node = self.nodes.nodes[row]
         if node is None:
             return NodeClaims()
         extended: ResourceClaim | None = None
         if self.extended_claim is not None:
-            through_devices = self._provided_through_devices(nodes, row)
+            through_devices = self._through_devices(node)
             if self.extended_claim.spec.devices.request_list is not None or through_devices is None:
                 return NodeClaims()
-            extended = self._extended(through_devices, nodes)[0]
+            extended = self._extended(through_devices).claim
         unavailable = tuple(
-            UnavailableClaim(
-                claim, is_reachable=matcher is None or matcher.matches(node.metadata.labels, node.metadata.name)
-            )
+            UnavailableClaim(claim, is_reachable=is_reachable)
             for index, (claim, matcher) in enumerate(zip(self.claims, self.matchers, strict=True))
-            if not self._is_available(index, claim, node, limits)
+            for is_reachable in (matcher is None or matcher.matches(node.metadata.labels, node.metadata.name),)
+            if not (is_reachable and self.is_usable(index, limits))
         )
         return NodeClaims(tuple(self._wanted(extended)), unavailable)
 
@@ -219,19 +261,24 @@ class PodDevices(Struct):
         return total
 
     def allocations(self, node: Node) -> list[AllocationResult] | None:
-        """Return an allocation for each claim without one, in order; None if there are no devices on the node.
+        """Search devices on a node as it is now: return an allocation for each claim without one, in order.
+
+        Returns:
+            None if there are no devices, or the node needs none.
 
         Raises:
-            AllocationError: A slice has a node selector that cannot be written into a result.
+            AllocationError: An object is invalid.
+            AllocationTimeoutError: The search reached a limit.
+            InvalidPoolsError: The claims cannot be allocated on the node, which has invalid pools.
         """
-        if self.classes is not None:
-            # Classes may be out of date by now: the devices are those of the node as it is.
-            found = self.allocator().find(node.metadata.name, node.metadata.labels)
-            return None if found is None else found.results(random_share_id)
-        devices = self.by_node.get(node.metadata.name)
-        if devices is None:
+        through_devices = self._through_devices(node)
+        if self.make_allocator is None or through_devices is None or not (through_devices or self.has_user_claims):
             return None
-        results = iter(() if devices.found is None else devices.found.results(random_share_id))
+        allocator = self.search(through_devices).allocator
+        found = None if allocator is None else allocator.find(node.metadata.name, node.metadata.labels)
+        if found is None:
+            return None
+        results = iter(found.results(random_share_id))
         return [self.pending[index] or next(results) for index in self.to_allocate()]
 
     def all_allocations(self, node: Node, on_step: Callable[[], None]) -> Iterator[list[AllocationResult]]:
@@ -240,38 +287,14 @@ class PodDevices(Struct):
         Raises:
             AllocationError: An object is invalid.
         """
-        devices, indices = self.by_node.get(node.metadata.name), self.to_allocate()
+        extended, indices = self.extended_on(node), self.to_allocate()
         if all(self.pending[index] is not None for index in indices):
             yield [pending for pending in self.pending if pending is not None]
             return
-        allocator = self._allocator(None if devices is None else devices.extended_claim)
+        allocator = self._allocator(None if extended is None else extended.claim)
         for found in allocator.find_all(node.metadata.name, node.metadata.labels, on_step):
             results = iter(found.results(random_share_id))
             yield [self.pending[index] or next(results) for index in indices]
-
-    def _is_available(self, index: int, claim: ResourceClaim, node: Node, limits: BindingLimit) -> bool:
-        matcher = self.matchers[index]
-        if matcher is not None and not matcher.matches(node.metadata.labels, node.metadata.name):
-            return False
-        if claim.status.allocation is None:
-            return True
-        try:
-            return is_ready_for_binding(claim) or not is_past_binding_timeout(claim, limits.timeout_seconds, limits.now)
-        except DeviceError:
-            return False
-
-    def _allocate(self, node: Node, extended: ResourceClaim | None) -> NodeAllocation | Status:
-        """Return devices for all claims without an allocation, or the rejection or error."""
-        name = node.metadata.name
-        try:
-            found = self._allocator(extended).find(name, node.metadata.labels)
-        except InvalidPoolsError:
-            return INVALID_POOLS
-        except AllocationTimeoutError:
-            return error(f"node {name}: timed out trying to allocate devices")
-        except AllocationError as problem:
-            return error(str(problem))
-        return CANNOT_ALLOCATE if found is None else found
 
     def _allocator(self, extended: ResourceClaim | None) -> Allocator:
         """Return the search for the claims with a node's extended resources; nodes that provide the same share it."""
@@ -290,29 +313,16 @@ class PodDevices(Struct):
             if self.pending[index] is None
         ]
 
-    def _provided_through_devices(self, nodes: NodeColumns, row: int) -> frozenset[str] | None:
-        """Return the extended resources that the node provides through devices; None if it lacks one altogether."""
-        names: set[str] = set()
-        node = nodes.nodes[row]
-        offered = {} if node is None else node.status.allocatable
-        for name, amount in self.extended_amounts.items():
-            if not amount:
-                continue
-            if nodes.devices.class_of_resource(name) is not None and not _amount(nodes, name, row):
-                names.add(name)
-            elif name not in offered:
-                return None
-        return frozenset(names)
-
-    def _extended(self, names: frozenset[str], nodes: NodeColumns) -> tuple[ResourceClaim, NodeRequests]:
+    def _extended(self, names: frozenset[str]) -> ExtendedClaim:
         """Return the claim for these extended resources, which is the same on all nodes that provide them."""
         found = self._requests.get(names)
         if found is None:
             assert self.extended_claim is not None
-            resolve = nodes.devices.class_of_resource
+            resolve = self.nodes.devices.class_of_resource
             classes = {name: each.metadata.name for name in names if (each := resolve(name)) is not None}
             requests = node_requests(self.pod.pod, classes)
-            found = self._requests[names] = (with_requests(self.extended_claim, requests.requests), requests)
+            claim = with_requests(self.extended_claim, requests.requests)
+            found = self._requests[names] = ExtendedClaim(claim, requests.mappings)
         return found
 
 
@@ -324,13 +334,3 @@ class BindingLimit(Struct, frozen=True):
 
     timeout_seconds: float
     now: datetime
-
-
-def _amount(nodes: NodeColumns, resource: str, row: int) -> int:
-    column = nodes.resources.find(resource)
-    return 0 if column is None else nodes.allocatable.item(column, row)
-
-
-def _parts(extended: tuple[ResourceClaim, NodeRequests]) -> tuple[ResourceClaim, tuple[ExtendedResourceRequest, ...]]:
-    claim, requests = extended
-    return claim, requests.mappings

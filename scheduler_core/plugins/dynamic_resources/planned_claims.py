@@ -29,18 +29,17 @@ def planned_claims(attempt: PodDevices, node: Node) -> dict[str, dict[str, Any]]
         AllocationError: A slice has a node selector that cannot be written into a claim.
     """
     new = iter(attempt.allocations(node) or ())
-    devices = attempt.by_node.get(node.metadata.name)
-    extended = None if devices is None else devices.extended_claim
+    extended = attempt.extended_on(node)
     planned = {}
     for claim in attempt.claims:
         if claim is attempt.extended_claim:
-            if devices is None or extended is None:
+            if extended is None:
                 continue
             requests = {
-                "requests": [_request(each) for each in extended.spec.devices.requests],
-                "requestMappings": devices.mappings,
+                "requests": [_request(each) for each in extended.claim.spec.devices.requests],
+                "requestMappings": extended.mappings,
             }
-            planned[NAME_IN_MEMORY] = _plain(_claim(attempt, extended, new) | requests)
+            planned[NAME_IN_MEMORY] = _plain(_claim(attempt, extended.claim, new) | requests)
         else:
             planned[claim.metadata.name] = _plain(_claim(attempt, claim, new))
     return planned

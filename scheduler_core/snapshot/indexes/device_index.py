@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from scheduler_core.devices.allocator import ClusterDevices
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM, AllocationResult, ResourceClaim
 from scheduler_core.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.pod_group import GroupKey
 
@@ -45,10 +45,11 @@ class InFlightAllocation(Struct):
 class ClaimTable:
     """Claims in their newest version."""
 
-    __slots__ = ("_claims",)
+    __slots__ = ("_claims", "_for_resources")
 
     def __init__(self) -> None:
         self._claims: dict[str, ResourceClaim] = {}
+        self._for_resources: dict[str, dict[str, ResourceClaim]] = {}
 
     def __iter__(self) -> Iterator[ResourceClaim]:
         return iter(self._claims.values())
@@ -65,7 +66,12 @@ class ClaimTable:
         stored = self._claims.get(claim.key)
         if stored is not None and stored.metadata.uid == claim.metadata.uid and _is_older(claim, stored):
             return False
+        if stored is not None:
+            self._unindex(stored)
         self._claims[claim.key] = claim
+        if EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations:
+            for owner in claim.metadata.owner_references:
+                self._for_resources.setdefault(owner.uid, {})[claim.key] = claim
         return True
 
     def remove(self, claim: ResourceClaim) -> bool:
@@ -73,8 +79,22 @@ class ClaimTable:
         stored = self._claims.get(claim.key)
         if stored is None or stored.metadata.uid != claim.metadata.uid:
             return False
+        self._unindex(stored)
         del self._claims[claim.key]
         return True
+
+    def for_resources_of(self, owner_uid: str) -> tuple[ResourceClaim, ...]:
+        """Return the claims with the annotation of claims for extended resources that an owner has."""
+        return tuple(self._for_resources.get(owner_uid, {}).values())
+
+    def _unindex(self, stored: ResourceClaim) -> None:
+        if EXTENDED_RESOURCE_CLAIM not in stored.metadata.annotations:
+            return
+        for owner in stored.metadata.owner_references:
+            claims = self._for_resources.get(owner.uid, {})
+            claims.pop(stored.key, None)
+            if not claims:
+                self._for_resources.pop(owner.uid, None)
 
 
 class DeviceIndex:

@@ -1,0 +1,198 @@
+"""Devices of the benchmarks: classes, slices, taint rules, and claims that are allocated beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from benchmarks.workload import NAMESPACE, Document, node
+
+API = "/apis/resource.k8s.io/v1"
+CLAIMS_PATH = f"{API}/namespaces/{NAMESPACE}/resourceclaims"
+SLICES_PATH = f"{API}/resourceslices"
+DRIVER = "gpu.example.com"
+DEVICES_PER_NODE = 8
+PCI_ROOT = "resource.kubernetes.io/pciRoot"
+INDEX = f"{DRIVER}/index"
+LINK = f"{DRIVER}/link"
+CLASS = "gpu"
+CLASS_WITHOUT_DEVICES = "huge"
+TAINT = "example.com/degraded"
+NETWORK_DEVICES = 1000
+_DEVICES_IN_SLICE = 100
+_VERSION = "resource.k8s.io/v1"
+_FINALIZER = "resource.kubernetes.io/delete-protection"
+
+Objects = Iterator[tuple[str, Document]]
+"""Objects, each with the path of its collection."""
+
+
+def device_class(name: str, expression: str, **more: Any) -> tuple[str, Document]:
+    """Make a class of one selector."""
+    spec = {"selectors": [{"cel": {"expression": expression}}], **more}
+    return f"{API}/deviceclasses", _document("DeviceClass", name, spec)
+
+
+def classes(resource_classes: int = 0) -> Objects:
+    """Make the class of all GPUs, one that no device matches, and classes that serve extended resources.
+
+    Args:
+        resource_classes: Number of the last; each serves all GPUs, as ``example.com/gpu-N`` and by its name ``gpu-N``.
+    """
+    every = f'device.driver == "{DRIVER}"'
+    yield device_class(CLASS, every)
+    yield device_class(CLASS_WITHOUT_DEVICES, f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0')
+    for number in range(resource_classes):
+        yield device_class(f"{CLASS}-{number}", every, extendedResourceName=f"example.com/gpu-{number}")
+
+
+def gpus(nodes: int) -> Objects:
+    """Make a slice of :data:`DEVICES_PER_NODE` devices with two PCI roots for each node."""
+    for number in range(nodes):
+        name = _node_name(number)
+        yield _slice(f"{name}-gpu", name, [_gpu(name, index) for index in range(DEVICES_PER_NODE)])
+
+
+def partitions(nodes: int, counters: Document, devices: Iterable[Document]) -> Objects:
+    """Make a pool for each node: a slice of shared counters, and a slice of devices that consume them.
+
+    Args:
+        nodes: Number of nodes.
+        counters: Amount by counter of one set.
+        devices: For each device, the amounts that it consumes.
+    """
+    shared = {name: {"value": value} for name, value in counters.items()}
+    made = [
+        {
+            "name": f"partition-{index}",
+            "consumesCounters": [
+                {"counterSet": "chip", "counters": {name: {"value": value} for name, value in consumed.items()}}
+            ],
+        }
+        for index, consumed in enumerate(devices)
+    ]
+    for number in range(nodes):
+        name = _node_name(number)
+        yield _slice(f"{name}-counters", name, None, 2, sharedCounters=[{"name": "chip", "counters": shared}])
+        yield _slice(f"{name}-partitions", name, made, 2)
+
+
+def shareable(nodes: int, devices: int, bandwidth: str) -> Objects:
+    """Make devices for each node that many claims share, each with a part of the bandwidth."""
+    policy = {"default": "1M", "validRange": {"min": "1M", "step": "1M"}}
+    for number in range(nodes):
+        name = _node_name(number)
+        made = [
+            {
+                "name": f"nic-{index}",
+                "allowMultipleAllocations": True,
+                "attributes": {"index": {"int": index}},
+                "capacity": {"bandwidth": {"value": bandwidth, "requestPolicy": policy}},
+            }
+            for index in range(devices)
+        ]
+        yield _slice(f"{name}-nic", name, made)
+
+
+def linked(nodes: int, devices: int) -> Objects:
+    """Make devices for each node, always two with the same link, which is different on each node."""
+    for number in range(nodes):
+        name = _node_name(number)
+        made = [
+            {"name": f"gpu-{index}", "attributes": {"link": {"string": f"{name}-{index // 2}"}}}
+            for index in range(devices)
+        ]
+        yield _slice(f"{name}-gpu", name, made)
+
+
+def network_attached() -> Objects:
+    """Make :data:`NETWORK_DEVICES` devices that every node reaches, in one pool."""
+    slices = NETWORK_DEVICES // _DEVICES_IN_SLICE
+    for number in range(slices):
+        first = number * _DEVICES_IN_SLICE
+        devices = [_gpu("fabric", first + index) for index in range(_DEVICES_IN_SLICE)]
+        yield _slice(f"fabric-{number:03d}", "", devices, slices)
+
+
+def tainted() -> Objects:
+    """Make a rule that taints all devices."""
+    spec = {
+        "deviceSelector": {"driver": DRIVER},
+        "taint": {"key": TAINT, "value": "yes", "effect": "NoSchedule"},
+    }
+    yield f"{API}/devicetaintrules", _document("DeviceTaintRule", "degraded", spec)
+
+
+def claim(number: int, *requests: Document, **more: Any) -> tuple[str, Document]:
+    """Make a claim.
+
+    Args:
+        number: Numbers its name.
+        requests: The requests without names; they get the names ``gpu-N``.
+        more: Further fields of ``spec.devices``.
+    """
+    named = [{"name": f"{CLASS}-{index}", **request} for index, request in enumerate(requests)]
+    spec = {"devices": {"requests": named, **more}}
+    return CLAIMS_PATH, _document("ResourceClaim", claim_name(number), spec, namespace=NAMESPACE)
+
+
+def claim_name(number: int) -> str:
+    """Return the name of a claim."""
+    return f"claim-{number:06d}"
+
+
+def allocated(nodes: int, devices_per_node: int) -> Objects:
+    """Make claims that have the first GPUs of each node; their status is written after they are created."""
+    request = {"name": CLASS, "exactly": {"deviceClassName": CLASS}}
+    for number in range(nodes * devices_per_node):
+        name = _node_name(number // devices_per_node)
+        document = _document(
+            "ResourceClaim",
+            f"held-{number:06d}",
+            {"devices": {"requests": [request]}},
+            namespace=NAMESPACE,
+            finalizers=[_FINALIZER],
+        )
+        device = {"driver": DRIVER, "pool": name, "device": f"gpu-{number % devices_per_node}", "request": CLASS}
+        only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+        document["status"] = {
+            "allocation": {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [only]}}
+        }
+        yield CLAIMS_PATH, document
+
+
+def _node_name(number: int) -> str:
+    name: str = node(number)["metadata"]["name"]
+    return name
+
+
+def _gpu(owner: str, index: int) -> Document:
+    return {
+        "name": f"gpu-{index}",
+        "attributes": {
+            "family": {"string": "a"},
+            "healthy": {"bool": True},
+            "driverVersion": {"version": "1.2.3"},
+            "index": {"int": index},
+            "model": {"string": "a100"},
+            "slot": {"string": f"0000:0{index}:00.0"},
+            "uuid": {"string": f"{owner}-{index}"},
+            PCI_ROOT: {"string": f"pci0000:0{index % 2}"},
+        },
+        "capacity": {"memory": {"value": "80Gi"}, "engines": {"value": "8"}},
+    }
+
+
+def _slice(
+    name: str, node_name: str, devices: list[Document] | None, slices_of_pool: int = 1, **more: Any
+) -> tuple[str, Document]:
+    pool = {"name": node_name or "fabric", "generation": 1, "resourceSliceCount": slices_of_pool}
+    spec: Document = {"driver": DRIVER, "pool": pool, **more}
+    spec |= {"nodeName": node_name} if node_name else {"allNodes": True}
+    if devices is not None:
+        spec["devices"] = devices
+    return SLICES_PATH, _document("ResourceSlice", name, spec)
+
+
+def _document(kind: str, name: str, spec: Document, **metadata: Any) -> Document:
+    return {"apiVersion": _VERSION, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}

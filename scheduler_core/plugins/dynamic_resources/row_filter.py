@@ -1,0 +1,140 @@
+"""Filter of DynamicResources on rows: one search for each class of nodes, and no loop over nodes.
+
+Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go`` (``Filter``) and
+``extendeddynamicresources.go`` (``filterExtendedResources``).
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.behaviours import BehaviourTable
+from scheduler_core.errors import UndecidedRowsError
+from scheduler_core.framework.extension_points import Codes, Scores
+from scheduler_core.framework.status import Code
+from scheduler_core.plugins.dynamic_resources.node_allocation import (
+    CANNOT_FIT,
+    NOT_AVAILABLE,
+    REASONS,
+    STALE_EXTENDED_CLAIM,
+    BindingLimit,
+    NodeSearch,
+    PodDevices,
+)
+from scheduler_core.plugins.dynamic_resources.node_classes import NodeClasses
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
+
+_CODES = {reason: number for number, reason in enumerate(REASONS, 1)}
+_FAILED = -1
+
+
+class RowFilter:
+    """Searches devices on rows.
+
+    Args:
+        nodes: The columns.
+        plugin: Name of the plugin, for errors.
+
+    Attributes:
+        nodes: The columns.
+    """
+
+    def __init__(self, nodes: NodeColumns, plugin: str) -> None:
+        self.nodes = nodes
+        self._plugin = plugin
+        self._matching = NodeMatching(nodes)
+        self._classes: WeakKeyDictionary[BehaviourTable, NodeClasses] = WeakKeyDictionary()
+
+    def filter(self, attempt: PodDevices, rows: NDArray[np.intp], limits: BindingLimit) -> Codes:
+        """Return int16 per row: 0 for a feasible node, else one more than the index of the reason.
+
+        Args:
+            attempt: The claims of the pod; what is found is stored there.
+            rows: The rows.
+            limits: How long drivers may take.
+
+        Raises:
+            UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
+        """
+        codes: Codes = np.zeros(len(rows), dtype=np.int16)
+        if attempt.extended_claim is None:
+            self._search(attempt.search(frozenset()), rows, slice(None), codes)
+        elif attempt.extended_claim.spec.devices.request_list is not None:
+            codes[:] = _CODES[STALE_EXTENDED_CLAIM]
+            return codes
+        else:
+            numbers, sets = attempt.provided_through_devices(rows)
+            codes[numbers < 0] = _CODES[CANNOT_FIT]
+            for number, names in enumerate(sets):
+                if names or attempt.has_user_claims:
+                    self._search(attempt.search(names), rows, np.flatnonzero(numbers == number), codes)
+        self._check_allocated(attempt, rows, limits, codes)
+        return codes
+
+    def _search(
+        self, search: NodeSearch, rows: NDArray[np.intp], positions: NDArray[np.intp] | slice, codes: Codes
+    ) -> None:
+        """Set the codes of rows that provide the same resources through devices."""
+        allocator, nodes = search.allocator, self.nodes
+        searched = rows[positions]
+        if allocator is None or not len(searched):
+            return
+        search.classes = self._refreshed(allocator)
+        distinct, first, inverse = np.unique(search.classes[searched], return_index=True, return_inverse=True)
+        by_class: Codes = np.zeros(len(distinct), dtype=np.int16)
+        for position in np.argsort(first).tolist():
+            node = nodes.nodes[searched.item(first.item(position))]
+            if node is None:
+                continue
+            status = search.run(distinct.item(position), node)
+            if status is not None and status.code is Code.ERROR:
+                by_class[position] = _FAILED
+                codes[positions] = by_class[inverse]
+                raise UndecidedRowsError(self._plugin, codes, {_FAILED: status.message})
+            if status is not None:
+                by_class[position] = _CODES[status]
+        codes[positions] = by_class[inverse]
+
+    def _refreshed(self, allocator: Allocator) -> NDArray[np.int64]:
+        stored = self._classes.get(allocator.table)
+        if stored is None:
+            stored = self._classes[allocator.table] = NodeClasses(self.nodes)
+        return stored.refresh(allocator).copy()
+
+    def _check_allocated(self, attempt: PodDevices, rows: NDArray[np.intp], limits: BindingLimit, codes: Codes) -> None:
+        """Reject rows that cannot reach the devices of an allocated claim, or where these failed."""
+        passed = (codes == 0) & self.nodes.alive[rows]
+        for index, matcher in enumerate(attempt.matchers):
+            blocked = passed
+            if attempt.is_usable(index, limits):
+                if matcher is None:
+                    continue
+                blocked = passed & ~self._matching.selector(matcher, rows)
+            if blocked.any():
+                attempt.unavailable.add(index)
+                codes[blocked] = _CODES[NOT_AVAILABLE]
+
+
+def preferences(attempt: PodDevices, rows: NDArray[np.intp]) -> Scores:
+    """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use."""
+    scores: Scores = np.zeros(len(rows), dtype=np.int64)
+    if attempt.extended_claim is None:
+        numbers: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
+        sets = [frozenset[str]()]
+    else:
+        numbers, sets = attempt.provided_through_devices(rows)
+    for number, names in enumerate(sets):
+        search = attempt.searches.get(names)
+        if search is None or not len(search.classes):
+            continue
+        positions = np.flatnonzero(numbers == number)
+        distinct, inverse = np.unique(search.classes[rows[positions]], return_inverse=True)
+        found = [search.by_class.get(each) for each in distinct.tolist()]
+        by_class = [0 if each is None else attempt.preference(each) for each in found]
+        scores[positions] = np.array(by_class, dtype=np.int64)[inverse]
+    return scores
