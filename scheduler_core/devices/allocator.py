@@ -171,7 +171,11 @@ class Allocator:
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
-        return self._described(self._inventory.pools(node, labels))[2]
+        return self.pools_key(self._inventory.pools(node, labels))
+
+    def pools_key(self, pools: tuple[PoolView, ...]) -> Hashable:
+        """Return the :meth:`key` of a node that sees these pools."""
+        return self._described(pools)[2]
 
     def _described(
         self, pools: tuple[PoolView, ...]

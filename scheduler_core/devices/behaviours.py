@@ -247,7 +247,7 @@ class DeviceKnowledge:
         self.features = features
         self._bounds = KnowledgeBounds() if bounds is None else bounds
         self.selectors = SelectorCache(max_verdicts=self._bounds.verdicts)
-        self._tables: OrderedDict[bytes, BehaviourTable] = OrderedDict()
+        self._tables: OrderedDict[Hashable, BehaviourTable] = OrderedDict()
 
     def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:
         """Return the behaviours towards a plan."""

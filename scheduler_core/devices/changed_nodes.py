@@ -10,14 +10,19 @@ _LIMIT = 4096
 
 
 class ChangedNodes:
-    """Names of nodes in the order of their changes; positions are absolute and never reused."""
+    """Names of nodes in the order of their changes; positions are absolute and never reused.
 
-    __slots__ = ("_limit", "_names", "_start")
+    Attributes:
+        shared: Number of changes of the use of devices that several nodes reach; these are not in the log.
+    """
+
+    __slots__ = ("_limit", "_names", "_start", "shared")
 
     def __init__(self, limit: int = _LIMIT) -> None:
         self._limit = limit
         self._names: list[str] = []
         self._start = 0
+        self.shared = 0
 
     @property
     def position(self) -> int:

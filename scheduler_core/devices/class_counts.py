@@ -27,6 +27,11 @@ _Matches = tuple[bool | None, ...]
 """Whether each device of a slice matches; None if a selector failed."""
 
 
+def class_expressions(device_class: DeviceClass) -> Expressions:
+    """Return the selectors of a class."""
+    return tuple(each.cel.expression for each in device_class.spec.selectors if each.cel is not None)
+
+
 class ClassCounts:
     """Counts of devices by class and node; verdicts are stored per slice.
 
@@ -48,8 +53,7 @@ class ClassCounts:
             name: The node.
             labels: Its labels.
         """
-        selectors = device_class.spec.selectors
-        expressions = tuple(each.cel.expression for each in selectors if each.cel is not None)
+        expressions = class_expressions(device_class)
         total = used = 0
         try:
             for pooled, targeted in self.devices.inventory.targeting(name, labels):

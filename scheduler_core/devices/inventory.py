@@ -144,7 +144,7 @@ class DeviceInventory:
         if pool is None:
             return
         if pool.has_network_slices:
-            self._changed.append_all()
+            self._changed.shared += 1
             return
         for node in {one.target.node_name for one in pool.slices.values()}:
             if node is not None:
@@ -312,6 +312,7 @@ class DeviceInventory:
             counters=content.counters,
             others=content.others,
             shape=self._shape(key, content),
+            is_shared=pool.has_network_slices,
         )
 
     def _without_devices(self, key: PoolKey, *, is_incomplete: bool) -> PoolView:

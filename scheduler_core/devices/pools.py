@@ -146,6 +146,7 @@ class PoolView:
         counters: Shared counters in nano-units.
         others: Slices of the pool that do not target the node; their devices consume counters.
         shape: Identity of the content.
+        is_shared: Whether several nodes may reach devices of the pool.
     """
 
     key: PoolKey
@@ -159,6 +160,7 @@ class PoolView:
     counters: dict[CounterKey, int]
     others: tuple[PooledSlice, ...]
     shape: PoolShape
+    is_shared: bool = False
 
     @property
     def name(self) -> str:

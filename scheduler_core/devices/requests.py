@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from scheduler_core.devices.records import Amount, DeviceFeatures, requested_amounts
 from scheduler_core.model.device_claims import ALL, EXACT_COUNT, DeviceRequest, ExactDeviceRequest, ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceSelector, DeviceToleration
@@ -124,15 +122,16 @@ def plan_claims(
     return tuple(plans)
 
 
-def plan_key(plans: Sequence[ClaimPlan]) -> bytes:
-    """Return a key that is equal for plans that treat every device equally, whatever the names of the claims."""
-    encode = msgspec.json.encode
-    parts: list[object] = []
-    for plan in plans:
-        devices = plan.claim.spec.devices
-        parts.append((devices.requests, devices.constraints))
-        parts.extend(terms.class_selectors for request in plan.requests for terms in request.terms)
-    return encode(parts, order="deterministic")
+def plan_key(plans: Sequence[ClaimPlan]) -> Hashable:
+    """Return a key that is equal for plans that treat every device equally, whatever their names and counts are."""
+    return (
+        tuple(terms.device_key for plan in plans for request in plan.requests for terms in request.terms),
+        tuple(
+            (constraint.match_attribute, constraint.distinct_attribute)
+            for plan in plans
+            for constraint in plan.claim.spec.devices.constraints
+        ),
+    )
 
 
 def _is_named(names: Sequence[str], name: str, parent: str) -> bool:

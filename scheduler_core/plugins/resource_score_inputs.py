@@ -3,7 +3,8 @@
 An extended (scalar) resource that the pod does not request is not scored, because a node that has it is no better or
 worse for the pod.
 
-A node that offers none of an extended resource which a device class serves is scored by its devices of that class.
+A node that offers none of an extended resource which a device class serves is scored by its devices of that class
+(:mod:`.device_uses`).
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/resource_allocation.go``.
 """
@@ -17,9 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.devices.class_counts import ClassCounts
 from scheduler_core.kernels.resource_scores import ResourceUse, RowUse
-from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.pod_requests import is_scalar_resource
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -140,53 +139,3 @@ def is_served_by_devices(demand: Demand, nodes: NodeColumns) -> bool:
         amount and resource.is_scalar and resolve(resource.name) is not None
         for resource, amount in zip(demand.resources, demand.amounts, strict=True)
     )
-
-
-class DeviceUses:
-    """Use of resources that device classes may serve; nothing of the result is stored, since any claim changes it."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: ClassCounts | None = None
-
-    def uses(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
-        """Return :func:`resource_uses` with devices in place of resources that a node does not offer.
-
-        Args:
-            demand: The requests of the pod.
-            nodes: The columns.
-            rows: The rows to score.
-
-        Returns:
-            One entry per scored resource, in the order of the profile.
-        """
-        found = []
-        for resource, amount in zip(demand.resources, demand.amounts, strict=True):
-            one = Demand((resource,), (amount,), demand.nonzero)
-            scored = resource_uses(scored_columns(one, nodes), nodes, rows)
-            device_class = nodes.devices.class_of_resource(resource.name) if amount and resource.is_scalar else None
-            if device_class is None:
-                found += scored
-            else:
-                offered = scored[0] if scored else None
-                capacity, used = self._with_devices(device_class, offered, nodes, rows)
-                found.append(ResourceUse(capacity, used, amount, resource.weight))
-        return found
-
-    def _with_devices(
-        self, device_class: DeviceClass, offered: ResourceUse | None, nodes: NodeColumns, rows: Rows
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        count = len(nodes.pod_count[rows])
-        capacity = np.zeros(count, dtype=np.int64) if offered is None else offered.capacity.copy()
-        used = np.zeros(count, dtype=np.int64) if offered is None else offered.used.copy()
-        counts = self._counts
-        if counts is None or counts.devices is not nodes.devices.hardware:
-            counts = self._counts = ClassCounts(nodes.devices.hardware)
-        row_numbers = np.arange(nodes.size)[rows]
-        for position in np.flatnonzero(capacity == 0).tolist():
-            node = nodes.nodes[row_numbers.item(position)]
-            if node is not None:
-                name, labels = node.metadata.name, node.metadata.labels
-                capacity[position], used[position] = counts.count(device_class, name, labels)
-        return capacity, used

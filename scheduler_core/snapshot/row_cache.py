@@ -1,4 +1,4 @@
-"""Base class of arrays that depend on rows alone and are updated by the change log.
+"""Arrays that depend on rows, and are updated by the change logs of nodes and of devices.
 
 Without such a cache, values that do not depend on the pod would be computed for every pod and all nodes, although a
 scheduled pod changes only one row.
@@ -58,3 +58,40 @@ class RowCache(ABC):
     @abstractmethod
     def _refresh_rows(self, rows: Iterable[int]) -> None:
         """Update some rows; the number of rows is unchanged."""
+
+
+class StaleDeviceRows:
+    """The rows to compute again since the last call of :meth:`take`.
+
+    The use of devices that several nodes reach does not make rows stale: it changes with every pod that gets one.
+    ``shared_changed`` reports it.
+
+    Args:
+        nodes: The columns.
+
+    Attributes:
+        shared_changed: Whether that use changed between the last two calls of :meth:`take`.
+    """
+
+    __slots__ = ("_devices_position", "_nodes", "_rows_position", "_shared", "_size", "shared_changed")
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._rows_position = self._devices_position = self._size = self._shared = -1
+        self.shared_changed = True
+
+    def take(self) -> set[int] | None:
+        """Return the stale rows; None for all."""
+        nodes, changed = self._nodes, self._nodes.devices.hardware.changed
+        found: set[int] | None = None
+        if self._size == nodes.size:
+            rows = nodes.changes.since(self._rows_position)
+            names = changed.since(self._devices_position)
+            if rows is not None and names is not None:
+                found = {*rows, *(row for name in names if (row := nodes.row_of(name)) >= 0)}
+        self.shared_changed = self._shared != changed.shared
+        self._rows_position, self._devices_position = nodes.changes.position, changed.position
+        self._size, self._shared = nodes.size, changed.shared
+        if found is not None and 2 * len(found) > nodes.size:
+            return None
+        return found

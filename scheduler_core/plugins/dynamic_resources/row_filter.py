@@ -104,7 +104,7 @@ class RowFilter:
         stored = self._classes.get(allocator.table)
         if stored is None:
             stored = self._classes[allocator.table] = NodeClasses(self.nodes)
-        return stored.refresh(allocator).copy()
+        return stored.refresh(allocator)
 
     def _check_allocated(self, attempt: PodDevices, rows: NDArray[np.intp], limits: BindingLimit, codes: Codes) -> None:
         """Reject rows that cannot reach the devices of an allocated claim, or where these failed."""

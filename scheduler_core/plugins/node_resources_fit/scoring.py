@@ -30,10 +30,10 @@ from scheduler_core.kernels.resource_scores import (
 )
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
+from scheduler_core.plugins.device_uses import DeviceUses
 from scheduler_core.plugins.resource_score_cache import Formula, ScoreCache
 from scheduler_core.plugins.resource_score_inputs import (
     Demand,
-    DeviceUses,
     is_served_by_devices,
     resource_uses,
     row_uses,

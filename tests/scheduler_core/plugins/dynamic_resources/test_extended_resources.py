@@ -14,6 +14,7 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
     is_in_memory,
     node_requests,
 )
+from scheduler_core.snapshot.indexes.device_index import ClaimTable
 from tests.support.builders import container, pod
 from tests.support.devices import claim, with_meta
 
@@ -130,3 +131,24 @@ def test_claim_in_memory() -> None:
     assert first.metadata.uid != second.metadata.uid
     assert extended_claim_of(user, [first]) is first
     assert not is_in_memory(claim())
+
+
+def test_claims_for_resources_are_found_by_owner() -> None:
+    """The table returns the claims of an owner, in their newest version, until they are removed."""
+    user = pod("p", namespace="ns", uid="uid-of-p")
+    table = ClaimTable()
+    made = with_meta(claim_in_memory(user), name="made", uid="u", resource_version="1")
+    for each in (made, with_meta(made, name="of-template", uid="u2", annotations={}), claim()):
+        table.assign(each)
+    assert table.for_resources_of("uid-of-p") == (made,)
+    newer = with_meta(made, resource_version="2")
+    table.assign(newer)
+    table.assign(made)
+    assert table.for_resources_of("uid-of-p") == (newer,)
+    table.assign(with_meta(newer, resource_version="3", owner_references=()))
+    assert table.for_resources_of("uid-of-p") == ()
+    table.assign(with_meta(made, resource_version="4"))
+    table.remove(with_meta(made, uid="another"))
+    assert len(table.for_resources_of("uid-of-p")) == 1
+    table.remove(made)
+    assert table.for_resources_of("uid-of-p") == ()
