@@ -23,6 +23,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.requests import RequestTerms, plan_claims
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import Search, SearchLimits, Solution
+from scheduler_core.devices.shortage import lacks_devices
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.model.device_claims import MAX_RESULTS, AllocationResult, ResourceClaim
 from scheduler_core.model.devices import DeviceClass
@@ -182,11 +183,22 @@ class Allocator:
     ) -> tuple[tuple[BehaviourRow, ...], tuple[PoolUsage | None, ...], Hashable]:
         rows = tuple(map(self._table.row, pools))
         usages = tuple(self._allocated.usage(view.key) for view in pools)
-        key = tuple(
+        key: tuple[Hashable, ...] = tuple(
             (row.number, None if usage is None else self._use(view, usage))
             for view, row, usage in zip(pools, rows, usages, strict=True)
         )
-        return rows, usages, key
+        return rows, usages, (*key, self._equal_values(pools)) if len(pools) > 1 else key
+
+    def _equal_values(self, pools: tuple[PoolView, ...]) -> Hashable:
+        """Return which values of attributes that constraints read occur in several pools; a pool's row has the rest."""
+        values = [self._table.values(view) for view in pools]
+        indices: dict[Hashable, int] = {}
+        return tuple(
+            indices.setdefault((attribute, value), len(indices))
+            for of_pool in values
+            for attribute, of_attribute in enumerate(of_pool)
+            for value in of_attribute
+        )
 
     def _use(self, view: PoolView, usage: PoolUsage) -> Hashable:
         pattern = usage.pattern(view.names)
@@ -196,7 +208,7 @@ class Allocator:
         all_devices = self._prepare(node)
         self.searches += 1
         self._tally.searches += 1
-        if self._lacks_devices(node, all_devices):
+        if not all_devices and lacks_devices(node, self._plans):
             return None
         search = Search(node, self._plans, all_devices, self._limits)
         try:
@@ -233,28 +245,6 @@ class Allocator:
             if plan.constraint_error:
                 raise AllocationError(plan.constraint_error)
         return all_devices
-
-    def _lacks_devices(self, node: NodeDevices, all_devices: Mapping[int, Sequence[Position]]) -> bool:
-        """Return whether fewer devices are free than all requests together need at least.
-
-        False if that cannot be counted: devices can be shared, or the search can end in an error.
-        """
-        if all_devices or any(row.has_errors for row in node.rows):
-            return False
-        ordinary = [request for plan in self._plans for request in plan.requests if not request.terms[0].admin_access]
-        terms = [one for request in ordinary for one in request.terms]
-        needed = sum(min(one.count for one in request.terms) for request in ordinary)
-        free = 0
-        for position in node.positions():
-            if free >= needed:
-                return False
-            assessments = node.behaviour(position).assessments
-            if not any(assessments[one.number].is_usable for one in terms) or node.is_allocated(position):
-                continue
-            if node.pools[position[0]].records[position[1]].shareable:
-                return False
-            free += 1
-        return free < needed
 
 
 def _matching_devices(node: NodeDevices, terms: RequestTerms) -> list[Position]:

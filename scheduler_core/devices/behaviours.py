@@ -17,6 +17,9 @@ from scheduler_core.devices.records import Amount, DeviceFeatures, DeviceRecord
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
 from scheduler_core.devices.selector_cache import SelectorCache, Verdict
 
+PoolValues = tuple[tuple[Hashable, ...], ...]
+"""Distinct values of a pool's devices for each attribute that constraints read, in the order of the devices."""
+
 _MAX_TABLES = 64
 _MAX_RECORDS = 4096
 _MAX_SHAPES = 65_536
@@ -87,7 +90,10 @@ _REJECTED = Assessment(is_selected=False)
 
 
 class Behaviour:
-    """Behaviour of devices towards all requests of a plan, by the number of the terms."""
+    """Behaviour of devices towards all requests of a plan, by the number of the terms.
+
+    Devices of one pool have equal numbers if they are equal in the attributes that constraints read, too.
+    """
 
     __slots__ = ("assessments", "is_relevant", "number")
 
@@ -151,6 +157,8 @@ class BehaviourTable:
         self._bounds = bounds
         self._numbers = count()
         self._by_record: dict[int, Behaviour] = {}
+        self._by_values: dict[Hashable, Behaviour] = {}
+        self._values_of_shape: dict[int, PoolValues] = {}
         self._by_key: dict[Hashable, Behaviour] = {}
         self._by_shape: dict[int, BehaviourRow] = {}
         self._rows: dict[Hashable, BehaviourRow] = {}
@@ -160,13 +168,53 @@ class BehaviourTable:
         found = self._by_shape.get(view.shape.number)
         if found is None:
             if len(self._by_shape) >= self._bounds.shapes:
-                for stored in (self._by_record, self._by_key, self._by_shape, self._rows):
-                    stored.clear()
+                self._clear()
             found = self._by_shape[view.shape.number] = self._row(view)
         return found
 
+    def values(self, view: PoolView) -> PoolValues:
+        """Return the distinct values of each attribute that constraints read, after :meth:`row` of the same pool."""
+        return self._values_of_shape.get(view.shape.number, ())
+
+    def _clear(self) -> None:
+        self._by_record.clear()
+        self._by_values.clear()
+        self._values_of_shape.clear()
+        self._by_key.clear()
+        self._by_shape.clear()
+        self._rows.clear()
+
+    def _with_values(self, view: PoolView, behaviours: tuple[Behaviour, ...]) -> tuple[Behaviour, ...]:
+        """Distinguish devices by which of them have equal values, and store the values of the pool.
+
+        The search only compares values, so that pools whose devices have other values, but are equal to each other in
+        the same way, are equal.
+        """
+        indices: list[dict[Hashable, int]] = [{} for _ in self._attributes]
+        found = []
+        for record, base in zip(view.records, behaviours, strict=True):
+            if not base.is_relevant:
+                found.append(base)
+                continue
+            pattern = []
+            for name, index in zip(self._attributes, indices, strict=True):
+                attribute = record.facts.attribute(name)
+                value = None if attribute is None else attribute.scalar
+                # Lists equal nothing, and a device without the attribute is not usable.
+                pattern.append(-1 if value is None else index.setdefault(value, len(index)))
+                pattern.append(attribute is None)
+            key = (base.number, *pattern)
+            behaviour = self._by_values.get(key)
+            if behaviour is None:
+                behaviour = self._by_values[key] = Behaviour(next(self._numbers), base.assessments)
+            found.append(behaviour)
+        self._values_of_shape[view.shape.number] = tuple(map(tuple, indices))
+        return tuple(found)
+
     def _row(self, view: PoolView) -> BehaviourRow:
         behaviours = tuple(map(self.behaviour, view.records))
+        if self._attributes:
+            behaviours = self._with_values(view, behaviours)
         # Devices in use consume counters, even if no request selects them.
         exact = view.shape.number if view.counters else None
         numbers = tuple(one.number for one in behaviours)
@@ -177,7 +225,7 @@ class BehaviourTable:
         return found
 
     def behaviour(self, record: DeviceRecord) -> Behaviour:
-        """Return the behaviour of a device."""
+        """Return the behaviour of a device, apart from the attributes that constraints read."""
         found = self._by_record.get(record.number)
         if found is None:
             assessments = tuple(self._assess(terms, record) for terms in self._terms)
@@ -194,13 +242,8 @@ class BehaviourTable:
     def _key(self, record: DeviceRecord, assessments: tuple[Assessment, ...]) -> Hashable:
         if not any(one.is_selected or one.error is not None for one in assessments):
             return None
-        values = []
-        for name in self._attributes:
-            attribute = record.facts.attribute(name)
-            values.append(() if attribute is None else attribute.scalar)
         return (
             tuple(one.key for one in assessments),
-            tuple(values),
             record.shareable,
             tuple((name, rule.value.nano) for name, rule in record.rules.items()),
             tuple(sorted(record.counters.items())),

@@ -32,6 +32,11 @@ class CounterBalance:
         self._available = available
         self._is_exceeded = any(amount < 0 for amount in available.values())
 
+    @property
+    def available(self) -> Mapping[CounterKey, int]:
+        """What is left of each counter; negative if allocated devices exceed it."""
+        return self._available
+
     def take(self, record: DeviceRecord) -> bool:
         """Take the counters of a device; return False, and take none, if they do not suffice."""
         available = self._available

@@ -147,3 +147,91 @@ def test_nodes_that_do_not_share_a_search(
 ) -> None:
     found = allocator(cluster(*objects), [wanted])
     assert [names(found.allocate(node, {})) for node in ("n0", "n1")] == expected
+
+
+LINK = f"{DRIVER}/link"
+
+
+def linked(*links: str | int, node: str = "n0", pool: str = "") -> ResourceSlice:
+    """Devices with these links; numbers and strings differ."""
+    kinds = {str: "string", int: "int"}
+    rows = [device(f"d{index}", attributes={"link": {kinds[type(link)]: link}}) for index, link in enumerate(links)]
+    return slice_of(rows, name=f"slice-{pool or node}", node=node, pool=pool or node)
+
+
+def match(*requests: str, kind: str = "matchAttribute") -> list[dict[str, Any]]:
+    return [{kind: LINK, "requests": list(requests)}]
+
+
+@pytest.mark.parametrize(
+    ("objects", "wanted"),
+    [
+        pytest.param(
+            [linked(*(f"l{index // 2}" for index in range(32)))],
+            claim(exactly("any", count=12), exactly("linked", count=3), constraints=match("linked")),
+            id="only pairs match",
+        ),
+        pytest.param(
+            [linked("a", 1, "b", "a")],
+            claim(exactly("r", count=4), constraints=match(kind="distinctAttribute")),
+            id="too few distinct values",
+        ),
+        pytest.param(
+            [
+                slice_of(
+                    [
+                        device(f"d{index}", attributes={"link": {"int": index % 2}, "root": {"int": index // 2}})
+                        for index in range(4)
+                    ]
+                )
+            ],
+            claim(exactly("r", count=2), constraints=[{"matchAttribute": LINK}, {"matchAttribute": f"{DRIVER}/root"}]),
+            id="each attribute matches, but not both",
+        ),
+        pytest.param(
+            pool("a", "5", *(consumer(f"d{index}", "a", "1") for index in range(12))),
+            claim(exactly("r", count=6)),
+            id="counters",
+        ),
+    ],
+)
+def test_impossible_without_a_search(objects: list[ResourceSlice], wanted: ResourceClaim) -> None:
+    """Counting shows that no combination satisfies the claim."""
+    found = allocator(cluster(*objects), [wanted])
+    assert found.allocate("n0", {}) is None
+    assert found.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("slices", "searches"),
+    [
+        pytest.param([linked("a", "b", "a"), linked(7, "c", 7, node="n1")], 1, id="other values, equally equal"),
+        pytest.param([linked("a", "b", "a"), linked("a", "a", "b", node="n1")], 2, id="other devices are equal"),
+        pytest.param(
+            [
+                linked("a", "b", pool="p"),
+                linked("b", "c", pool="q"),
+                linked("d", "e", node="n1", pool="r"),
+                linked("e", "d", node="n1", pool="s"),
+            ],
+            2,
+            id="equal to other devices of another pool",
+        ),
+        pytest.param(
+            [
+                linked("a", "b", pool="p"),
+                linked("b", "c", pool="q"),
+                linked("d", "e", node="n1", pool="r"),
+                linked("e", "f", node="n1", pool="s"),
+            ],
+            1,
+            id="equal to the same devices of another pool",
+        ),
+    ],
+)
+def test_nodes_with_other_values(slices: list[ResourceSlice], searches: int) -> None:
+    """Constraints only compare values, so that nodes with other values share a search if the same ones are equal."""
+    found = allocator(cluster(*slices), [claim(exactly("r", count=2), constraints=match())])
+    for node in ("n0", "n1"):
+        assert found.allocate(node, {}) is not None
+    assert found.searches == searches

@@ -1,0 +1,139 @@
+"""Reasons why no search can succeed on a node, found by counting.
+
+Each is necessary for a solution and cheap; together they end most impossible requests before the search, which is
+exponential in the worst case. Where the search may end in an error, nothing is concluded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
+
+from scheduler_core.devices.counters import CounterBalance
+from scheduler_core.devices.device_state import NodeDevices, Position
+from scheduler_core.devices.requests import ClaimPlan, RequestPlan
+from scheduler_core.model.device_claims import DeviceConstraint
+
+
+def lacks_devices(node: NodeDevices, plans: Sequence[ClaimPlan]) -> bool:
+    """Return whether the claims, which have no request in mode All, certainly cannot be allocated.
+
+    Args:
+        node: The devices of the node.
+        plans: The claims.
+    """
+    if any(row.has_errors for row in node.rows):
+        return False
+    # Requests with admin access take devices in use, too.
+    ordinary = [(plan, request) for plan in plans for request in plan.requests if not request.terms[0].admin_access]
+    requests = [request for _, request in ordinary]
+    if not requests:
+        return False
+    needed = sum(map(_least, requests))
+    has_constraints = any(plan.claim.spec.devices.constraints for plan in plans)
+    is_counted_only = not has_constraints and not any(view.counters for view in node.pools)
+    usable = _Usable(node, requests, needed if is_counted_only else None)
+    if usable.is_shared:
+        return False
+    if len(usable.positions) < needed or usable.lacks_counters(needed):
+        return True
+    for plan in plans:
+        own = [request for owner, request in ordinary if owner is plan]
+        constraints = plan.claim.spec.devices.constraints
+        if any(usable.violates(constraint, own) for constraint in constraints):
+            return True
+        if len(constraints) > 1 and any(usable.lacks_matching(request, constraints) for request in own):
+            return True
+    return False
+
+
+def _least(request: RequestPlan) -> int:
+    return min(terms.count for terms in request.terms)
+
+
+def _covers(constraint: DeviceConstraint, request: RequestPlan) -> bool:
+    """Return whether a constraint covers a request with all its alternatives."""
+    names = constraint.requests
+    return not names or all(terms.is_named_in(names) for terms in request.terms)
+
+
+class _Usable:
+    """Free devices that serve at least one request.
+
+    Args:
+        node: The devices of the node.
+        requests: The requests.
+        limit: Largest number of devices to look for; None for all.
+
+    Attributes:
+        positions: The devices.
+        is_shared: Whether one of them can be taken several times, so that they cannot be counted.
+    """
+
+    def __init__(self, node: NodeDevices, requests: Sequence[RequestPlan], limit: int | None) -> None:
+        self._node = node
+        numbers = [terms.number for request in requests for terms in request.terms]
+        found = (
+            position
+            for position in node.positions()
+            if not node.is_allocated(position) and self._serves(position, numbers)
+        )
+        self.positions = list(islice(found, limit))
+        self.is_shared = any(node.pools[pool].records[device].shareable for pool, device in self.positions)
+
+    def _serves(self, position: Position, numbers: Sequence[int]) -> bool:
+        assessments = self._node.behaviour(position).assessments
+        return any(assessments[number].is_usable for number in numbers)
+
+    def _of(self, requests: Sequence[RequestPlan]) -> list[Position]:
+        numbers = [terms.number for request in requests for terms in request.terms]
+        return [position for position in self.positions if self._serves(position, numbers)]
+
+    def _value(self, position: Position, attribute: str) -> Hashable:
+        """Return the value that constraints compare; that of a list equals no other."""
+        pool, device = position
+        found = self._node.pools[pool].records[device].facts.attribute(attribute)
+        scalar = None if found is None else found.scalar
+        return position if scalar is None else scalar
+
+    def lacks_counters(self, needed: int) -> bool:
+        """Return whether the devices that consume least exceed a counter already."""
+        for number, view in enumerate(self._node.pools):
+            if not view.counters:
+                continue
+            available = CounterBalance(view, self._node.usages[number]).available
+            for key, amount in available.items():
+                consumed = sorted(
+                    view.records[device].counters.get(key, 0) if pool == number else 0
+                    for pool, device in self.positions
+                )
+                if consumed[needed - 1 : needed] > [0] and sum(consumed[:needed]) > amount:
+                    return True
+        return False
+
+    def violates(self, constraint: DeviceConstraint, requests: Sequence[RequestPlan]) -> bool:
+        """Return whether too few devices have one value, or distinct values, for the requests of a constraint."""
+        covered = [request for request in requests if _covers(constraint, request)]
+        needed = sum(map(_least, covered))
+        if needed <= 1:
+            return False
+        if constraint.match_attribute is not None:
+            return self._most_equal(covered, lambda at: self._value(at, constraint.match_attribute or "")) < needed
+        attribute = constraint.distinct_attribute or ""
+        found = [self._value(position, attribute) for position in self._of(covered)]
+        values = {value for value in found if not _is_of_list(value)}
+        # Only the first device may have a list.
+        return len(values) + any(map(_is_of_list, found)) < needed
+
+    def lacks_matching(self, request: RequestPlan, constraints: Sequence[DeviceConstraint]) -> bool:
+        """Return whether too few devices are equal in all attributes that must match for a request."""
+        names = [each.match_attribute for each in constraints if each.match_attribute and _covers(each, request)]
+        return self._most_equal([request], lambda at: tuple(self._value(at, name) for name in names)) < _least(request)
+
+    def _most_equal(self, requests: Sequence[RequestPlan], value: Callable[[Position], Hashable]) -> int:
+        return max(Counter(map(value, self._of(requests))).values(), default=0)
+
+
+def _is_of_list(value: Hashable) -> bool:
+    return isinstance(value, tuple) and isinstance(value[0], int)
