@@ -145,11 +145,11 @@ bench-e2e: bench-latency ## Measure both schedulers on a real API server, worklo
 		--chart $(BENCH_CHARTS)/end-to-end.svg -o $(OUTPUT)
 
 .PHONY: bench-dra
-bench-dra: install ## Measure both schedulers with devices (resource claims), at 500 and 5,000 nodes (QUICK=1 for a short run)
-	@$(BIN)/python -m benchmarks.end_to_end --only devices,device-list,device-resource --nodes 500 --pods 2000 \
-		--repetitions 1 --results $(RESULTS)/devices.jsonl -o $(OUTPUT)
-	@$(if $(QUICK),true,$(BIN)/python -m benchmarks.end_to_end --only devices,device-list,device-resource --nodes 5000 --pods 2000 \
-		--repetitions 1 --results $(RESULTS)/devices.jsonl -o $(OUTPUT))
+bench-dra: install ## Measure both schedulers with devices (resource claims), at 100, 500 and 5,000 nodes (QUICK=1: 500 nodes)
+	@for nodes in $(if $(QUICK),500,100 500 5000); do \
+		$(BIN)/python -m benchmarks.end_to_end --devices --nodes $$nodes --pods 2000 --repetitions 1 \
+			--results $(RESULTS)/devices.jsonl -o $(OUTPUT) || exit 1; \
+	done
 
 .PHONY: bench-latency
 bench-latency: install ## Measure both schedulers' latency from creation to bind at a steady rate (part of bench-e2e; QUICK=1)

@@ -66,9 +66,10 @@ def sizes(text: str, occupied: int = 0) -> list[tuple[int, int]]:
 
 def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, Size]]:
     names = None if arguments.only is None else arguments.only.split(",")
+    default = _WITH_DEVICES if arguments.devices else WORKLOADS
     for nodes, occupied in sizes(arguments.nodes, arguments.occupied):
         for workload in (*WORKLOADS, *_WITH_DEVICES):
-            if workload in WORKLOADS if names is None else workload.name in names:
+            if workload in default if names is None else workload.name in names:
                 pods = min(arguments.pods, workload.at_most(nodes))
                 if workload.name == "preemption":
                     pods = min(pods, arguments.preempting)
@@ -121,6 +122,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *_WITH_DEVICES))
     )
+    parser.add_argument("--devices", action="store_true", help="all workloads with devices, and no others")
     parser.add_argument("--results", type=Path, help="keep results there as JSON lines, and take up what is there")
     parser.add_argument("--show", type=Path, help="measure nothing, show this file of results")
     parser.add_argument("--profile", type=Path, help="run under cProfile and write the profile there")

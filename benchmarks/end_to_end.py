@@ -39,11 +39,12 @@ _SMALLER = ((100, 2000), (1000, 5000))
 
 def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]:
     names = None if arguments.only is None else arguments.only.split(",")
+    default = DEVICE_WORKLOADS if arguments.devices else WORKLOADS
     for workload in (*WORKLOADS, *DEVICE_WORKLOADS):
-        if workload in WORKLOADS if names is None else workload.name in names:
+        if workload in default if names is None else workload.name in names:
             pods = 1000 if workload.name == "preemption" else arguments.pods
             yield workload, arguments.nodes, min(pods, workload.at_most(arguments.nodes))
-    if names is None:
+    if names is None and not arguments.devices:
         basic = WORKLOADS[0]
         yield from ((basic, nodes, min(pods, arguments.pods)) for nodes, pods in _SMALLER)
 
@@ -87,6 +88,7 @@ def main() -> None:
     parser.add_argument(
         "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *DEVICE_WORKLOADS))
     )
+    parser.add_argument("--devices", action="store_true", help="all workloads with devices, and no others")
     parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")
     parser.add_argument(
         "--results", type=Path, default=DEFAULT_FOLDER / "end-to-end.jsonl", help="JSON lines, added to"

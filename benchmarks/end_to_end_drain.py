@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from bayplan.kube.http.connection import ApiConnection, ApiRequest
+from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest
 
 from benchmarks.audit_times import AuditTimes
 from benchmarks.device_hardware import CLAIMS_PATH
 from benchmarks.device_workloads import shared_devices
 from benchmarks.placements import violations
 from benchmarks.prepared import PreparedCluster, connected
-from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME
+from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Document, encoded
 from benchmarks.workloads import Workload
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
@@ -238,12 +238,19 @@ class _Watch:
     async def _delete_some(self, connection: ApiConnection) -> None:
         names = list(self.times.bound)[self._deleted : len(self.times.bound) // 2]
         self._deleted += len(names)
-        await asyncio.gather(*(_delete(connection, name) for name in names))
+        pods = (self._workload.pod(int(name.rpartition("-")[2])) for name in names)
+        await asyncio.gather(*(_delete(connection, pod) for pod in pods))
 
 
-async def _delete(connection: ApiConnection, name: str) -> None:
+async def _delete(connection: ApiConnection, pod: Document) -> None:
+    """Delete a pod and then, as their controller would, its claims."""
     body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}).encode()
-    await connection.request(ApiRequest("DELETE", f"{PODS_PATH}/{name}", body=body, timeout=60.0))
+    await connection.request(ApiRequest("DELETE", f"{PODS_PATH}/{pod['metadata']['name']}", body=body, timeout=60.0))
+    for claim in pod["spec"].get("resourceClaims", ()):
+        path = f"{CLAIMS_PATH}/{claim['resourceClaimName']}"
+        no_finalizers = encoded({"metadata": {"finalizers": None}})
+        await connection.request(ApiRequest("DELETE", path, timeout=60.0))
+        await connection.request(ApiRequest("PATCH", path, body=no_finalizers, content_type=MERGE_PATCH, timeout=60.0))
 
 
 def _requests(plane: ControlPlane) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions
+from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest, ConnectionOptions
 from bayplan.kube.kubeconfig_access import open_connection
 from bayplan.kube.system_clock import SystemClock
 
@@ -84,7 +84,9 @@ class PreparedCluster:
             await create_all(connection, _PRIORITIES_PATH, [encoded(priority)])
             await create_all(connection, NODES_PATH, (encoded(node(number)) for number in range(self._nodes)))
             for path, group in groupby(self._others, key=itemgetter(0)):
-                await create_all(connection, path, (encoded(document) for _, document in group))
+                documents = [document for _, document in group]
+                await create_all(connection, path, map(encoded, documents))
+                await _write_status(connection, path, documents)
             await create_all(connection, PODS_PATH, (encoded(document) for document in self._pods))
 
 
@@ -110,3 +112,12 @@ async def create_all(connection: ApiConnection, path: str, bodies: Iterable[byte
     async with asyncio.TaskGroup() as group:
         for _ in range(_CREATORS):
             group.create_task(create())
+
+
+async def _write_status(connection: ApiConnection, path: str, documents: Iterable[Document]) -> None:
+    """Write the status of objects that have one, which the API server drops when it creates them."""
+    for document in documents:
+        if "status" in document:
+            target = f"{path}/{document['metadata']['name']}/status"
+            body = encoded({"status": document["status"]})
+            await connection.request(ApiRequest("PATCH", target, body=body, content_type=MERGE_PATCH, timeout=60.0))
