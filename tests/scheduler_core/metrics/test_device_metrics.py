@@ -46,7 +46,8 @@ class World:
         self.claim = self.writer.store(known)
         if is_stored:
             self.columns.devices.assign(self.claim)
-        self.attempt = PodDevices(self.columns.compile_pod(pod("p", namespace="ns")), claims=[self.claim])
+        user = self.columns.compile_pod(pod("p", namespace="ns"))
+        self.attempt = PodDevices(user, self.columns, claims=[self.claim])
         self.attempt.pending = [None]
         binder = ClaimBinder(self.handle, self.writer)
         self.binding = PodBinding(self.handle, binder, self.attempt, "n0")
