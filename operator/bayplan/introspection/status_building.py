@@ -12,6 +12,7 @@ from msgspec import Struct, field
 import bayplan
 from bayplan.gangs.group_phase import Tally, judge
 from bayplan.gangs.group_status import INVALID_SPEC
+from bayplan.introspection.devices_state import devices_state
 from bayplan.introspection.status_model import (
     CacheState,
     ExtenderState,
@@ -25,6 +26,7 @@ from bayplan.introspection.status_model import (
 )
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.watches.device_informers import CLAIMS
 from bayplan.kube.watches.informer import Informer
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -100,6 +102,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         gangs=tuple(gangs[: limit or None]),
         selector=sources.selector,
         server=sources.server,
+        devices=devices_state(context.cache.columns.devices, is_read=CLAIMS in sources.informers),
     )
 
 

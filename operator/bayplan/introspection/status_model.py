@@ -152,6 +152,34 @@ class CacheState(Struct, frozen=True, rename="camel"):
     assumed: tuple[Nomination, ...] = ()
 
 
+class DevicesState(Struct, frozen=True, rename="camel"):
+    """Devices and resource claims of Dynamic Resource Allocation.
+
+    Attributes:
+        api_version: API version in which they are read; "" if none is.
+        problem: Why claims are not allocated now; "" if they are.
+        devices: Number of devices of the newest generation of each pool.
+        in_use: Number of allocated devices; a device that several claims share counts once.
+        pools_complete: Number of pools with all slices.
+        pools_incomplete: Number of pools of which slices are missing; their devices are not allocated.
+        pools_invalid: Number of pools whose slices contradict each other; their devices are not allocated.
+        claims_allocated: Number of claims with an allocation.
+        claims_pending: Number of claims without one.
+        claims_in_flight: Number of claims whose allocation is decided but not written yet; they are neither of these.
+    """
+
+    api_version: str = ""
+    problem: str = ""
+    devices: int = 0
+    in_use: int = 0
+    pools_complete: int = 0
+    pools_incomplete: int = 0
+    pools_invalid: int = 0
+    claims_allocated: int = 0
+    claims_pending: int = 0
+    claims_in_flight: int = 0
+
+
 class InformerState(Struct, frozen=True, rename="camel"):
     """Informer of a resource.
 
@@ -184,6 +212,7 @@ class Status(Struct, frozen=True, rename="camel"):
         gangs: Waiting gangs by priority and age, up to the limit.
         selector: Label selector of the profiles that this process serves; "" for all.
         server: Version of the API server, and what it lacks.
+        devices: Devices and resource claims.
     """
 
     version: str
@@ -204,3 +233,4 @@ class Status(Struct, frozen=True, rename="camel"):
     gangs: tuple[GangState, ...] = ()
     selector: str = ""
     server: ServerSupport = ServerSupport()
+    devices: DevicesState = DevicesState()

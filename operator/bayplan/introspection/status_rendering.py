@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.introspection.status_model import ProfileState, QueuedPodState, Status
+from bayplan.introspection.status_model import DevicesState, ProfileState, QueuedPodState, Status
 from bayplan.kube.server_version_support import SUPPORTED_RELEASES
 from bayplan.texts.document_formats import read_answer, renderers
 from bayplan.texts.tables import plain_table, text_of
@@ -56,10 +56,36 @@ def _sections(status: Status) -> Iterator[RenderableType]:
         yield Group(Text(f"Waiting gangs ({status.waiting_gangs})", style="bold"), *_gangs(status))
     if status.queue:
         yield Group(Text("Queue", style="bold"), _queue(status.queue), *_omitted(status))
+    yield from _devices(status.devices)
     yield from _server(status)
     failing = [informer for informer in status.informers if informer.last_error or not informer.synced]
     for informer in failing:
         yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")
+
+
+def _devices(devices: DevicesState) -> Iterator[RenderableType]:
+    """Yield a line about devices; none for a cluster without devices and claims."""
+    pools = devices.pools_complete + devices.pools_incomplete + devices.pools_invalid
+    claims = devices.claims_allocated + devices.claims_pending + devices.claims_in_flight
+    if not pools and not claims:
+        return
+    faulty = [
+        f"{count} {state}"
+        for state, count in (("incomplete", devices.pools_incomplete), ("invalid", devices.pools_invalid))
+        if count
+    ]
+    noun = "pool" if pools == 1 else "pools"
+    states = f" ({', '.join(faulty)})" if faulty else ""
+    text = (
+        f"{devices.devices} in {pools} {noun}{states}, "
+        f"{devices.in_use} in use; claims: {devices.claims_allocated} allocated, {devices.claims_pending} pending, "
+        f"{devices.claims_in_flight} in flight"
+    )
+    if devices.api_version:
+        text += f"; read in {devices.api_version}"
+    yield Text.assemble(("Devices  ", "bold"), text)
+    if devices.problem:
+        yield Text(f"Resource claims are not allocated: {devices.problem}", "red")
 
 
 def _server(status: Status) -> Iterator[RenderableType]:
