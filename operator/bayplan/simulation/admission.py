@@ -33,7 +33,7 @@ from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import StorageClass, StorageObject
@@ -68,8 +68,12 @@ class AdmittedCluster:
         profiles: SchedulerProfile objects as written, with their places.
         plugin_configs: PluginConfig objects as written, with their places.
         configurations: KubeSchedulerConfiguration documents as written, with their places.
+        serves_default: Whether the default profile serves ``default-scheduler`` if there is no profile at all.
         groups: Valid PodGroups of all APIs and CompositePodGroups, by namespace and name.
         refused_groups: PodGroups that cannot be obeyed, with the problems.
+        withheld_groups: APIs whose PodGroups are not known, with the reasons; pods that name one are gated.
+        devices_withheld: Why claims and devices are not known, so that pods with claims are gated; "" if they are.
+        declared: Objects of the kinds that plugins declare, with the path of their collection.
         notices: Notices about ignored objects.
     """
 
@@ -81,8 +85,12 @@ class AdmittedCluster:
     profiles: tuple[Placed[dict[str, Any]], ...] = ()
     plugin_configs: tuple[Placed[dict[str, Any]], ...] = ()
     configurations: tuple[Placed[dict[str, Any]], ...] = ()
+    serves_default: bool = True
     groups: tuple[PodGroup | CompositePodGroup, ...] = ()
     refused_groups: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
+    withheld_groups: tuple[tuple[GroupSource, str], ...] = ()
+    devices_withheld: str = ""
+    declared: tuple[tuple[str, Any], ...] = ()
     notices: tuple[str, ...] = ()
 
 

@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place of an object in the files; documents and items are counted from 1, and item 0 means no list."""
+    """Place of an object; documents and items are counted from 1, and 0 means no document and no list."""
 
     file: str
     document: int
@@ -65,7 +65,8 @@ class Place:
 
     def __str__(self) -> str:
         """Return the place as text, such as ``cluster.yaml, document 2, item 5``."""
-        return f"{self.file}, document {self.document}" + (f", item {self.item}" if self.item else "")
+        document = f", document {self.document}" if self.document else ""
+        return f"{self.file}{document}" + (f", item {self.item}" if self.item else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ here exactly if a cluster would accept it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from bayplan.profiles.desired_profiles import DesiredState, desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.simulation.admission import AdmittedCluster
@@ -18,41 +20,75 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 
 
+@dataclass(slots=True)
+class BuiltProfiles:
+    """The profiles of a cluster, built.
+
+    Attributes:
+        instances: The valid ones.
+        invalid: Problems of the SchedulerProfiles that are invalid, by name; paths are those in the object.
+        problems: All problems, with the places of the objects.
+    """
+
+    instances: list[FrameworkInstance] = field(default_factory=list)
+    invalid: dict[str, list[Problem]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences about invalid profiles, for a cluster in which an operator runs."""
+        return [
+            f"profile {name} is invalid and ignored (the operator may run an older one): {'; '.join(map(str, found))}"
+            for name, found in self.invalid.items()
+        ]
+
+
 def activate_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> None:
     """Activate the cluster's profiles; without any, the default profile serves ``default-scheduler``.
 
     Raises:
         ConfigError: With every problem of every profile.
     """
-    problems: list[Problem] = []
-    instances = _from_objects(scheduler, cluster, problems) + _from_configurations(scheduler, cluster, problems)
-    if not (cluster.profiles or cluster.configurations):
-        instances = [scheduler.build(ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME))]
-    if problems:
-        raise ConfigError(problems)
-    scheduler.activate(instances)
+    built = build_profiles(scheduler, cluster)
+    if built.problems:
+        raise ConfigError(built.problems)
+    scheduler.activate(built.instances)
 
 
-def _from_objects(scheduler: Scheduler, cluster: AdmittedCluster, problems: list[Problem]) -> list[FrameworkInstance]:
+def build_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> BuiltProfiles:
+    """Build the cluster's profiles, or the default profile if it has none; activates nothing."""
+    built = BuiltProfiles()
+    if cluster.serves_default and not (cluster.profiles or cluster.configurations):
+        built.instances.append(scheduler.build(ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME)))
+    _add_objects(scheduler, cluster, built)
+    built.instances += _from_configurations(scheduler, cluster, built.problems)
+    return built
+
+
+def _add_objects(scheduler: Scheduler, cluster: AdmittedCluster, built: BuiltProfiles) -> None:
     state = desired_state(
         [placed.object for placed in cluster.profiles],
         [placed.object for placed in cluster.plugin_configs],
         PluginConfigValidation(scheduler.registry),
         allow_default_scheduler=True,
     )
-    problems += _plugin_config_problems(cluster, state)
+    built.problems += _plugin_config_problems(cluster, state)
     places = {placed.object["metadata"]["name"]: placed.place for placed in cluster.profiles}
-    instances = []
     for profile in state.profiles:
-        where = f"{places[profile.meta.name]} (SchedulerProfile {profile.meta.name})"
+        name = profile.meta.name
         found = list(profile.problems)
+        instance = None
         if profile.config is not None:
             try:
-                instances.append(scheduler.build(profile.config, profile.args))
+                instance = scheduler.build(profile.config, profile.args)
             except ConfigError as error:
                 found += profile.build_problems(error)
-        problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in dict.fromkeys(found)]
-    return instances
+        if found:
+            built.invalid[name] = list(dict.fromkeys(found))
+        elif instance is not None:
+            built.instances.append(instance)
+        where = f"{places[name]} (SchedulerProfile {name})"
+        built.problems += [Problem(f"{where}: {each.path}", each.message) for each in built.invalid.get(name, ())]
 
 
 def _plugin_config_problems(cluster: AdmittedCluster, state: DesiredState) -> list[Problem]:

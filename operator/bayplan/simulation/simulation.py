@@ -16,6 +16,7 @@ from enum import Enum
 
 from bayplan.extenders.extender_states import extenders_skipped_notice
 from bayplan.simulation.admission import AdmittedCluster
+from bayplan.simulation.cluster_snapshot import report_surroundings
 from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.node_usage import NodeUsage, node_usages
@@ -26,7 +27,6 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 _QUIET_TURNS = 50
@@ -142,16 +142,8 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
         ConfigError: A profile is invalid.
     """
     activate_profiles(scheduler, cluster)
-    for group in cluster.groups:
-        scheduler.group_feed.group_changed(group)
-    for key, problems in cluster.refused_groups:
-        scheduler.group_feed.group_refused(key, problems)
-    for source in GroupSource:
-        # A group of any API that is not in the files does not exist.
-        scheduler.group_feed.serve(source)
+    report_surroundings(scheduler, cluster)
     world.watch(scheduler.feed)
-    for surrounding in cluster.surroundings:
-        scheduler.workload_feed.added(surrounding)
     world.storage.serve(cluster.storage, scheduler.storage_feed)
     world.claims.serve(cluster.devices, scheduler.device_feed)
     for node in cluster.nodes:
