@@ -13,8 +13,10 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import install_crds
+from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
@@ -172,6 +174,48 @@ def test_a_dry_run_changes_nothing(profile: Profile) -> None:
     assert "+podMaxBackoffSeconds: 20" in printed
     assert "nothing was changed" in printed
     assert profile.spec == before[1]
+
+
+def test_what_an_edit_decides_otherwise(profile: Profile) -> None:
+    """A stored revision spreads two running pods that the live one would pack; nothing is written."""
+    name = profile.name
+    profile.apply({})
+    nodes = [f"{name}-a", f"{name}-b"]
+    pods = [f"{name}-{number}" for number in range(2)]
+    labels = {"for": name}
+    with ApiClient(profile.plane) as api:
+        for node in nodes:
+            api.create(node_manifest(node, {"labels": labels}))
+        for pod in pods:
+            spec = {"schedulerName": name, "nodeSelector": labels}
+            api.create(pod_manifest(pod, "default", {"cpu": "1", "labels": labels, "spec": spec}))
+        for pod in pods:
+            profile.plane.kubectl("wait", f"pod/{pod}", "--for=condition=PodScheduled", SECONDS)
+        packed = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}}
+        profile.apply({"pluginConfig": [{"name": FIT, "args": packing("MostAllocated")}], "plugins": packed})
+        profile.wait("Ready=True")
+        found = differences(profile, f"{name}@1", name)
+        api_pods = api.items("/api/v1/namespaces/default/pods", labelSelector=f"for={name}")
+        running = {each["metadata"]["name"]: each["spec"]["nodeName"] for each in api_pods}
+        for kind, names in (("Pod", pods), ("Node", nodes)):
+            for each in names:
+                api.delete({"kind": kind, "metadata": {"name": each, "namespace": "default"}}, grace_seconds=0)
+    (moved,) = found["differences"]
+    assert (moved["change"], moved["runsOn"]) == ("Moves", running[moved["name"]])
+    assert moved["before"]["node"] == running[moved["name"]]
+    assert {moved["before"]["node"], moved["after"]["node"]} == set(nodes) == set(running.values())
+    assert (found["summary"]["rescheduled"], found["before"]["movedRunningPods"]) == (2, 0)
+    assert found["after"]["movedRunningPods"] == 1
+
+
+def differences(profile: Profile, before: str, after: str) -> dict[str, Any]:
+    """Run ``bayplan diff`` on the live cluster, with the running pods of the profile's label restarted."""
+    chosen = ["--reschedule=present", "--namespace=default", f"--selector=for={profile.name}"]
+    where = [f"--kubeconfig={profile.plane.kubeconfig}", f"--revision-namespace={profile.namespace}"]
+    result = CliRunner().invoke(bayplan, ["diff", before, after, "--output=json", *chosen, *where])
+    assert result.exit_code == 1, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
 
 
 @pytest.mark.parametrize("gone", [pytest.param(False, id="changed"), pytest.param(True, id="gone")])

@@ -19,10 +19,14 @@ from scheduler_core.errors import ConfigError, SchedulerCoreError
 EXIT_ERROR = 1
 EXIT_BAD_INPUT = 2
 
+_ALWAYS_BAD_INPUT = ("diff",)
+"""Commands whose exit code 1 says something else, as of diff(1): every error has exit code 2."""
+
 _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "run": ("bayplan.cli.run:run", "Run the operator and its scheduler."),
         "simulate": ("bayplan.cli.simulate:simulate", "Schedule the pods in files, without a cluster."),
+        "diff": ("bayplan.cli.diff:diff", "Show what another profile would decide."),
         "status": ("bayplan.cli.status:status", "Show the state of the running operator."),
         "explain": ("bayplan.cli.explain:explain", "Explain why a pod or gang is or is not scheduled."),
         "validate": (
@@ -74,7 +78,8 @@ class LazyGroup(click.Group):
             text = f"bayplan: {error}"
             # A configuration error has a line for each problem.
             click.echo(printable(text) if isinstance(error, ConfigError) else printable_record(text), err=True)
-            ctx.exit(EXIT_BAD_INPUT if isinstance(error, ConfigError) else EXIT_ERROR)
+            bad_input = isinstance(error, ConfigError) or ctx.invoked_subcommand in _ALWAYS_BAD_INPUT
+            ctx.exit(EXIT_BAD_INPUT if bad_input else EXIT_ERROR)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,20 +16,19 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.simulation.gang_placements import GangPlacement
-from bayplan.simulation.node_usage import PODS, NodeUsage, ResourceUsage, total_usage
+from bayplan.simulation.node_usage import PODS, NodeUsage, ResourceUsage, amount, cores, gibibytes, share, total_usage
 from bayplan.simulation.rejection_causes import RejectionCause, rejection_causes
 from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict
 from bayplan.texts.document_formats import PIPED_WIDTH
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import text_of
-from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler_core.model.pod_requests import CPU, MEMORY
 
 SHORT_LIST = 50
 """Rows up to which a list is printed without being requested."""
 
 _CAUSES = 20
 _BASIC = (PODS, CPU, MEMORY)
-_GIBIBYTE = 1 << 30
 _STYLES = {
     Verdict.PLACED: "green",
     Verdict.UNSCHEDULABLE: "yellow",
@@ -166,8 +165,8 @@ def _resource_table(usages: Sequence[ResourceUsage]) -> Table:
     for heading in ("REQUESTED", "ALLOCATABLE", ""):
         table.add_column(heading, justify="right", no_wrap=True)
     for usage in usages:
-        amounts = (_amount(usage.name, usage.requested), _amount(usage.name, usage.allocatable))
-        table.add_row(_cell(usage.name), *amounts, _share(usage.requested, usage.allocatable))
+        amounts = (amount(usage.name, usage.requested), amount(usage.name, usage.allocatable))
+        table.add_row(_cell(usage.name), *amounts, share(usage.requested, usage.allocatable))
     return table
 
 
@@ -220,10 +219,10 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
         cells: list[RenderableType] = [
             _cell(node.name),
             f"{node.pods}/{node.allowed_pods}",
-            f"{_cores(node.cpu_milli)}/{_cores(node.allocatable_cpu_milli)}",
-            _share(node.cpu_milli, node.allocatable_cpu_milli),
-            f"{_gibibytes(node.memory_bytes)}/{_gibibytes(node.allocatable_memory_bytes)}Gi",
-            _share(node.memory_bytes, node.allocatable_memory_bytes),
+            f"{cores(node.cpu_milli)}/{cores(node.allocatable_cpu_milli)}",
+            share(node.cpu_milli, node.allocatable_cpu_milli),
+            f"{gibibytes(node.memory_bytes)}/{gibibytes(node.allocatable_memory_bytes)}Gi",
+            share(node.memory_bytes, node.allocatable_memory_bytes),
         ]
         if any(others):
             cells.append(_cell(other))
@@ -232,7 +231,7 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
 
 
 def _of_allocatable(usage: ResourceUsage) -> str:
-    return f"{usage.name} {_amount(usage.name, usage.requested)}/{_amount(usage.name, usage.allocatable)}"
+    return f"{usage.name} {amount(usage.name, usage.requested)}/{amount(usage.name, usage.allocatable)}"
 
 
 def _cell(text: str, style: str = "") -> Text:
@@ -242,26 +241,6 @@ def _cell(text: str, style: str = "") -> Text:
 
 def _table() -> Table:
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-
-
-def _amount(resource: str, amount: int) -> str:
-    if resource == CPU:
-        return _cores(amount)
-    if resource in (MEMORY, EPHEMERAL_STORAGE) or resource.startswith("hugepages-"):
-        return f"{_gibibytes(amount)}Gi"
-    return str(amount)
-
-
-def _cores(milli: int) -> str:
-    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
-
-
-def _gibibytes(amount: int) -> str:
-    return f"{amount / _GIBIBYTE:.1f}".removesuffix(".0")
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f}%" if whole else "-"
 
 
 def summary(result: SimulationResult) -> str:

@@ -55,6 +55,12 @@ class MemoryCluster:
         if self._feed is not None:
             self._feed.pod_added(pod)
 
+    def remove_pod(self, pod: Pod) -> None:
+        """Delete a pod; a pod that does not exist is ignored."""
+        current = self._pods.pop((pod.metadata.namespace, pod.metadata.name), None)
+        if current is not None and self._feed is not None:
+            self._feed.pod_deleted(current)
+
     def pod(self, namespace: str, name: str) -> Pod | None:
         """Return the current state of a pod; None if it does not exist."""
         return self._pods.get((namespace, name))

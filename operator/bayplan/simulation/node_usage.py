@@ -1,4 +1,4 @@
-"""Requested and allocatable amounts of every node at the end of a simulation, and their totals."""
+"""Requested and allocatable amounts of every node at the end of a simulation, their totals, and amounts as text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler_core.model.pod_requests import CPU, MEMORY, is_extended_resource
+from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended_resource
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 PODS = "pods"
+
+_GIBIBYTE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +106,27 @@ def total_usage(nodes: Iterable[NodeUsage]) -> tuple[ResourceUsage, ...]:
     first = (PODS, CPU, MEMORY)
     names = [*first, *sorted(requested.keys() - set(first))] if requested else []
     return tuple(ResourceUsage(name, requested[name], allocatable[name]) for name in names)
+
+
+def amount(resource: str, number: int) -> str:
+    """Return an amount: CPU in cores, memory in Gi, everything else as a number."""
+    if resource == CPU:
+        return cores(number)
+    if resource in (MEMORY, EPHEMERAL_STORAGE) or resource.startswith("hugepages-"):
+        return f"{gibibytes(number)}Gi"
+    return str(number)
+
+
+def cores(milli: int) -> str:
+    """Return millicores as cores without trailing zeros."""
+    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def gibibytes(number: int) -> str:
+    """Return bytes as Gi with at most one decimal."""
+    return f"{number / _GIBIBYTE:.1f}".removesuffix(".0")
+
+
+def share(part: int, whole: int) -> str:
+    """Return a share in percent; "-" of nothing."""
+    return f"{100 * part / whole:.0f}%" if whole else "-"

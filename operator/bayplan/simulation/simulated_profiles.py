@@ -6,12 +6,14 @@ here exactly if a cluster would accept it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
 
 from bayplan.profiles.desired_profiles import DesiredState, desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place
+from bayplan.simulation.memory_cluster import offline_scheduler
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
@@ -27,11 +29,13 @@ class BuiltProfiles:
     Attributes:
         instances: The valid ones.
         invalid: Problems of the SchedulerProfiles that are invalid, by name; paths are those in the object.
+        invalid_configs: Names of the PluginConfigs that are invalid.
         problems: All problems, with the places of the objects.
     """
 
     instances: list[FrameworkInstance] = field(default_factory=list)
     invalid: dict[str, list[Problem]] = field(default_factory=dict)
+    invalid_configs: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -65,6 +69,28 @@ def build_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> BuiltProfi
     return built
 
 
+def without_invalid(cluster: AdmittedCluster, kept_configs: Container[str] = ()) -> AdmittedCluster:
+    """Return a live cluster without its invalid profiles and PluginConfigs, with notices about the profiles.
+
+    Args:
+        cluster: The cluster.
+        kept_configs: PluginConfigs that stay even if they are invalid.
+
+    Raises:
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    built = build_profiles(offline_scheduler(), cluster)
+    for instance in built.instances:
+        instance.retire()
+    dropped = built.invalid_configs - {name for name in built.invalid_configs if name in kept_configs}
+    return replace(
+        cluster,
+        profiles=tuple(each for each in cluster.profiles if each.object["metadata"]["name"] not in built.invalid),
+        plugin_configs=tuple(each for each in cluster.plugin_configs if each.object["metadata"]["name"] not in dropped),
+        notices=(*cluster.notices, *built.notices),
+    )
+
+
 def _add_objects(scheduler: Scheduler, cluster: AdmittedCluster, built: BuiltProfiles) -> None:
     state = desired_state(
         [placed.object for placed in cluster.profiles],
@@ -73,6 +99,7 @@ def _add_objects(scheduler: Scheduler, cluster: AdmittedCluster, built: BuiltPro
         allow_default_scheduler=True,
     )
     built.problems += _plugin_config_problems(cluster, state)
+    built.invalid_configs |= {config.meta.name for config in state.plugin_configs if config.problems}
     places = {placed.object["metadata"]["name"]: placed.place for placed in cluster.profiles}
     for profile in state.profiles:
         name = profile.meta.name

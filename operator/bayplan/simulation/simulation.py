@@ -11,8 +11,11 @@ seed the same objects therefore get the same placements as in a cluster whose no
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from bayplan.extenders.extender_states import extenders_skipped_notice
 from bayplan.simulation.admission import AdmittedCluster
@@ -31,6 +34,8 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 _QUIET_TURNS = 50
 """Turns of the event loop without a write after which only timers can cause further changes."""
+_RESTART_SECONDS = 30.0
+"""Maximum virtual time for the decisions of restarted pods: more than a backoff."""
 
 
 class Verdict(Enum):
@@ -90,6 +95,7 @@ class SimulationResult:
         notices: Notices about ignored objects and other limitations.
         gangs: Results of the gangs, by namespace and name.
         claims: Resource claims at the end, with their allocations.
+        preempted: Running pods that were preempted, as ``namespace/name``.
     """
 
     pods: tuple[PodPlacement, ...]
@@ -98,6 +104,7 @@ class SimulationResult:
     notices: tuple[str, ...]
     gangs: tuple[GangPlacement, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
+    preempted: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """Return the number of pods with a verdict."""
@@ -116,7 +123,10 @@ def installed_plugins() -> Registry:
 
 
 def simulate(
-    cluster: AdmittedCluster, options: SimulationOptions | None = None, registry: Registry | None = None
+    cluster: AdmittedCluster,
+    options: SimulationOptions | None = None,
+    registry: Registry | None = None,
+    restarts: Sequence[Sequence[Pod]] = (),
 ) -> SimulationResult:
     """Schedule the pods of a cluster.
 
@@ -124,15 +134,17 @@ def simulate(
         cluster: Objects and profiles.
         options: Settings of the run.
         registry: Available plugins; defaults to :func:`installed_plugins`.
+        restarts: Running pods that are restarted after the pending ones are decided: the pods of one entry are deleted
+            and created again without a node, and the next entry follows when they are decided.
 
     Returns:
-        The result for each pod.
+        The result for each pending or restarted pod.
 
     Raises:
         ConfigError: A profile is invalid.
         RegistryError: An installed plugin cannot be loaded.
     """
-    return asyncio.run(_simulate(cluster, options or SimulationOptions(), registry or installed_plugins()))
+    return asyncio.run(_simulate(cluster, options or SimulationOptions(), registry or installed_plugins(), restarts))
 
 
 def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:
@@ -152,25 +164,39 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
         world.add_pod(pod)
 
 
-async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, registry: Registry) -> SimulationResult:
+async def _simulate(
+    cluster: AdmittedCluster, options: SimulationOptions, registry: Registry, restarts: Sequence[Sequence[Pod]]
+) -> SimulationResult:
     clock, world = SimulatedClock(), MemoryCluster()
     settings = SchedulerOptions(seed=options.seed, percentage_of_nodes_to_score=options.percentage_of_nodes_to_score)
     ports = SchedulerPorts(storage=world.storage, claims=world.claims)
     scheduler = Scheduler(clock, world, settings, registry, ports=ports)
     populate(scheduler, world, cluster)
-    waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.is_terminal]
     # The queue drops a bound pod, so its entries are looked up before.
-    queued = {pod.metadata.uid: scheduler.context.queue.find(pod.metadata.uid) for pod in waiting}
+    decided = {
+        pod.metadata.uid: (pod, scheduler.context.queue.find(pod.metadata.uid))
+        for pod in cluster.pods
+        if not pod.spec.node_name and not pod.is_terminal
+    }
     await _run_until_idle(scheduler, clock, world, options.patience_seconds)
+    for together in restarts:
+        for pod in together:
+            world.remove_pod(pod)
+        for pod in together:
+            pending = pod_to_schedule(pod)
+            world.add_pod(pending)
+            decided[pod.metadata.uid] = pending, scheduler.context.queue.find(pod.metadata.uid)
+        await _run_until_idle(scheduler, clock, world, clock.now() + _RESTART_SECONDS)
     running = [pod for pod in cluster.pods if pod.spec.node_name and not pod.is_terminal]
-    placements = [_placement(scheduler, world, pod, queued[pod.metadata.uid]) for pod in waiting]
+    placements = [_placement(scheduler, world, pod, queued) for pod, queued in decided.values()]
     gangs = gang_placements(scheduler.context.queue.gangs)
     await scheduler.stop(0)
+    preempted = [pod for pod in running if world.pod(pod.metadata.namespace, pod.metadata.name) is None]
     notices = (
         *cluster.notices,
         *_extender_notices(scheduler),
         *_pods_on_unknown_nodes(cluster, running),
-        *_preempted(world, running),
+        *_preempted(preempted),
     )
     return SimulationResult(
         pods=tuple(placements),
@@ -179,13 +205,18 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
         notices=notices,
         gangs=gangs,
         claims=world.claims.claims,
+        preempted=tuple(pod.key for pod in preempted),
     )
 
 
-async def _run_until_idle(
-    scheduler: Scheduler, clock: SimulatedClock, world: MemoryCluster, patience_seconds: float
-) -> None:
-    """Run the scheduler; advance the clock whenever only timers can cause further changes."""
+def pod_to_schedule(pod: Pod) -> Pod:
+    """Return a running pod as its controller would create it again: without a node, and with an empty status."""
+    status = type(pod.status)(resource_claim_statuses=pod.status.resource_claim_statuses)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""), status=status)
+
+
+async def _run_until_idle(scheduler: Scheduler, clock: SimulatedClock, world: MemoryCluster, until: float) -> None:
+    """Run the scheduler; advance the clock, at most to ``until``, whenever only timers can cause further changes."""
     running = asyncio.create_task(scheduler.run())
     idle = asyncio.create_task(scheduler.until_idle())
     quiet, writes = 0, world.writes
@@ -200,7 +231,7 @@ async def _run_until_idle(
             writes = world.writes
             if quiet > _QUIET_TURNS:
                 quiet = 0
-                if not clock.advance(patience_seconds):
+                if not clock.advance(until):
                     break
     finally:
         running.cancel()
@@ -213,8 +244,13 @@ async def _run_until_idle(
 
 def _placement(scheduler: Scheduler, world: MemoryCluster, given: Pod, queued: QueuedPod | None) -> PodPlacement:
     meta = given.metadata
-    pod = world.pod(meta.namespace, meta.name) or given
-    verdict, reason = _verdict(scheduler, pod, queued)
+    current = world.pod(meta.namespace, meta.name)
+    pod = current or given
+    verdict, reason = (
+        (Verdict.UNSCHEDULABLE, "scheduled and then preempted")
+        if current is None
+        else _verdict(scheduler, current, queued)
+    )
     return PodPlacement(
         namespace=meta.namespace,
         name=meta.name,
@@ -272,8 +308,7 @@ def _pods_on_unknown_nodes(cluster: AdmittedCluster, running: list[Pod]) -> list
     return [f"{counted} on nodes that are not in the files, such as {first.key} on {first.spec.node_name}"]
 
 
-def _preempted(world: MemoryCluster, running: list[Pod]) -> list[str]:
-    gone = [pod for pod in running if world.pod(pod.metadata.namespace, pod.metadata.name) is None]
+def _preempted(gone: list[Pod]) -> list[str]:
     if not gone:
         return []
     counted = "1 running pod is" if len(gone) == 1 else f"{len(gone)} running pods are"

@@ -1,0 +1,194 @@
+"""``bayplan diff`` on files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.cli import bayplan
+from bayplan.comparison.profile_choice import ProfileReference, parse_reference
+from bayplan.comparison.rescheduled_pods import parse_label_query
+from click.testing import CliRunner, Result
+
+from scheduler_core.errors import ConfigError
+
+EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
+HOSTILE = "a\x1b[2J<script>\nFORGED"
+
+
+def run(*args: str) -> Result:
+    """Run the command on the example."""
+    return CliRunner().invoke(bayplan, ["diff", *args, "--cluster", EXAMPLE])
+
+
+def test_prints_tables() -> None:
+    """Summary, figures, pods; exit code 1 because pods differ."""
+    result = run("spread", "pack")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "10 pending pods decided on 6 nodes: 4 move",
+        "",
+        "                                          BEFORE                 AFTER",
+        "profile                                   spread                 pack",
+        "pods scheduled                            7                      7",
+        "pods not scheduled                        3                      3",
+        "running pods that would move              0                      0",
+        "nodes without pods                        1                      2",
+        "pods requested                            14 of 660 (2%)         14 of 660 (2%)",
+        "cpu requested                             18.6 of 40 (46%)       18.6 of 40 (46%)",
+        "memory requested                          55.1Gi of 160Gi (34%)  55.1Gi of 160Gi (34%)",
+        "example.com/gpu requested                 2 of 2 (100%)          2 of 2 (100%)",
+        "free cpu that no compared pod can use     20.0%                  20.0%",
+        "free memory that no compared pod can use  15.4%                  15.4%",
+        "imbalance of cpu                          26.8%                  39.1%",
+        "imbalance of memory                       33.0%                  35.9%",
+        "zone skew (pods)                          2                      4",
+        "",
+        "POD         CHANGE  RUNS ON  BEFORE    AFTER     REASON",
+        "shop/web-0  moves   -        zone-a-1  zone-a-2",
+        "shop/web-1  moves   -        zone-c-1  zone-a-2",
+        "shop/web-2  moves   -        zone-a-1  zone-a-2",
+        "shop/web-3  moves   -        zone-c-1  zone-a-2",
+    ]
+
+
+def test_equal_profiles_exit_with_0() -> None:
+    """In CI, exit code 0 means that nothing differs."""
+    result = run("spread", "spread")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "10 pending pods decided on 6 nodes: no difference")
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_documents_have_everything(output: str) -> None:
+    """Both formats contain the same document."""
+    result = run("spread", "pack", "-o", output)
+    found: dict[str, Any] = json.loads(result.stdout) if output == "json" else yaml.safe_load(result.stdout)
+    assert result.exit_code == 1
+    assert found["summary"] == {
+        "nodes": 6,
+        "pending": 10,
+        "rescheduled": 0,
+        "differences": {
+            "NoLongerFits": 0,
+            "FitsNow": 0,
+            "Moves": 4,
+            "OtherReason": 0,
+            "Preempted": 0,
+            "Spared": 0,
+        },
+    }
+    assert found["differences"][0] == {
+        "namespace": "shop",
+        "name": "web-0",
+        "change": "Moves",
+        "runsOn": None,
+        "before": {"node": "zone-a-1", "verdict": "Placed", "reason": None},
+        "after": {"node": "zone-a-2", "verdict": "Placed", "reason": None},
+    }
+    assert (found["before"]["profile"], found["before"]["emptyNodes"], found["after"]["emptyNodes"]) == ("spread", 1, 2)
+    assert found["after"]["resources"]["cpu"]["requested"] == 18600
+
+
+def test_a_page() -> None:
+    """HTML has summary, figures and pods, and needs nothing else."""
+    result = run("spread", "pack", "-o", "html")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("<!doctype html>")
+    for text in ("10 pending pods decided on 6 nodes: 4 move", "<td>shop/web-3</td>", "<td>zone-a-2</td>"):
+        assert text in result.stdout
+    assert "<script" not in result.stdout
+    assert "http" not in result.stdout
+
+
+def test_untrusted_names_stay_texts(tmp_path: Path) -> None:
+    """Neither a terminal nor a browser obeys a name."""
+    body = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "p"}, "spec": {}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": HOSTILE}, "status": {"capacity": {"pods": "9"}}}
+    lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}]}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": HOSTILE}, "spec": {"schedulerName": "p"}}
+    cluster, other = tmp_path / "cluster.yaml", tmp_path / "other.yaml"
+    cluster.write_text(yaml.safe_dump_all([body, {**node, "spec": {"unschedulable": True}}, pod]))
+    other.write_text(yaml.safe_dump({**body, "spec": lenient}))
+    for output in ("table", "html"):
+        result = CliRunner().invoke(bayplan, ["diff", "p", str(other), "--cluster", str(cluster), "-o", output])
+        assert result.exit_code == 1
+        assert "FORGED" in result.stdout
+        assert "\x1b" not in result.stdout
+        assert "<script" not in result.stdout or output == "table"
+        assert not any(line.startswith("FORGED") for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        pytest.param(
+            ["spread", "nothing"],
+            'there is no SchedulerProfile "nothing"; existing: pack, spread',
+            id="no such profile",
+        ),
+        pytest.param(["spread", EXAMPLE], "has 2 SchedulerProfiles (pack, spread); choose one with", id="two"),
+        pytest.param(["spread", f"{EXAMPLE}#none"], 'there is no SchedulerProfile "none"', id="not in the file"),
+        pytest.param(["spread", "pack@0"], '"0" is not the number of a revision', id="no revision"),
+        pytest.param(["spread", "pack@2"], "revisions of pack are stored in the live cluster", id="revision of files"),
+        pytest.param(["spread", "none.yaml"], "cannot be read: No such file or directory", id="no file"),
+        pytest.param(
+            ["spread", "pack", "-l", "a in", "--reschedule", "empty"], '"a in" is not a label selector', id="selector"
+        ),
+        pytest.param(["spread", "pack", "-n", "shop"], "use them with --reschedule", id="namespace alone"),
+    ],
+)
+def test_errors_have_another_exit_code_than_differences(args: list[str], message: str) -> None:
+    """Exit code 1 would look like a difference in CI."""
+    result = run(*args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_profile_of_a_file_with_several() -> None:
+    """FILE#NAME chooses one; its PluginConfigs come from the same file."""
+    assert run("spread", f"{EXAMPLE}#pack").stdout.splitlines()[0] == "10 pending pods decided on 6 nodes: 4 move"
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        pytest.param("batch", ProfileReference("batch", "", "batch"), id="name"),
+        pytest.param("batch@7", ProfileReference("batch@7", "", "batch", 7), id="revision"),
+        pytest.param("p.yaml", ProfileReference("p.yaml", "p.yaml", ""), id="file"),
+        pytest.param("dir/p#b", ProfileReference("dir/p#b", "dir/p", "b"), id="name in a file"),
+        pytest.param("-", ProfileReference("-", "-", ""), id="standard input"),
+    ],
+)
+def test_references(text: str, reference: ProfileReference) -> None:
+    """What an argument means follows from its form."""
+    assert parse_reference(text) == reference
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        pytest.param("", ["", "web", "api"], id="everything"),
+        pytest.param("app=web", ["web"], id="equal"),
+        pytest.param("app == web", ["web"], id="equal twice"),
+        pytest.param("app!=web", ["", "api"], id="not equal, or without the label"),
+        pytest.param("app in (web, api)", ["web", "api"], id="in"),
+        pytest.param("app notin (web,api)", [""], id="not in"),
+        pytest.param("app", ["web", "api"], id="exists"),
+        pytest.param("!app", [""], id="does not exist"),
+        pytest.param("app,app!=web", ["api"], id="both"),
+    ],
+)
+def test_label_queries(text: str, matches: list[str]) -> None:
+    """As kubectl reads them."""
+    matcher = parse_label_query(text)
+    assert [app for app in ("", "web", "api") if matcher.matches({"app": app} if app else {})] == matches
+
+
+@pytest.mark.parametrize("text", ["a=b=c", "a in (b", "in (b)", "-a-", "a=b c", ","])
+def test_what_is_no_label_query(text: str) -> None:
+    """The error says how to write it."""
+    with pytest.raises(ConfigError, match="is not a label selector"):
+        parse_label_query(text)

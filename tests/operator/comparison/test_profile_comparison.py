@@ -1,0 +1,238 @@
+"""Comparisons of two profiles on one cluster in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from bayplan.comparison.profile_comparison import Change, ComparedProfile, Comparison, compare
+from bayplan.comparison.rescheduled_pods import PodSelection, Reschedule, parse_label_query
+from bayplan.simulation.admission import AdmittedCluster, admit
+from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed, read_cluster_files
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.errors import ConfigError
+from tests.support.manifests import Manifest, profile_manifest
+
+PACK: Manifest = {
+    "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}],
+    "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}},
+}
+
+
+def node(name: str, cpu: str = "4", zone: str = "", **spec: Any) -> Manifest:
+    labels = {"topology.kubernetes.io/zone": zone} if zone else {}
+    status = {"capacity": {"cpu": cpu, "memory": "16Gi", "pods": "10"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def pod(name: str, cpu: str = "1", *, on: str = "", **fields: Any) -> Manifest:
+    spec = {
+        "schedulerName": fields.pop("profile", "batch"),
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        **fields.pop("spec", {}),
+    }
+    if on:
+        spec["nodeName"] = on
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop", **fields}, "spec": spec}
+
+
+def cluster_of(tmp_path_factory: Any, *objects: Manifest) -> AdmittedCluster:
+    path = tmp_path_factory.mktemp("cluster") / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    return admit(read_cluster_files([str(path)]))
+
+
+def profile(spec: Manifest, title: str = "", name: str = "batch") -> ComparedProfile:
+    return ComparedProfile(title or name, Placed(profile_manifest(name, spec), Place("test", 0)))
+
+
+def compared(
+    cluster: AdmittedCluster, after: Manifest, state: str = "no", *, before: Manifest | None = None, **query: str
+) -> Comparison:
+    """Compare a profile, by default the default one, with another one, whose own name does not matter."""
+    selection = PodSelection(Reschedule(state), query.get("namespace", ""), parse_label_query(query.get("labels", "")))
+    sides = profile(before or {}, "old"), profile(after, "new", name="candidate")
+    return compare(cluster, sides, selection, SimulationOptions(), installed_plugins())
+
+
+def changes(comparison: Comparison) -> dict[str, tuple[Change, str, str, str]]:
+    return {
+        each.name: (each.change, each.runs_on, each.before.node, each.after.node) for each in comparison.differences
+    }
+
+
+@pytest.fixture
+def files(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Admit objects."""
+    return lambda *objects: cluster_of(tmp_path_factory, *objects)
+
+
+def test_a_pending_pod_moves(files: Any) -> None:
+    """The candidate packs; it decides the pods of the first profile although its name is another one."""
+    cluster = files(node("a"), node("b"), pod("runs", "2", on="a"), pod("new"))
+    found = compared(cluster, PACK)
+    assert changes(found) == {"new": (Change.MOVES, "", "b", "a")}
+    assert (found.pending, found.rescheduled, found.before.moved, found.after.moved) == (1, 0, 0, 0)
+    assert (found.before.packing.empty_nodes, found.after.packing.empty_nodes) == (0, 1)
+
+
+def test_a_pod_that_no_longer_fits_and_one_that_fits_now(files: Any) -> None:
+    """The reason is that of the PodScheduled condition."""
+    cluster = files(node("a"), pod("large", "9"))
+    lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}}
+    found = compared(cluster, {}, before=lenient)
+    assert changes(found) == {"large": (Change.NO_LONGER_FITS, "", "a", "")}
+    assert "Insufficient cpu" in found.differences[0].after.reason
+    assert changes(compared(cluster, lenient)) == {"large": (Change.FITS_NOW, "", "", "a")}
+
+
+def test_another_reason(files: Any) -> None:
+    """A pod that fits nowhere under both profiles differs if the reasons differ."""
+    cluster = files(node("a", unschedulable=True), pod("large", "9"))
+    lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}]}}}
+    assert changes(compared(cluster, lenient)) == {"large": (Change.OTHER_REASON, "", "", "")}
+
+
+def test_running_pods_from_the_empty_state(files: Any) -> None:
+    """All selected pods leave their nodes before any is decided; moves are counted from where they run now."""
+    cluster = files(node("a"), node("b"), pod("one", on="a"), pod("two", on="b"))
+    found = compared(cluster, PACK, "empty")
+    assert (found.pending, found.rescheduled) == (0, 2)
+    assert found.after.moved == 1
+    assert found.after.packing.empty_nodes == 1
+    assert found.before.packing.empty_nodes == 0
+
+
+def test_running_pods_from_the_present_state(files: Any) -> None:
+    """Each pod is restarted while the others run: with room on one node for both, they meet where one of them is."""
+    cluster = files(node("a"), node("b"), pod("one", on="a"), pod("two", on="b"))
+    found = compared(cluster, PACK, "present")
+    # The first joins the second, and the second, restarted in turn, stays with it.
+    assert changes(found)["one"] == (Change.MOVES, "a", "a", "b")
+    assert found.after.moved == 1
+    assert found.after.packing.empty_nodes == 1
+
+
+def test_a_restart_leaves_its_own_room(files: Any) -> None:
+    """A pod that fits only where it runs stays there, since its own requests do not count."""
+    cluster = files(node("a", "2"), node("b", "1"), pod("large", "2", on="a"))
+    found = compared(cluster, PACK, "present")
+    assert (found.differences, found.after.moved, found.after.placed) == ((), 0, 1)
+
+
+@pytest.mark.parametrize("state", ["empty", "present"])
+def test_which_pods_stay(files: Any, state: str) -> None:
+    """DaemonSets, static pods, pods that end, pods with claims, of other profiles, namespaces and labels stay."""
+    owned, static = ([{"kind": kind, "name": "a", "uid": "a", "controller": True}] for kind in ("DaemonSet", "Node"))
+    web = {"app": "web"}
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+    cluster = files(
+        node("a", "16"),
+        pod("agent", on="a", ownerReferences=owned, labels=web),
+        pod("static", on="a", ownerReferences=static, labels=web),
+        pod("ends", on="a", deletionTimestamp="2026-01-01T00:00:00Z", labels=web),
+        pod("device", on="a", spec=claims, labels=web),
+        pod("foreign", on="a", profile="other", labels=web),
+        pod("unlabelled", on="a"),
+        pod("web", on="a", labels=web),
+    )
+    found = compared(cluster, PACK, state, namespace="shop", labels="app in (web, api)")
+    assert found.rescheduled == 1
+    assert [notice.partition(": ")[2] for notice in found.notices if "stay" in notice] == [
+        "they are being deleted",
+        "they are static pods",
+        "they belong to DaemonSets",
+        "they have resource claims",
+    ]
+    assert compared(cluster, PACK, state, namespace="elsewhere").rescheduled == 0
+
+
+def test_members_of_a_gang_restart_together(files: Any) -> None:
+    """One by one, a gang could never meet its quorum."""
+    group = {
+        "apiVersion": "bayplan.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "shop"},
+    }
+    members = [pod(f"m{number}", on="a", labels={"bayplan.dev/pod-group": "train"}) for number in range(2)]
+    cluster = files(node("a"), node("b"), {**group, "spec": {"minMember": 2}}, *members)
+    found = compared(cluster, PACK, "present")
+    assert (found.rescheduled, found.before.placed, found.after.placed) == (2, 2, 2)
+
+
+def test_preemption_under_one_profile_only(files: Any) -> None:
+    """A running pod that only one profile preempts differs."""
+    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
+    cluster = files(
+        priority, node("a"), pod("victim", "4", on="a"), pod("new", "4", spec={"priorityClassName": "high"})
+    )
+    never = {"plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}}}
+    assert changes(compared(cluster, never)) == {
+        "victim": (Change.SPARED, "a", "", "a"),
+        "new": (Change.NO_LONGER_FITS, "", "a", ""),
+    }
+    assert changes(compared(cluster, {}, before=never))["victim"] == (Change.PREEMPTED, "a", "a", "")
+
+
+def test_figures(files: Any) -> None:
+    """Shares by hand: a pod of 1 can use all 4.5 free cores, and one of 3.5 none of them."""
+    cluster = files(node("a", "4", "x"), node("b", "5", "y"), pod("runs", "1", on="a"), pod("new", "3500m", on="b"))
+    packing = compared(cluster, {}, "present").before.packing
+    assert packing.unusable["cpu"] == pytest.approx((0 + 1) / 2)
+    assert packing.imbalance["cpu"] == pytest.approx(abs(1 / 4 - 3.5 / 5) / 2)
+    assert packing.zone_skew == 0
+    assert {usage.name: usage.requested for usage in packing.usages}["cpu"] == 4500
+
+
+def test_a_cluster_without_pods_of_the_profile(files: Any) -> None:
+    """The user learns that nothing was compared."""
+    found = compared(files(node("a"), pod("foreign", profile="other")), PACK)
+    assert found.notices == ("there is no pending pod with schedulerName batch, and no running one is decided again",)
+
+
+def test_an_invalid_profile_is_refused(files: Any) -> None:
+    """The problem names the profile's place."""
+    with pytest.raises(ConfigError, match=r"test \(SchedulerProfile batch\): spec\.plugins\.score\.enabled"):
+        compared(files(node("a"), pod("new")), {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})
+
+
+PODS = st.lists(
+    st.tuples(st.sampled_from(["100m", "1", "2500m", "5"]), st.sampled_from(["", "n0", "n1", "n2"])), max_size=12
+)
+SIZES = st.lists(st.sampled_from(["2", "4", "8"]), min_size=3, max_size=3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    pods=PODS,
+    sizes=st.lists(st.sampled_from(["2", "4", "8"]), min_size=3, max_size=3),
+    state=st.sampled_from(Reschedule),
+)
+def test_a_profile_does_not_differ_from_itself(
+    pods: list[tuple[str, str]], sizes: list[str], state: Reschedule
+) -> None:
+    """Whatever the cluster and whichever pods are decided again, equal profiles decide equally."""
+    files = ClusterFiles()
+    nodes = [node(f"n{number}", size) for number, size in enumerate(sizes)]
+    bodies = [*nodes, *(pod(f"p{number}", cpu, on=on) for number, (cpu, on) in enumerate(pods))]
+    decoded = files.decoded
+    for body in bodies:
+        if body["kind"] == "Node":
+            files.nodes.append(Placed(msgspec.convert(body, decoded.node), Place("law", 0)))
+        else:
+            files.pods.append(Placed(msgspec.convert(body, decoded.pod), Place("law", 0)))
+    found = compared(admit(files), {}, state.value)
+    assert found.differences == ()
+    assert found.before.packing == found.after.packing
+    assert found.before.moved == found.after.moved
