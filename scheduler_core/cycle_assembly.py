@@ -24,14 +24,16 @@ from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice,
 from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
 from scheduler_core.gangs.device_backtracking import DeviceBacktracking
+from scheduler_core.gangs.dry_trials import DryTrials
 from scheduler_core.gangs.failure_handler import FailedGangs
 from scheduler_core.gangs.group_cycle import GangRejection, GangScheduler, GroupAttempts, QuorumCommit
 from scheduler_core.gangs.placement_search import QuorumSearch
 from scheduler_core.gangs.placement_trial import MemberTrials
-from scheduler_core.gangs.preemption import GangPreemption, GangVictims
+from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_cycle import ReservedScheduling
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.gangs.reservation_planning import PlacementPlans
+from scheduler_core.gangs.victim_selection import GangVictims
 
 
 class Cycles:
@@ -90,14 +92,16 @@ class Cycles:
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
         self.trials = MemberTrials(choice, extended_choice, assumed, report, nodes)
+        self.dry_trials = DryTrials(cache, self.trials, assumed, context.node_order, report)
         self.backtracking = DeviceBacktracking(self.selection, assumed, clock, is_enabled=options.gangs_backtrack)
         victims = GangVictims(nodes, nominator, self.selection, assumed, clock)
         self.preemption = GangPreemption(
-            cache,
-            nominator,
-            context.services.groups,
-            victims,
-            context.services.preemptions,
+            cache=cache,
+            nominator=nominator,
+            groups=context.services.groups,
+            victims=victims,
+            trials=self.dry_trials,
+            preemptions=context.services.preemptions,
             is_enabled=options.gangs_preempt,
         )
         self.gangs = self._gangs(context, reservations, end)

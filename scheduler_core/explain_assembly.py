@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.explain.gang_dry_run import GangExaminer
-from scheduler_core.explain.gang_member_dry_runs import DryTrials, NextMembers
+from scheduler_core.explain.gang_member_dry_runs import NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 
@@ -26,13 +26,12 @@ class Explainers:
     def __init__(self, context: CycleContext, cycles: Cycles, reservations: GangReservations) -> None:
         cache, examiner = context.cache, cycles.examiner
         self.unblocking = UnblockingEvents(cache, cycles.selection, examiner)
-        trials = DryTrials(cycles.trials, cycles.assumed, context.node_order, cycles.report)
         next_members = NextMembers(cache.columns, examiner, self.unblocking)
         self.gangs = GangExaminer(
             cache=cache,
             nominator=context.queue.nominator,
             reservations=reservations,
-            trials=trials,
+            trials=cycles.dry_trials,
             next_members=next_members,
             backtracking=cycles.backtracking,
             preemption=cycles.preemption,

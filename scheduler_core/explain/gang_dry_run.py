@@ -9,16 +9,16 @@ Extenders are not called, because a dry run must not await: members are tried as
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
-from scheduler_core.explain.gang_member_dry_runs import DryTrials, NextMember, NextMembers
+from scheduler_core.explain.gang_member_dry_runs import NextMember, NextMembers
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.device_backtracking import DeviceBacktracking
+from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
 from scheduler_core.gangs.failure_handler import of_trials
 from scheduler_core.gangs.placement_search import GroupCycle, backtracked, ways
 from scheduler_core.gangs.placement_trial import GangTrial
@@ -29,7 +29,6 @@ from scheduler_core.gangs.reservation_planning import assignment
 from scheduler_core.gangs.topology_domains import candidate_domains
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 
@@ -197,11 +196,11 @@ class GangExaminer:
         found = GangExamination(cycle.instance.name, cycle.needed, len(cycle.members))
         found.reserved_for_others = self._reserved_for_others(cycle)
         assert gang.group is not None
-        refusal = cycle.refusal(self._cache.columns)
+        refusal = cycle.refusal(self._cache)
         if refusal is not None:
             found.refusal = refusal.message
         else:
-            alone = GroupCycle(cycle.entry, gang, _without_extenders(cycle.instance))
+            alone = GroupCycle(cycle.entry, gang, without_extenders(cycle.instance))
             reservation = self._reservations.of(gang.key)
             with self._nominator.without(gang.waiting):
                 _DryRun(
@@ -232,15 +231,6 @@ class GangExaminer:
         nodes = self._cache.columns
         blocking = self._reservations.blocking(cycle.gang.key, cycle.members[0].info) if cycle.members else []
         return tuple(ReservedNodes(key, tuple(sorted(map(nodes.node_name, rows.tolist())))) for key, rows in blocking)
-
-
-def _without_extenders(instance: FrameworkInstance) -> FrameworkInstance:
-    """Return a copy of the profile without extenders."""
-    if not instance.extenders:
-        return instance
-    alone = copy.copy(instance)
-    alone.extenders = ()
-    return alone
 
 
 class _DryRun:
@@ -316,7 +306,7 @@ class _DryRun:
         """Run one try and undo it; return the domain if the quorum is feasible."""
         trial, needed = GangTrial(each.where), self._cycle.needed
         try:
-            self._trials.fill(self._cycle, each.order, needed, trial)
+            self._trials.fill(self._cycle.instance, each.order, needed, trial)
             each.reached, each.is_error = len(trial.placed), trial.is_error
             if each.reached >= needed:
                 place = _place(needed, trial, each)
@@ -341,7 +331,7 @@ class _DryRun:
             for queued, name in pairs:
                 trial.where = Where(only(self._cache.columns, name), "node(s) were not planned for this member")
                 held = len(trial.placed)
-                self._trials.fill(cycle, [queued], held + 1, trial)
+                self._trials.fill(cycle.instance, [queued], held + 1, trial)
                 if len(trial.placed) == held:
                     return None
             trial.where = Where(name=reservation.plan.domain)
@@ -353,7 +343,7 @@ class _DryRun:
         """Repeat a try, and compute the reasons and unblocking events of its next member before it is undone."""
         trial, needed = GangTrial(_as_long_as(each.where, self._cache.columns.size)), self._cycle.needed
         try:
-            self._trials.fill(self._cycle, each.order, needed, trial)
+            self._trials.fill(self._cycle.instance, each.order, needed, trial)
             return _place(needed, trial, each, self._next_member(trial, with_events=True))
         finally:
             self._trials.undo(trial)

@@ -1,22 +1,17 @@
-"""Dry runs of a gang's members, for :mod:`.gang_dry_run`: the tries, and what the first infeasible member lacks."""
+"""What the first infeasible member of a try lacks, for :mod:`.gang_dry_run`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler_core.cycle.assume_and_reserve import AssumedPods
-from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.device_findings import device_findings
 from scheduler_core.explain.gang_nearest_nodes import labels_of
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Companions, Examiner
 from scheduler_core.explain.unblocking_events import Unblocking, UnblockingEvents
-from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.placement_search import GroupCycle
-from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
+from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -36,52 +31,6 @@ class NextMember:
     message: str
     nearest: tuple[NearMiss, ...] = ()
     unblocking: tuple[Unblocking, ...] = ()
-
-
-class DryTrials:
-    """Tries members as group cycles do, without a trace: no recorder and no position of a search is left behind.
-
-    Args:
-        trials: Tries members.
-        assumed: Releases members.
-        order: Stores the position of the next partial search.
-        report: Takes the recorders back.
-    """
-
-    def __init__(self, trials: MemberTrials, assumed: AssumedPods, order: NodeOrder, report: CycleReport) -> None:
-        self._trials = trials
-        self._assumed = assumed
-        self._order = order
-        self._report = report
-
-    def fill(self, cycle: GroupCycle, members: Sequence[QueuedPod], needed: int, trial: GangTrial) -> None:
-        """Assume members, and restore the position of the next partial search.
-
-        Args:
-            cycle: The group cycle; its profile has no extenders.
-            members: The members in the order in which they are tried.
-            needed: How many members must be feasible.
-            trial: The try; feasible members stay assumed until :meth:`undo`.
-        """
-        start, known = self._order.next_start, len(trial.placed)
-        awaiting = self._trials.try_members(cycle.instance, members, needed, trial)
-        try:
-            awaiting.send(None)
-        except StopIteration:
-            pass
-        else:
-            # Only extender calls await.
-            awaiting.close()
-            message = f"gang {cycle.gang.key} cannot be dry-run: profile {cycle.instance.name} awaits"
-            raise SchedulerCoreError(f"{message}; please report it")
-        finally:
-            self._order.next_start = start
-            for attempt in (*trial.placed[known:], *(attempt for attempt, _ in trial.failed)):
-                self._report.release_recorder(attempt)
-
-    def undo(self, trial: GangTrial) -> None:
-        """Release the members of a try."""
-        trial.undo(self._assumed)
 
 
 class NextMembers:

@@ -135,7 +135,7 @@ class GroupAttempts:
             each.last_attempt, each.first_attempt = now, each.first_attempt or now
         for queued in cycle.members:
             queued.first_attempt = queued.first_attempt or cycle.entry.first_attempt
-        lack = cycle.refusal(self._cache.columns)
+        lack = cycle.refusal(self._cache)
         failed: list[GangTrial] = []
         placed = await self._search.search(cycle, failed) if lack is None else None
         searched = clock.now()

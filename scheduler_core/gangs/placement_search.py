@@ -12,20 +12,18 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.gangs.device_backtracking import BacktrackingResult, DeviceBacktracking
-from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, of_mixed, of_strangers
+from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, GangFailure, not_enough_free, of_mixed, of_strangers
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.reservation_cycle import ReservedScheduling
 from scheduler_core.gangs.reservation_planning import PlanRequest
-from scheduler_core.gangs.topology_domains import candidate_domains, member_orders
+from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, scattered_members, scheduled_members
 from scheduler_core.gangs.tree_search import TreeCycle, TreeSearch
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 NearestNodes = Callable[[Gang, GangTrial], str]
@@ -66,21 +64,31 @@ class GroupCycle:
 
     def placed(self, cache: ClusterCache) -> list[PodInfo]:
         """Return the members that have a node already."""
-        # Sorted, because the domain is that of the first member and must not depend on hashes.
-        known = (cache.get(uid) for uid in sorted(self.gang.placed))
-        return [placed.info for placed in known if placed is not None]
+        return scheduled_members(cache, [self.gang])
 
-    def refusal(self, nodes: NodeColumns) -> GangFailure | None:
+    def refusal(self, cache: ClusterCache) -> GangFailure | None:
         """Return why no node is tried; None to try.
 
-        The members are not uniform, no profile has a quorum, or ``minResources`` are not free.
+        The members are not uniform, scheduled members share no domain, no profile has a quorum, or ``minResources``
+        are not free.
         """
         assert self.gang.group is not None
         if self.gang.group.is_uniform:
-            failure = of_mixed(self.gang.group, self._counted(), self.needed)
-            if failure is not None:
-                return failure
-        return self._divided() or (None if self.gang.placed else not_enough_free(self.instance, nodes, self.gang.group))
+            mixed = of_mixed(self.gang.group, self._counted(), self.needed) or self._scattered(cache)
+            if mixed is not None:
+                return mixed
+        divided = self._divided()
+        if divided is not None or self.gang.placed:
+            return divided
+        return not_enough_free(self.instance, cache.columns, self.gang.group)
+
+    def _scattered(self, cache: ClusterCache) -> GangFailure | None:
+        """Return the failure of a group whose scheduled members are in several domains of its topology."""
+        for topology, gangs in self.gang.topologies:
+            problem = scattered_members(cache.columns, topology, scheduled_members(cache, gangs))
+            if problem:
+                return GangFailure(problem, SCHEDULER_ERROR, needed=self.needed)
+        return None
 
     def _counted(self) -> list[Pod]:
         """Return the waiting and the scheduled members, in that order."""
@@ -183,11 +191,7 @@ class QuorumSearch:
             return trial or await self._by_devices(cycle, failed)
 
     async def _in_tree(self, cycle: GroupCycle, tree: GangTree, failed: list[GangTrial]) -> GangTrial | None:
-        members: dict[GroupKey, list[QueuedPod]] = {}
-        for pod in cycle.members:
-            if pod.group is not None:
-                members.setdefault(pod.group, []).append(pod)
-        inputs = TreeCycle(tree, cycle.instance, members, cycle.needed_of)
+        inputs = TreeCycle.of(tree, cycle.instance, cycle.members)
         trial = inputs.trial
         if await self._trees.search(inputs) and self._permit(trial, len(trial.placed)):
             return trial

@@ -16,9 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scheduler_core.cycle.assume_and_reserve import AssumedPods
-from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.disruption_units import DisruptionUnits
@@ -26,20 +23,21 @@ from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
 from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.status import Code
+from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
 from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free
-from scheduler_core.gangs.preemption_dry_run import GangPlan, GangRequest, VictimSearch
-from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, member_room
+from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
+from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, member_room, scheduled_members
+from scheduler_core.gangs.tree_preemption import quorum_of_tree
+from scheduler_core.gangs.tree_search import TreeCycle
+from scheduler_core.gangs.victim_selection import GangVictims
 from scheduler_core.model.pod_group import PodGroup
-from scheduler_core.ports import Clock, ObjectReference
+from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
-from scheduler_core.snapshot.pod_info import NO_ROW
 
 PREEMPTING = "Preempting"
 _NEVER = "Never"
@@ -50,7 +48,6 @@ _TURNED_OFF = "preemption for gangs is turned off"
 _HAS_EXTENDERS = "extenders of the profile judge nodes, and would have no say in the choice of victims"
 _CONSTRAINED = "pod groups of scheduling.k8s.io/v1alpha2 with a topology constraint do not preempt"
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
-_NESTED = "composite pod groups with topology constraints below the root do not preempt"
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
 _NOBODY = "no pod of lower priority runs where the gang could go"
 _NO_HELP = "the quorum would not fit either if pods of lower priority were gone"
@@ -129,96 +126,6 @@ def _policies(preempting: _Preempting) -> set[str]:
     return {own} if own else {queued.info.pod.spec.preemption_policy for queued in preempting.members}
 
 
-class GangVictims:
-    """Selects victims for gangs.
-
-    Args:
-        nodes: The columns; they are unchanged when a method returns.
-        nominator: Nominations.
-        selection: Searches and selects nodes.
-        assumed: Assumes members during a dry run.
-        clock: Time.
-    """
-
-    def __init__(
-        self,
-        nodes: NodeColumns,
-        nominator: NominatedPods,
-        selection: NodeSelection,
-        assumed: AssumedPods,
-        clock: Clock,
-    ) -> None:
-        self._nodes = nodes
-        self._nominator = nominator
-        self._selection = selection
-        self._assumed = assumed
-        self._clock = clock
-
-    def plan_in(self, request: GangRequest, where: Where, members: Sequence[QueuedPod]) -> GangPlan | None:
-        """Select the victims in one domain.
-
-        Args:
-            request: The gang.
-            where: The domain.
-            members: The members in the order in which they are tried.
-
-        Returns:
-            The plan; None if the quorum is infeasible, or feasible without victims and terminating pods.
-
-        Raises:
-            SchedulerCoreError: A plugin failed, or there are no nodes.
-        """
-        nodes, pods = self._nodes, self._assumed
-        with ColumnsOverlay(nodes) as overlay:
-            search = VictimSearch(
-                nodes=nodes,
-                nominator=self._nominator,
-                selection=self._selection,
-                pods=pods,
-                clock=self._clock,
-                request=request,
-                where=where,
-                overlay=overlay,
-            )
-            try:
-                return search.plan(members)
-            finally:
-                for attempt in reversed(search.assumed.values()):
-                    pods.release(attempt)
-
-    def are_awaited(
-        self, members: Sequence[QueuedPod], priority: int, instance: FrameworkInstance, preemptor: GangPreemptor
-    ) -> bool:
-        """Return whether victims still terminate on a nominated node of a member that may become feasible.
-
-        Args:
-            members: The waiting members.
-            priority: Priority of the gang.
-            instance: The profile's revision that decides.
-            preemptor: Its plugin that preempts for gangs.
-        """
-        for queued in members:
-            name = self._nominator.node_of(queued.uid) or queued.info.pod.status.nominated_node_name
-            row = self._nodes.row_of(name) if name else NO_ROW
-            if row == NO_ROW:
-                continue
-            if preemptor.is_awaited(priority, row) and not self._is_hopeless(queued, instance, row):
-                return True
-        return False
-
-    def _is_hopeless(self, queued: QueuedPod, instance: FrameworkInstance, row: int) -> bool:
-        attempt = Attempt(queued, queued.info, instance, self._clock.now())
-        attempt.among = np.zeros(self._nodes.size, dtype=np.bool_)
-        attempt.among[row] = True
-        feasible = self._selection.find_feasible(attempt, everywhere=True)
-        if len(feasible.rows):
-            return False
-        diagnosis = feasible.diagnosis
-        if not diagnosis.pre_filter.is_success:
-            return diagnosis.pre_filter.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        return diagnosis.status_of(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-
-
 class GangPreemption:
     """Plans preemptions for gangs.
 
@@ -227,24 +134,27 @@ class GangPreemption:
         nominator: Nominations.
         groups: The pod groups, for disruption units.
         victims: Selects victims.
+        trials: Dry-runs trees.
         preemptions: Preemptions whose evictions are not all issued.
         is_enabled: Whether a gang may evict pods of lower priority.
     """
 
     def __init__(
         self,
+        *,
         cache: ClusterCache,
         nominator: NominatedPods,
         groups: GroupViews,
         victims: GangVictims,
+        trials: DryTrials,
         preemptions: PreemptionsUnderWay,
-        *,
         is_enabled: bool,
     ) -> None:
         self._cache = cache
         self._nominator = nominator
         self._groups = groups
         self._victims = victims
+        self._trials = trials
         self._preemptions = preemptions
         self._is_enabled = is_enabled
 
@@ -257,8 +167,7 @@ class GangPreemption:
         """
         if gang.group is None or not gang.needed or not gang.has_quorum:
             return GangPreview(None, "the gang has no quorum that waits")
-        candidates = gang.required_members() if isinstance(gang, GangTree) else gang.waiting.values()
-        waiting = sorted(candidates, key=lambda pod: (-pod.info.priority, pod.sequence))
+        waiting = sorted(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
         members = tuple(pod for pod in waiting if pod.profile == instance.name)
         try:
             return self._preview(_Preempting(gang, gang.group, instance, members))
@@ -316,8 +225,6 @@ class GangPreemption:
             return GangPreview(None, _HAS_EXTENDERS)
         if not preempting.group.may_preempt:
             return GangPreview(None, _CONSTRAINED)
-        if isinstance(preempting.gang, GangTree) and preempting.gang.has_nested_topology:
-            return GangPreview(None, _NESTED)
         if _NEVER in _policies(preempting):
             return GangPreview(None, _BY_POLICY)
         if self._preemptions.get(holder_of(preempting.gang.key)) is not None:
@@ -358,23 +265,39 @@ class GangPreemption:
     def _plan(
         self, preempting: _Preempting, request: GangRequest, where: Where, order: Sequence[QueuedPod]
     ) -> GangPlan | None:
-        plan = self._victims.plan_in(request, where, order)
-        if plan is None or preempting.gang.placed or not preempting.group.min_resources:
-            return plan
+        tree = preempting.gang if isinstance(preempting.gang, GangTree) else None
+        quorum = None if tree is None else quorum_of_tree(self._cache, tree, order)
+        plan = self._victims.plan_in(request, where, order, quorum)
+        if plan is None:
+            return None
         with ColumnsOverlay(self._cache.columns) as overlay:
             overlay.remove((*plan.victims, *request.terminating))
-            return plan if not_enough_free(preempting.instance, self._cache.columns, preempting.group) is None else None
+            return plan if self._suffices(preempting, order) else None
+
+    def _suffices(self, preempting: _Preempting, order: Sequence[QueuedPod]) -> bool:
+        """Return whether a group cycle would schedule the gang now that the victims are gone."""
+        gang, instance = preempting.gang, preempting.instance
+        if isinstance(gang, GangTree):
+            # The cycle tries the members of several gangs in another order than the search for victims.
+            cycle = TreeCycle.of(gang, without_extenders(instance), order)
+            is_met = self._trials.fill_tree(cycle)
+            self._trials.undo(cycle.trial)
+            return is_met
+        if gang.placed or not preempting.group.min_resources:
+            return True
+        return not_enough_free(instance, self._cache.columns, preempting.group) is None
 
     def _search_spaces(
         self, preempting: _Preempting, request: GangRequest
     ) -> Iterator[tuple[Where, list[Sequence[QueuedPod]]]]:
         """Yield the domains that have room for the quorum when empty, then all nodes if the group allows it."""
         nodes, topology, members = self._cache.columns, preempting.group.topology, preempting.members
-        orders = member_orders(members)
+        orders: list[Sequence[QueuedPod]] = [members]
+        if not isinstance(preempting.gang, GangTree):
+            orders = member_orders(members)
         if topology is not None:
             infos = [pod.info for pod in members]
-            cached = (self._cache.get(uid) for uid in sorted(preempting.gang.placed))
-            placed = [each.info for each in cached if each is not None]
+            placed = scheduled_members(self._cache, [preempting.gang])
             room = member_room(nodes, infos, when_empty=True)
             for domain in candidate_domains(nodes, topology, infos, request.needed, placed=placed):
                 rows = np.flatnonzero(domain.among)

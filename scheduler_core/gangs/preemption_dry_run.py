@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,77 +31,17 @@ from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits, Importance, split_by_budgets
+from scheduler_core.framework.disruption_units import DisruptionUnit, Importance, split_by_budgets
 from scheduler_core.framework.extension_points import PreemptionCandidate
-from scheduler_core.framework.gang_preemptor import GangPreemptor, VictimTerms
+from scheduler_core.framework.gang_preemptor import VictimTerms
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest, Progress, Step, harm_of
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.equivalence.reuse import filter_class
-from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
-
-
-@dataclass(frozen=True, slots=True)
-class GangRequest:
-    """A gang that preempts.
-
-    Attributes:
-        instance: The profile's revision that decides.
-        preemptor: Its plugin that preempts for gangs.
-        priority: Priority of the gang; only pods of lower priority are victims.
-        needed: How many members must be feasible.
-        units: Disruption units: pods that are evicted together.
-        spared: UIDs of pods that are never victims, such as the gang's own.
-        terminating: Pods of lower priority that are already being deleted.
-    """
-
-    instance: FrameworkInstance
-    preemptor: GangPreemptor
-    priority: int
-    needed: int
-    units: DisruptionUnits
-    spared: frozenset[str]
-    terminating: tuple[PodInfo, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GangPlan:
-    """Plan of a gang's preemption.
-
-    Attributes:
-        where: The domain of its members.
-        nodes: The node of each member of the quorum, by UID, in the order in which they were tried.
-        victims: Pods to evict, most important first; none if terminating pods free enough room.
-        awaited: Terminating pods on the members' nodes.
-        pdb_violations: How many victims violate a PodDisruptionBudget.
-        rejected_by: Plugins that reject members because of the victims; their events requeue the gang.
-    """
-
-    where: Where
-    nodes: dict[str, str]
-    victims: tuple[PodInfo, ...]
-    awaited: tuple[PodInfo, ...]
-    pdb_violations: int = 0
-    rejected_by: frozenset[str] = frozenset()
-
-    @property
-    def victim_nodes(self) -> tuple[str, ...]:
-        """Nodes of the victims, sorted."""
-        return tuple(sorted({info.node_name for info in self.victims}))
-
-    @property
-    def harm(self) -> tuple[int, int, int, int]:
-        """Sort key, lowest is best: violations, highest priority, sum of shifted priorities, number of victims."""
-        priorities = [info.priority for info in self.victims]
-        highest = max(priorities, default=-_ABOVE_ANY_PRIORITY)
-        total = sum(priority + _ABOVE_ANY_PRIORITY for priority in priorities)
-        return self.pdb_violations, highest, total, len(priorities)
-
-
-_ABOVE_ANY_PRIORITY = 2**31
 
 
 @dataclass(slots=True)
@@ -115,7 +55,7 @@ class _Pool:
 
 @dataclass(slots=True, kw_only=True)
 class VictimSearch:
-    """Search in one domain, and the members that it has assumed."""
+    """Search in one domain, and the members that it has assumed, with the domains of those of a tree."""
 
     nodes: NodeColumns
     nominator: NominatedPods
@@ -132,27 +72,77 @@ class VictimSearch:
     rejected_by: set[str] = field(default_factory=set)
     steps: Counter[int] = field(default_factory=Counter)
     crowded: dict[object, set[int]] = field(default_factory=dict)
+    places: dict[str, Where] = field(default_factory=dict)
 
     # -- members ------------------------------------------------------------------------------------------------
 
-    def plan(self, members: Sequence[QueuedPod]) -> GangPlan | None:
-        """Return the plan for a quorum of the members; None for none."""
+    def plan(self, members: Sequence[QueuedPod], place: Callable[[], bool] | None = None) -> GangPlan | None:
+        """Return the plan for a quorum of the members; None for none.
+
+        Args:
+            members: The members in the order in which they are tried.
+            place: Assumes a quorum and returns whether it could; None for as many members as are needed.
+        """
         terminating_rows = {info.uid: info.row for info in self.request.terminating}
         if self.request.terminating:
             self._note_rejections(members)
         self.overlay.remove(self.request.terminating)
+        if not (self.place(members, self.request.needed, self.where) if place is None else place()):
+            return None
+        needed = len(self.assumed)
+        self._reprieve()
+        return self._planned(terminating_rows) if len(self.assumed) >= needed else None
+
+    def place(self, members: Sequence[QueuedPod], needed: int, where: Where) -> bool:
+        """Assume as many members as needed in a domain; return whether so many are feasible.
+
+        On failure some may be assumed.
+        """
         refused: set[object] = set()
+        begun = len(self.assumed)
         for position, queued in enumerate(members):
-            missing = self.request.needed - len(self.assumed)
+            missing = needed - (len(self.assumed) - begun)
             if missing <= 0 or len(members) - position < missing:
                 break
-            pod_class = filter_class(self.request.instance, queued.info)
+            pod_class = (filter_class(self.request.instance, queued.info), where.name)
+            self.places[queued.uid] = where
             if pod_class not in refused and not self._place(queued, pod_class):
                 refused.add(pod_class)
-        if len(self.assumed) < self.request.needed:
-            return None
-        self._reprieve()
-        return self._planned(terminating_rows) if len(self.assumed) >= self.request.needed else None
+        return len(self.assumed) - begun >= needed
+
+    # -- steps of a tree ----------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> Progress:
+        """How far the search is."""
+        return Progress(len(self.assumed), len(self.chosen))
+
+    def take_back(self, begun: Progress) -> Step:
+        """Release the members and restore the victims that were added since."""
+        members = [(each, each.node_name, self._where(uid)) for uid, each in self.assumed.items()][begun.members :]
+        units = tuple(self.chosen[begun.units :])
+        del self.chosen[begun.units :]
+        victims = [info for unit in units for info in unit.pods]
+        violating, _ = split_by_budgets(victims, self.nodes.disruption_budgets, self._leaving())
+        for attempt, _, _ in reversed(members):
+            self._release_member(attempt)
+        self.overlay.restore(reversed(victims))
+        return Step(tuple(members), units, harm_of(victims, len(violating)))
+
+    def apply(self, step: Step) -> bool:
+        """Apply a step again; return whether all of its members could be assumed; if not, nothing is changed."""
+        begun = self.progress
+        self.overlay.remove(info for unit in step.units for info in unit.pods)
+        self.chosen += step.units
+        for attempt, node_name, where in step.members:
+            self.places[attempt.info.uid] = where
+            if not self._assume_member(attempt, node_name):
+                self.take_back(begun)
+                return False
+        return True
+
+    def _where(self, uid: str) -> Where:
+        return self.places.get(uid, self.where)
 
     def _note_rejections(self, members: Sequence[QueuedPod]) -> None:
         """Record the plugins that reject members while terminating pods still count."""
@@ -177,7 +167,8 @@ class VictimSearch:
             info = copy.copy(info)
             info.priority = self.request.priority
         attempt = Attempt(queued, info, self.request.instance, self.clock.now())
-        attempt.among, attempt.among_reason = self.where.among, self.where.reason
+        where = self._where(info.uid)
+        attempt.among, attempt.among_reason = where.among, where.reason
         if row is not None:
             attempt.among = np.zeros(self.nodes.size, dtype=np.bool_)
             attempt.among[row] = True
@@ -322,7 +313,7 @@ class VictimSearch:
         here = self.nodes.row_of(node_name)
         if not is_minimal and self._assume_on(attempt, here):
             return True
-        pod_class = filter_class(self.request.instance, attempt.queued.info)
+        pod_class = (filter_class(self.request.instance, attempt.queued.info), self._where(attempt.info.uid).name)
         crowded = self.crowded.setdefault(pod_class, set())
         # Members of this class on two rows found no other feasible row, so there is none for a further one.
         if self.is_row_local and len(crowded) > 1:

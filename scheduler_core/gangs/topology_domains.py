@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.model.pod_group import GroupKey, GroupTopology
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -110,17 +110,107 @@ def _placement_scores(
         count = counts[domain.value]
         placed = [info.requests for info in members[:count]]
         added = (sum(each.scored_cpu_milli for each in placed), sum(each.scored_memory for each in placed))
-        shares = []
-        for row, name in enumerate(("cpu", "memory")):
-            column = nodes.resources.find(name)
-            # Sums over a domain may exceed int64.
-            capacity = 0 if column is None else sum(nodes.allocatable[column][domain.among].tolist())
-            used = sum(nodes.nonzero_requested[row][domain.among].tolist()) + added[row]
-            if capacity:
-                shares.append(min(used, capacity) * _MOST_POINTS // capacity)
-        allocated = sum(shares) // len(shares) if shares else 0
-        scores[domain.value] = count * _MOST_POINTS // most + allocated
+        scores[domain.value] = placement_score(count, most, allocated_share(nodes, domain.among, added))
     return scores
+
+
+def placement_score(count: int, most: int, share: int) -> int:
+    """Return the score of a domain.
+
+    Args:
+        count: Number of members in it.
+        most: The largest number of members in one of the domains.
+        share: Its allocated share.
+    """
+    return count * _MOST_POINTS // max(1, most) + share
+
+
+def allocated_share(nodes: NodeColumns, among: NDArray[np.bool_], added: tuple[int, int] = (0, 0)) -> int:
+    """Return the mean of the allocated shares of CPU and memory in a domain, in percent.
+
+    Args:
+        nodes: The columns.
+        among: bool per row.
+        added: CPU in millicores and memory in bytes of further pods.
+    """
+    shares = []
+    for row, name in enumerate(("cpu", "memory")):
+        column = nodes.resources.find(name)
+        # Sums over a domain may exceed int64.
+        capacity = 0 if column is None else sum(nodes.allocatable[column][among].tolist())
+        used = sum(nodes.nonzero_requested[row][among].tolist()) + added[row]
+        if capacity:
+            shares.append(min(used, capacity) * _MOST_POINTS // capacity)
+    return sum(shares) // len(shares) if shares else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDomains:
+    """The nodes on which a group of a tree may be scheduled: its domains within the nodes of its parent.
+
+    Attributes:
+        key: The group.
+        topology: Its topology; None for the nodes of its parent.
+        gangs: The gangs below the group, or itself.
+        members: Their members to schedule.
+        needed: How many of them must be scheduled.
+        within: The nodes of its parent.
+    """
+
+    key: GroupKey
+    topology: GroupTopology | None
+    gangs: Sequence[Gang]
+    members: Sequence[PodInfo]
+    needed: int
+    within: Where
+
+    def within_parent(self, cache: ClusterCache) -> Iterator[tuple[Domain, Where]]:
+        """Yield the domains of the topology, each with the nodes of an attempt.
+
+        Args:
+            cache: The nodes, and the members that are scheduled; none of these gangs has assumed members.
+        """
+        if self.topology is None:
+            return
+        placed = scheduled_members(cache, self.gangs)
+        found = candidate_domains(
+            cache.columns, self.topology, self.members, self.needed, placed=placed, within=self.within.among
+        )
+        for domain in found:
+            where = domain.where
+            name = f"{self.within.name}, {where.name}" if self.within.name else where.name
+            yield domain, Where(where.among, where.reason, name)
+
+
+def scheduled_members(cache: ClusterCache, gangs: Iterable[Gang]) -> list[PodInfo]:
+    """Return the members of some gangs that have a node."""
+    # Sorted, because the domain is that of the first member and must not depend on hashes.
+    uids = (uid for gang in gangs for uid in sorted(gang.placed))
+    return [held.info for uid in uids if (held := cache.get(uid)) is not None]
+
+
+def scattered_members(nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]) -> str:
+    """Return why scheduled members share no domain, in the words of kube-scheduler v1.37.1; "" if they do.
+
+    Args:
+        nodes: The columns.
+        topology: The topology of their group.
+        placed: The scheduled members.
+    """
+    column, shared, problem = nodes.label_column(topology.key), "", ""
+    for info in placed:
+        if info.row == NO_ROW:
+            continue
+        number = int(column.ids[info.row])
+        domain = (column.values.keys[number] or "") if number >= 0 else ""
+        if number < 0:
+            problem = f"no topology domain found for pod {info.key}"
+        elif shared and shared != domain:
+            problem = f"more than 1 domain found for pod group: {shared}, {domain}"
+        if problem:
+            return f"cannot determine domain for already scheduled pods: {problem}"
+        shared = domain
+    return ""
 
 
 def domain_of_members(nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]) -> Domain | None:
@@ -158,10 +248,7 @@ class GangDomains:
 
     def _shared(self, topology: GroupTopology, gangs: Iterable[Gang]) -> Where | None:
         """Return the domain of the scheduled members of some gangs; None for none."""
-        # Sorted, because the domain is that of the first member and must not depend on hashes.
-        uids = (uid for gang in gangs for uid in sorted(gang.placed))
-        placed = [held.info for uid in uids if (held := self._cache.get(uid)) is not None]
-        domain = domain_of_members(self._cache.columns, topology, placed)
+        domain = domain_of_members(self._cache.columns, topology, scheduled_members(self._cache, gangs))
         return None if domain is None else domain.where
 
 

@@ -6,22 +6,25 @@
          │ too few children succeed                                                  │ no quorum
          └────────────── everything below is undone ◀────────────────────────────────┘
 
-A child beyond the quorum of its parent is placed too if it fits. Of several domains the first one in which a group
-succeeds is used, in the order of :func:`scheduler_core.gangs.topology_domains.candidate_domains`.
+A child beyond the quorum of its parent is placed too if it fits. A group with a topology constraint is tried in each of
+its domains, and assumed again in the one that scores best: by the number of members and the allocated share of CPU and
+memory. Of equal domains the first is used, in the order of
+:func:`scheduler_core.gangs.topology_domains.candidate_domains`.
 
-Follows kube-scheduler v1.37.1, ``schedule_one_podgroup.go``, which tries all domains and uses the one that scores best.
+Follows kube-scheduler v1.37.1, ``schedule_one_podgroup.go``, which draws lots among equal domains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
-from scheduler_core.gangs.topology_domains import candidate_domains, member_orders
+from scheduler_core.gangs.topology_domains import Domain, GroupDomains, allocated_share, member_orders, placement_score
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.group_trees import GangTree
@@ -40,6 +43,7 @@ class TreeCycle:
         needed: How many members must be scheduled together, by gang.
         trial: Receives the assumed members, the failures, and what each group lacks.
         is_broken: Whether a member met an error.
+        is_minimal: Whether only the members and groups that the quorums need are placed.
     """
 
     tree: GangTree
@@ -48,6 +52,33 @@ class TreeCycle:
     needed: dict[GroupKey, int]
     trial: GangTrial = field(default_factory=lambda: GangTrial(ANYWHERE))
     is_broken: bool = False
+    is_minimal: bool = False
+
+    @classmethod
+    def of(cls, tree: GangTree, instance: FrameworkInstance, members: Sequence[QueuedPod]) -> TreeCycle:
+        """Return the inputs for members of a tree, in the order in which they are tried."""
+        by_gang: dict[GroupKey, list[QueuedPod]] = {}
+        for pod in members:
+            if pod.group is not None:
+                by_gang.setdefault(pod.group, []).append(pod)
+        return cls(tree, instance, by_gang, {leaf.key: leaf.needed for leaf in tree.parts})
+
+
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """Members of a group and the groups below it that fit in one domain, and are not assumed.
+
+    Attributes:
+        members: Attempts with the nodes of the members, in the order in which they were assumed.
+        lacks: What each group of the tree lacks, for groups that failed.
+        count: Number of members with a node, those that had one before included.
+        share: Allocated share of the domain with these members.
+    """
+
+    members: list[tuple[Attempt, str]]
+    lacks: dict[GroupKey, str]
+    count: int
+    share: int
 
 
 class TreeSearch:
@@ -71,19 +102,31 @@ class TreeSearch:
         """
         tree, trial = cycle.tree, cycle.trial
         try:
-            is_met = await self._try(cycle, tree.key, ANYWHERE)
+            if await self._is_met(cycle):
+                return True
+            lacks, cycle.is_minimal = trial.lacks, True
+            # Members and groups beyond the quorums may have taken the room of those that they need.
+            if not cycle.is_broken and await self._is_met(cycle):
+                return True
         except BaseException:
             trial.undo(self._assumed)
             raise
-        if is_met and trial.placed:
-            return True
-        trial.undo(self._assumed)
+        trial.lacks = lacks
         key = tree.key if tree.key in trial.lacks else next(iter(trial.lacks), tree.key)
         kind = "composite pod group" if key.source is GroupSource.COMPOSITE else "pod group"
         trial.lack = f'{kind} "{key.name}": {trial.lacks.get(key, "no member waits")}'
         for leaf in tree.parts:
             above = (each.key for each in tree.forest.above(leaf))
             trial.lacks.setdefault(leaf.key, next((trial.lacks[key] for key in above if key in trial.lacks), ""))
+        return False
+
+    async def _is_met(self, cycle: TreeCycle) -> bool:
+        """Return whether the root meets its quorum and a member is assumed; otherwise nothing is assumed."""
+        trial = cycle.trial
+        trial.lacks = {}
+        if await self._try(cycle, cycle.tree.key, ANYWHERE) and trial.placed:
+            return True
+        self._undo(trial, 0)
         return False
 
     async def _try(self, cycle: TreeCycle, key: GroupKey, within: Where) -> bool:
@@ -94,22 +137,67 @@ class TreeSearch:
             return await self._try_leaf(cycle, leaf, within)
         if composite is None:
             return False
-        tried = 0
         below = [leaf for leaf in cycle.tree.forest.leaves_below(key) if leaf.key in cycle.needed]
-        for where in self._domains(cycle, composite.topology, below, within):
+        group = _domains_of(cycle, key, composite.topology, below, within)
+        return await self._try_domains(cycle, group, lambda where: self._try_children(cycle, composite, where))
+
+    async def _try_domains(
+        self, cycle: TreeCycle, group: GroupDomains, try_in: Callable[[Where], Awaitable[bool]]
+    ) -> bool:
+        """Try one group in all of its domains, and assume its members in the one that scores best."""
+        if group.topology is None:
+            return await try_in(group.within)
+        trial, begun, lacks = cycle.trial, len(cycle.trial.placed), dict(cycle.trial.lacks)
+        found: list[_Placement] = []
+        first_lacks: dict[GroupKey, str] | None = None
+        tried = 0
+        for domain, where in group.within_parent(self._cache):
             tried += 1
-            if await self._try_children(cycle, composite, where):
-                return True
+            trial.lacks = dict(lacks)
+            if found and domain.room < group.needed:
+                continue
+            if await try_in(where):
+                found.append(self._taken_back(cycle, group, begun, domain))
+                continue
             if cycle.is_broken:
                 return False
-        _note_domains(cycle, key, composite.topology, tried)
+            first_lacks = trial.lacks if first_lacks is None else first_lacks
+        most = max((placement.count for placement in found), default=0)
+        for placement in sorted(found, key=lambda each: -placement_score(each.count, most, each.share)):
+            if self._assume_again(cycle, placement):
+                return True
+        trial.lacks = lacks if first_lacks is None else first_lacks
+        lack = trial.lacks.get(group.key, "no node has the label of the topology constraint")
+        trial.lacks[group.key] = f"0/{tried} placements are available, first placement status: {lack}"
         return False
+
+    def _taken_back(self, cycle: TreeCycle, group: GroupDomains, begun: int, domain: Domain) -> _Placement:
+        """Score the domain in which a group is assumed, and undo."""
+        trial, nodes = cycle.trial, self._cache.columns
+        members = [(attempt, attempt.node_name) for attempt in trial.placed[begun:]]
+        # The members that are assumed are among those with a node.
+        count = sum(len(gang.placed) for gang in group.gangs)
+        placement = _Placement(members, trial.lacks, count, allocated_share(nodes, domain.among))
+        self._undo(trial, begun)
+        return placement
+
+    def _assume_again(self, cycle: TreeCycle, placement: _Placement) -> bool:
+        trial, begun = cycle.trial, len(cycle.trial.placed)
+        for attempt, node_name in placement.members:
+            failure = self._assumed.reserve_or_release(attempt, node_name)
+            if failure is not None:
+                trial.failed.append((attempt, failure))
+                self._undo(trial, begun)
+                return False
+            trial.placed.append(attempt)
+        trial.lacks = placement.lacks
+        return True
 
     async def _try_children(self, cycle: TreeCycle, composite: CompositePodGroup, where: Where) -> bool:
         children, trial = cycle.tree.forest.children(composite.key), cycle.trial
         begun, met, remaining = len(trial.placed), 0, len(children)
-        for child in children:
-            if met + remaining < composite.min_groups:
+        for child in sorted(children, key=cycle.tree.needed_below) if cycle.is_minimal else children:
+            if met + remaining < composite.min_groups or (cycle.is_minimal and met >= composite.min_groups):
                 break
             met += await self._try(cycle, child, where)
             remaining -= 1
@@ -124,34 +212,37 @@ class TreeSearch:
 
     async def _try_leaf(self, cycle: TreeCycle, leaf: Gang, within: Where) -> bool:
         assert leaf.group is not None
-        trial, needed, members = cycle.trial, cycle.needed[leaf.key], cycle.members.get(leaf.key, [])
-        tried = 0
+        needed, members = cycle.needed[leaf.key], cycle.members.get(leaf.key, [])
         if not members and not needed:
             return True
-        if len(members) >= needed:
-            for where in self._domains(cycle, leaf.group.topology, [leaf], within):
-                tried += 1
-                for order in member_orders(members):
-                    part = GangTrial(where)
-                    try:
-                        await self._trials.try_members(cycle.instance, order, needed, part)
-                    except BaseException:
-                        part.undo(self._assumed)
-                        raise
-                    trial.reached = max(trial.reached, len(trial.placed) + len(part.placed))
-                    trial.failed += part.failed
-                    if part.is_error:
-                        cycle.is_broken = True
-                        part.undo(self._assumed)
-                        return False
-                    if len(part.placed) >= needed:
-                        trial.placed += part.placed
-                        return True
-                    _note_lack(cycle, leaf, len(part.placed), len(part.untried))
-                    part.undo(self._assumed)
-        else:
+        if len(members) < needed:
             _note_lack(cycle, leaf, 0, len(members))
-        _note_domains(cycle, leaf.key, leaf.group.topology, tried)
+            return False
+        group = _domains_of(cycle, leaf.key, leaf.group.topology, [leaf], within)
+        return await self._try_domains(cycle, group, lambda where: self._try_members(cycle, leaf, where))
+
+    async def _try_members(self, cycle: TreeCycle, leaf: Gang, where: Where) -> bool:
+        trial, needed = cycle.trial, cycle.needed[leaf.key]
+        for order in member_orders(cycle.members.get(leaf.key, [])):
+            part = GangTrial(where)
+            try:
+                await self._trials.try_members(cycle.instance, order, needed, part)
+            except BaseException:
+                part.undo(self._assumed)
+                raise
+            trial.reached = max(trial.reached, len(trial.placed) + len(part.placed))
+            trial.failed += part.failed
+            if part.is_error:
+                cycle.is_broken = True
+                part.undo(self._assumed)
+                return False
+            if len(part.placed) >= needed:
+                trial.placed += part.placed
+                if cycle.is_minimal:
+                    self._undo(trial, len(trial.placed) - len(part.placed) + needed)
+                return True
+            _note_lack(cycle, leaf, len(part.placed), len(part.untried))
+            part.undo(self._assumed)
         return False
 
     def _undo(self, trial: GangTrial, begun: int) -> None:
@@ -159,23 +250,14 @@ class TreeSearch:
             self._assumed.release(attempt)
         del trial.placed[begun:]
 
-    def _domains(
-        self, cycle: TreeCycle, topology: GroupTopology | None, gangs: Sequence[Gang], within: Where
-    ) -> Iterator[Where]:
-        """Yield the nodes on which a group may be scheduled: the domains of its topology, or those of its parent."""
-        if topology is None:
-            yield within
-            return
-        infos = [pod.info for gang in gangs for pod in cycle.members.get(gang.key, ())]
-        needed = max(1, sum(cycle.needed[gang.key] for gang in gangs)) if len(gangs) == 1 else 1
-        # None of these gangs has assumed members: a group is tried in one domain at a time.
-        known = (self._cache.get(uid) for gang in gangs for uid in sorted(gang.placed))
-        placed = [each.info for each in known if each is not None]
-        for domain in candidate_domains(
-            self._cache.columns, topology, infos, needed, placed=placed, within=within.among
-        ):
-            where = domain.where
-            yield Where(where.among, where.reason, f"{within.name}, {where.name}" if within.name else where.name)
+
+def _domains_of(
+    cycle: TreeCycle, key: GroupKey, topology: GroupTopology | None, gangs: Sequence[Gang], within: Where
+) -> GroupDomains:
+    infos = [pod.info for gang in gangs for pod in cycle.members.get(gang.key, ())]
+    # A group of several gangs may meet its quorum without some of them.
+    needed = max(1, cycle.needed[gangs[0].key]) if len(gangs) == 1 else 1
+    return GroupDomains(key, topology, gangs, infos, needed, within)
 
 
 def _note_lack(cycle: TreeCycle, leaf: Gang, fitting: int, remaining: int) -> None:
@@ -185,10 +267,3 @@ def _note_lack(cycle: TreeCycle, leaf: Gang, fitting: int, remaining: int) -> No
     cycle.trial.lacks[leaf.key] = (
         f"minCount ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
     )
-
-
-def _note_domains(cycle: TreeCycle, key: GroupKey, topology: GroupTopology | None, tried: int) -> None:
-    """Put the number of domains before what a group with a topology constraint lacks."""
-    if topology is not None:
-        lack = cycle.trial.lacks.get(key, "no node has the label of the topology constraint")
-        cycle.trial.lacks[key] = f"0/{tried} placements are available, first placement status: {lack}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 
 if TYPE_CHECKING:
     from scheduler_core.queueing.group_trees import GangTree
@@ -178,6 +178,12 @@ class Gang:
         """Node labels of its topology constraint."""
         topology = None if self.group is None else self.group.topology
         return set() if topology is None else {topology.key, *topology.levels}
+
+    @property
+    def topologies(self) -> list[tuple[GroupTopology, list[Gang]]]:
+        """Topology constraints, each with the gangs that share its domain."""
+        topology = None if self.group is None else self.group.topology
+        return [] if topology is None else [(topology, [self])]
 
     @property
     def is_held(self) -> bool:

@@ -115,21 +115,6 @@ class GangTree(Gang):
         """Number of waiting members of the gangs of :meth:`quorum`; 1 if these need none and others wait."""
         return max(1, sum(leaf.needed for leaf in self.quorum() or ()))
 
-    def required_members(self) -> list[QueuedPod]:
-        """Return the waiting members that meet the quorum: of each of its gangs the first ones, as many as needed."""
-        found: list[QueuedPod] = []
-        for leaf in self.quorum() or ():
-            ordered = sorted(leaf.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
-            found += ordered[: leaf.needed]
-        return found or list(self.waiting.values())
-
-    @property
-    def has_nested_topology(self) -> bool:
-        """Whether a group below the root has a topology constraint."""
-        own = any(leaf.group is not None and leaf.group.topology is not None for leaf in self.parts)
-        above = (each for leaf in self.parts for each in self.forest.above(leaf))
-        return own or any(each.topology is not None and each.key != self.key for each in above)
-
     @property
     def is_one_by_one(self) -> bool:
         """False: the gangs decide for their members."""
@@ -161,6 +146,11 @@ class GangTree(Gang):
         found.sort(key=lambda gangs: sum(leaf.needed for leaf in gangs))
         return [leaf for gangs in found[: composite.min_groups] for leaf in gangs]
 
+    def needed_below(self, key: GroupKey) -> int:
+        """Return how many waiting members all gangs of a group need together."""
+        leaf = self.leaves.get(key)
+        return sum(gang.needed for gang in (self.forest.leaves_below(key) if leaf is None else [leaf]))
+
     def is_met(self, key: GroupKey, is_leaf_met: Callable[[Gang], bool]) -> bool:
         """Return whether a group meets its quorum, if a test decides for the gangs."""
         leaf = self.leaves.get(key)
@@ -182,11 +172,16 @@ class GangTree(Gang):
         return [(each.topology, self.forest.leaves_below(each.key)) for each in above if each.topology is not None]
 
     @property
+    def topologies(self) -> list[tuple[GroupTopology, list[Gang]]]:
+        """Topology constraints of all groups, each with the gangs that share its domain."""
+        above = {each.key: each.topology for leaf in self.parts for each in self.forest.above(leaf)}
+        shared = [(topology, self.forest.leaves_below(key)) for key, topology in above.items() if topology is not None]
+        return [*shared, *(each for leaf in self.parts for each in leaf.topologies)]
+
+    @property
     def domain_labels(self) -> set[str]:
         """Node labels of the topology constraints of all groups of the tree."""
-        composites = (each for leaf in self.leaves.values() for each in self.forest.above(leaf))
-        own = {each.topology.key for each in composites if each.topology is not None}
-        return own.union(*(leaf.domain_labels for leaf in self.leaves.values()))
+        return {label for topology, _ in self.topologies for label in (topology.key, *topology.levels)}
 
     @property
     def lacks_quorum(self) -> str:

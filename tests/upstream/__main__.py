@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hack.controlplane.binaries import MissingBinary, UnsupportedRelease, resolve
 from tests.upstream.builds import BuildError, build, default_directory, environment, packages_of, selected_release
-from tests.upstream.judging import READY, Judge, Outcome, Verdict, Verdicts
+from tests.upstream.judging import GATES, READY, Judge, Outcome, Verdict, Verdicts
 from tests.upstream.pinned import Expected, differing, read_expected, recorded, write_expected
 
 _HERE = Path(__file__).resolve().parent
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     pinned_file = _HERE / "expected" / f"{minor}.toml"
     expected = read_expected(pinned_file)
-    judge = Judge(given.command, given.ready, environment=environment(directory))
+    judge = Judge(given.command, given.ready, given.gates, environment=environment(directory))
     tests = Tests(judge, given.again)
     rows, reported = [], []
     for package, binary in binaries.items():
@@ -118,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", type=int, default=1, help="Repetitions of a test that fails unexpectedly.")
     parser.add_argument("--command", default=_COMMAND, help="Command of the scheduler; --config FILE is appended.")
     parser.add_argument("--ready", default=READY, help="Text in the scheduler's output by which it is ready.")
+    parser.add_argument("--gates", default=GATES, help="Feature gates of the scheduler, by those that tests change.")
     parser.add_argument("--directory", type=Path, help="Directory of the build and the logs.")
     return parser
 

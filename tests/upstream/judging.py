@@ -21,6 +21,8 @@ _LEAK_CHECK_SECONDS = 2.0
 _POLL_SECONDS = 1.0
 READY = "bayplan.app: Scheduling: "
 """Text in the log of ``bayplan run`` when all lists have arrived and cycles begin."""
+GATES = "CompositePodGroup=CompositePodGroups"
+"""Pairs of a gate of kube-scheduler and the gate of ``bayplan run`` for the same feature, separated by commas."""
 
 SKIPPED = "skipped by the test itself"
 BY_HAND = "the test starts no scheduler: it calls functions of kube-scheduler"
@@ -71,12 +73,14 @@ class Judge:
     Args:
         command: Command of the scheduler; the tests append ``--config FILE``.
         ready: Text in the scheduler's output by which it is ready; "" to wait for nothing.
+        gates: Feature gates that are passed to the scheduler if a test changes them; see ``GATES``.
         seconds: Maximum duration of a run of a binary.
         environment: Further environment variables of the tests.
     """
 
     command: str
     ready: str = READY
+    gates: str = GATES
     seconds: float = 5400.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -93,8 +97,8 @@ class Judge:
             arguments.append(f"-test.run={run_pattern(only)}")
         log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="upstream-") as directory, log.open("wb") as sink:
-            external = {"EXTERNAL_SCHEDULER": self.command, "EXTERNAL_READY": self.ready, "TMPDIR": directory}
-            env = os.environ | external | dict(self.environment)
+            external = {"EXTERNAL_SCHEDULER": self.command, "EXTERNAL_READY": self.ready, "EXTERNAL_GATES": self.gates}
+            env = os.environ | external | {"TMPDIR": directory} | dict(self.environment)
             process = subprocess.Popen(
                 arguments, cwd=directory, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
             )

@@ -1,0 +1,184 @@
+"""CompositePodGroups with topology constraints: the domain that scores best, and preemption in nested domains.
+
+The cases follow kube-scheduler v1.37.1, ``cpg_tas_test.go`` of the integration tests for topology-aware scheduling.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
+from tests.support.builders import node, pod
+from tests.support.gang_preemption import evicted, runs, small
+from tests.support.gangs import settle
+from tests.support.scheduling import Rig, rig
+
+ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
+    return made
+
+
+def composite(name: str, min_groups: int = 1, parent: str = "", **fields: Any) -> CompositePodGroup:
+    key = GroupKey(GroupSource.COMPOSITE, "default", name)
+    return CompositePodGroup(key, f"uid-of-{name}", min_groups, parent, **fields)
+
+
+def leaf(name: str, parent: str, min_member: int = 1, topology: GroupTopology | None = None) -> PodGroup:
+    key = GroupKey(GroupSource.NATIVE, "default", name)
+    return PodGroup(
+        key,
+        f"uid-of-{name}",
+        min_member,
+        parent=parent,
+        waits_for_gated=True,
+        is_uniform=True,
+        priority=0,
+        topology=topology,
+    )
+
+
+def members(of: str, count: int, first: int = 1) -> list[Pod]:
+    return [pod(f"{of}-{number}", requests={"cpu": "1"}, group=of) for number in range(first, first + count)]
+
+
+def know(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
+    for group in groups:
+        cluster.scheduler.group_feed.group_changed(group)
+
+
+def nodes_of(cluster: Rig, group: str) -> set[str]:
+    return {place for name, place in cluster.bound.items() if name.startswith(f"{group}-")}
+
+
+async def without_victims(cluster: Rig, running: list[Pod]) -> set[str]:
+    """Delete what was evicted, and return its names when the others are scheduled."""
+    gone = evicted(cluster)
+    for each in running:
+        if each.metadata.name in gone:
+            cluster.scheduler.feed.pod_deleted(each)
+    cluster.clock.advance(30.0)
+    await settle(cluster)
+    assert evicted(cluster) == gone
+    return set(gone)
+
+
+@pytest.mark.parametrize("level", ["root", "leaf"])
+async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> None:
+    """Members are counted by what fits, not by free resources alone: a tainted node has room for none."""
+    cluster.add(
+        small("a1", 1, rack="a"),
+        node("a2", labels={"rack": "a"}, allocatable={"cpu": "1", "pods": "9"}, taints=["broken:NoSchedule"]),
+    )
+    cluster.add(small("b1", 1, rack="b"), small("b2", 1, rack="b"))
+    know(cluster, composite("root", topology=RACK if level == "root" else None))
+    know(cluster, leaf("x", "root", 1, RACK if level == "leaf" else None))
+    cluster.add(*members("x", 2))
+    await settle(cluster)
+    assert nodes_of(cluster, "x") == {"b1", "b2"}
+
+
+async def test_the_fullest_domain(cluster: Rig) -> None:
+    """Of domains with as many members, the one with the largest allocated share is used, for each group."""
+    cluster.add(small("a", 8, rack="a"), small("b", 4, rack="b"), small("c", 6, rack="c"))
+    know(cluster, composite("root", 2), leaf("x", "root", 2, RACK), leaf("y", "root", 4, RACK))
+    cluster.add(*members("x", 2), *members("y", 4))
+    await settle(cluster)
+    assert (nodes_of(cluster, "x"), nodes_of(cluster, "y")) == ({"b"}, {"c"})
+
+
+async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> None:
+    """A group that fits in another domain of its parent only is not scheduled, and says what it lacks."""
+    cluster.add(small("a1", 3, zone="a", rack="1"), small("a2", 3, zone="a", rack="2"))
+    cluster.add(small("b1", 2, zone="b", rack="3"), small("b2", 3, zone="b", rack="4"))
+    know(cluster, composite("root", 1, topology=ZONE), leaf("x", "root", 3, RACK), leaf("y", "root", 3, RACK))
+    know(cluster, leaf("z", "root", 7, RACK))
+    cluster.add(*members("x", 3), *members("y", 3), *members("z", 7))
+    await settle(cluster)
+    assert sorted(map(sorted, (nodes_of(cluster, "x"), nodes_of(cluster, "y")))) == [["a1"], ["a2"]]
+    assert nodes_of(cluster, "z") == set()
+
+
+@pytest.mark.parametrize("parent", ["root", ""])
+async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> None:
+    """No further member is scheduled, because no domain contains them all."""
+    cluster.add(small("a", 4, zone="a"), small("b", 4, zone="b"))
+    know(cluster, composite("root", topology=ZONE), leaf("x", parent, 3, None if parent else ZONE))
+    cluster.add(*(pod(f"x-{number}", group="x", node_name=name) for number, name in enumerate("ab", start=1)))
+    (waiting,) = members("x", 1, first=3)
+    cluster.add(waiting)
+    await settle(cluster)
+    assert cluster.bound == {}
+    gang = cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", "x"))
+    assert gang is not None
+    assert gang.outcome is not None
+    assert gang.outcome.reason == "SchedulerError"
+    problem = "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: a, b"
+    assert problem in cluster.condition.message
+
+
+async def test_preemption_in_nested_domains(cluster: Rig) -> None:
+    """Each gang gets a rack, all in one zone; nobody is evicted elsewhere."""
+    cluster.add(*(small(f"{zone}{rack}", 2, zone=zone, rack=f"{zone}{rack}") for zone in "ab" for rack in "12"))
+    running = [runs(f"v-{name}", name, priority=-5, cpus=2) for name in ("a1", "a2", "b1")]
+    cluster.add(*running, runs("high-b2", "b2", priority=9))
+    know(cluster, composite("root", 2, topology=ZONE), composite("sub", 1, "root"))
+    know(cluster, leaf("x", "sub", 2, RACK), leaf("y", "root", 2, RACK))
+    cluster.add(*members("x", 2), *members("y", 2))
+    await settle(cluster)
+    assert await without_victims(cluster, running) == {"v-a1", "v-a2"}
+    assert sorted(map(sorted, (nodes_of(cluster, "x"), nodes_of(cluster, "y")))) == [["a1"], ["a2"]]
+
+
+async def test_the_least_harm(cluster: Rig) -> None:
+    """A gang takes the rack whose pods have the lowest priority, although another one scores higher."""
+    cluster.add(small("a", 2, rack="a"), small("b", 2, rack="b"), small("c", 3, rack="c"))
+    running = [runs("v-a", "a", -1, 2), runs("v-b", "b", -9, 2), runs("v-c", "c", -5, 3)]
+    cluster.add(*running)
+    know(cluster, composite("root"), leaf("x", "root", 2, RACK))
+    cluster.add(*members("x", 2))
+    await settle(cluster)
+    assert await without_victims(cluster, running) == {"v-b"}
+    assert nodes_of(cluster, "x") == {"b"}
+
+
+async def test_only_the_quorum_of_groups_evicts(cluster: Rig) -> None:
+    """The smallest groups that meet the quorum are placed; one that can fit nowhere keeps none of them from it."""
+    cluster.add(small("a", 2, rack="a"), small("b", 4, rack="b"))
+    running = [runs("v-a", "a", -5, 2), runs("v-b", "b", -5, 4)]
+    cluster.add(*running)
+    know(cluster, composite("root"), leaf("x", "root", 1, RACK), leaf("y", "root", 2, RACK), leaf("z", "root", 4, RACK))
+    cluster.add(pod("x-1", requests={"cpu": "100"}, group="x"), *members("y", 2), *members("z", 4))
+    await settle(cluster)
+    assert set(evicted(cluster)) == {"v-a"}
+
+
+async def test_a_group_below_a_root_that_has_its_quorum(cluster: Rig) -> None:
+    """Pods are evicted for a whole further gang, in the domain of the root, or for none of it."""
+    cluster.add(
+        small("a1", 2, zone="a", rack="1"), small("a2", 2, zone="a", rack="2"), small("b1", 2, zone="b", rack="3")
+    )
+    running = [runs("v-a2", "a2", -5, 2), runs("v-b1", "b1", -9, 2)]
+    cluster.add(*running)
+    know(cluster, composite("root", topology=ZONE), leaf("x", "root", 2, RACK))
+    cluster.add(*members("x", 2))
+    await settle(cluster)
+    assert nodes_of(cluster, "x") == {"a1"}
+    know(cluster, leaf("y", "root", 3, RACK))
+    cluster.add(*members("y", 3))
+    await settle(cluster)
+    assert set(evicted(cluster)) == set()
+    know(cluster, leaf("z", "root", 2, RACK))
+    cluster.add(*members("z", 2))
+    await settle(cluster)
+    assert await without_victims(cluster, running) == {"v-a2"}
+    assert nodes_of(cluster, "z") == {"a2"}
