@@ -6,6 +6,7 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.explain.gang_dry_run import GangExaminer
 from scheduler_core.explain.gang_member_dry_runs import NextMembers
+from scheduler_core.explain.tree_dry_run import TreeExaminer
 from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 
@@ -20,7 +21,8 @@ class Explainers:
 
     Attributes:
         unblocking: Finds unblocking events of rejected pods.
-        gangs: Dry-runs group cycles.
+        gangs: Dry-runs group cycles of gangs.
+        trees: Dry-runs group cycles of trees.
     """
 
     def __init__(self, context: CycleContext, cycles: Cycles, reservations: GangReservations) -> None:
@@ -36,3 +38,4 @@ class Explainers:
             backtracking=cycles.backtracking,
             preemption=cycles.preemption,
         )
+        self.trees = TreeExaminer(cache, context.queue.nominator, cycles.dry_trials, cycles.preemption)

@@ -90,17 +90,19 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
         return _not_tried(context, gang, bare, gang.why_held)
     if not gang.needed:
         return replace(bare, verdict=GangVerdict.PLACED, headline=f"gang {gang.key} is scheduled: {judged.message}")
-    if gang.tree is not None and gang.tree.has_quorum and judged.is_failure:
-        headline = f"gang {gang.key} is not scheduled: {judged.message}"
-        return replace(bare, verdict=GangVerdict.UNSCHEDULABLE, headline=headline)
-    entry = gang.entry
-    if entry is None or not gang.has_quorum or gang.binding:
+    unit = gang.unit
+    entry = unit.entry
+    if entry is None or not unit.has_quorum or gang.binding or not gang.waiting:
         return _not_tried(context, gang, bare, judged.message)
     instance = context.profiles.get(entry.profile)
     if instance is None:
         return _not_tried(context, gang, bare, judged.message)
     explainers = Explainers(context, scheduler.cycles, scheduler.reservations)
-    found = explainers.gangs.examine(GroupCycle(entry, gang, instance), limits.nearest)
+    cycle = GroupCycle(entry, unit, instance)
+    if unit is gang:
+        found = explainers.gangs.examine(cycle, limits.nearest)
+    else:
+        found = explainers.trees.examine(cycle, gang)
     return _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
 
 
