@@ -431,5 +431,5 @@ async def test_a_gang_without_which_its_tree_fits(cluster: Rig) -> None:
     found = explain_gang(cluster.scheduler, gang)
     assert found.verdict is GangVerdict.UNSCHEDULABLE
     assert found.headline.startswith(
-        'gang default/b does not fit: other groups of composite pod group "root" fit without it: minCount (1) cannot be '
+        'gang default/b does not fit: other groups of composite pod group "root" fit without it: minCount (1) '
     )
