@@ -99,10 +99,7 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
         return _not_tried(context, gang, bare, judged.message)
     explainers = Explainers(context, scheduler.cycles, scheduler.reservations)
     cycle = GroupCycle(entry, unit, instance)
-    if unit is gang:
-        found = explainers.gangs.examine(cycle, limits.nearest)
-    else:
-        found = explainers.trees.examine(cycle, gang)
+    found = explainers.gangs.examine(cycle, limits.nearest) if unit is gang else explainers.trees.examine(cycle, gang)
     return _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
 
 

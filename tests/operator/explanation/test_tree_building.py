@@ -1,0 +1,75 @@
+"""Explanations of gangs that are part of a tree of groups."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.explanation.gang_building import explain_gang, named_gang
+from bayplan.explanation.gang_model import GangVerdict
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+from tests.support.builders import pod
+from tests.support.gang_preemption import small
+from tests.support.scheduling import Rig, rig
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """Return a scheduler for trees of groups, without nodes."""
+    return rig(defaults=default_plugins())
+
+
+async def test_a_gang_below_a_composite_group(cluster: Rig) -> None:
+    """A gang of a tree waits for the quorum of its root; then the whole tree is dry-run for it."""
+    feed = cluster.scheduler.group_feed
+    feed.serve(GroupSource.NATIVE)
+    feed.serve(GroupSource.COMPOSITE)
+    feed.group_changed(CompositePodGroup(GroupKey(GroupSource.COMPOSITE, "default", "root"), "u", 2))
+    for name in "ab":
+        key = GroupKey(GroupSource.NATIVE, "default", name)
+        feed.group_changed(PodGroup(key, f"u-{name}", 1, parent="root", priority=0))
+    victim = pod("victim", node_name="n", requests={"cpu": "1"}, priority=-9)
+    cluster.add(small("n", 2), victim, pod("a-1", requests={"cpu": "1"}, group="a"))
+    gang = named_gang(cluster.scheduler.context, "default", "a")
+    assert gang is not None
+    assert 'composite pod group "root" tree to meet quorum.' in explain_gang(cluster.scheduler, gang).headline
+    cluster.add(pod("b-1", requests={"cpu": "1"}, group="b"))
+    found = explain_gang(cluster.scheduler, gang)
+    assert (found.verdict, found.placement) == (GangVerdict.UNSCHEDULABLE, ())
+    assert found.headline == (
+        'gang default/a does not fit: composite pod group "root": minCount (2) cannot be satisfied: 1 scheduled, '
+        "0 remaining; preemption would make room for all"
+    )
+    assert found.preemption is not None
+    assert [each.name for each in found.preemption.victims] == ["victim"]
+    other = named_gang(cluster.scheduler.context, "default", "b")
+    assert other is not None
+    (place,) = explain_gang(cluster.scheduler, other).places
+    assert place.next_member is not None
+    assert place.next_member.message == "0/1 nodes are available: 1 Insufficient cpu."
+    cluster.scheduler.feed.pod_deleted(victim)
+    fitting = explain_gang(cluster.scheduler, gang)
+    assert fitting.verdict is GangVerdict.FITS
+    assert [(each.member, each.node) for each in fitting.placement] == [("default/a-1", "n")]
+    assert cluster.bound == {}
+
+
+async def test_a_gang_without_which_its_tree_fits(cluster: Rig) -> None:
+    """The other groups of the tree meet the quorum of the root; the gang itself does not fit."""
+    feed = cluster.scheduler.group_feed
+    feed.serve(GroupSource.NATIVE)
+    feed.serve(GroupSource.COMPOSITE)
+    feed.group_changed(CompositePodGroup(GroupKey(GroupSource.COMPOSITE, "default", "root"), "u", 1))
+    for name in "ab":
+        key = GroupKey(GroupSource.NATIVE, "default", name)
+        feed.group_changed(PodGroup(key, f"u-{name}", 1, parent="root", priority=0))
+    cluster.add(
+        small("n", 2), pod("a-1", requests={"cpu": "1"}, group="a"), pod("b-1", requests={"cpu": "9"}, group="b")
+    )
+    gang = named_gang(cluster.scheduler.context, "default", "b")
+    assert gang is not None
+    found = explain_gang(cluster.scheduler, gang)
+    assert found.verdict is GangVerdict.UNSCHEDULABLE
+    assert found.headline.startswith(
+        'gang default/b does not fit: other groups of composite pod group "root" fit without it: minCount (1) '
+    )
