@@ -268,12 +268,17 @@ class NodeAffinityArgs(ConfigModel):
 
 
 class DynamicResourcesArgs(ConfigModel):
-    """Timeouts of allocating and preparing devices, and the bound of the search over the members of a gang."""
+    """Timeouts of allocating and preparing devices, their selection, and the bound of the search for a gang."""
 
     filter_timeout: DurationField = Field(
         default=seconds(10), description="Timeout of the device search on one node; 0s for none."
     )
     binding_timeout: DurationField = Field(default=seconds(600), description="Timeout of the wait for devices.")
+    device_selection: Literal["FirstFit", "BestFit"] = Field(
+        default="FirstFit",
+        description="Which of the devices that match a request is taken: FirstFit, as kube-scheduler, the first one of "
+        "the node; BestFit, Bayplan's own, the one with the least capacity, and nodes with smaller devices score more.",
+    )
     gang_search_steps: int = Field(
         default=10_000,
         ge=1,
@@ -281,6 +286,11 @@ class DynamicResourcesArgs(ConfigModel):
         description="Largest number of steps of the search over a gang's members, nodes and devices, with the feature "
         "gate GangDeviceBacktracking. Bayplan's own.",
     )
+
+    @property
+    def is_best_fit(self) -> bool:
+        """Whether the smallest device is taken."""
+        return self.device_selection == "BestFit"
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check that timeouts are not negative, and that binding has at least a second."""

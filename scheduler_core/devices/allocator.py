@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
 from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
+from scheduler_core.devices.best_fit import BestFit
 from scheduler_core.devices.changed_nodes import ChangedNodes
 from scheduler_core.devices.device_state import NodeDevices, Position
 from scheduler_core.devices.inventory import DeviceInventory
@@ -88,6 +89,7 @@ class Allocator:
         devices: Devices of the cluster.
         limits: Bounds of the search on one node.
         new_share_id: Returns a random UUID for a share of a device.
+        best_fit: Whether each request takes the smallest device that serves it, and not the first one.
     """
 
     def __init__(
@@ -97,12 +99,15 @@ class Allocator:
         devices: ClusterDevices,
         limits: SearchLimits,
         new_share_id: Callable[[], str] = random_share_id,
+        *,
+        best_fit: bool = False,
     ) -> None:
         self._plans = plan_claims(claims, classes, devices.features)
         self._inventory = devices.inventory
         self._allocated = devices.allocated
         self._tally = devices.tally
         self._table = devices.knowledge.table(self._plans)
+        self._best_fit = BestFit(self._plans, devices.knowledge.selectors) if best_fit else None
         self._limits = limits
         self._new_share_id = new_share_id
         self._solutions: dict[Hashable, Solution | None] = {}
@@ -158,7 +163,9 @@ class Allocator:
         rows, usages, _ = self._described(pools)
         devices = NodeDevices(pools, rows, usages)
         limits = SearchLimits(self._limits.clock, on_step=on_step)
-        for solution in Search(devices, self._plans, self._prepare(devices), limits, for_all=True).solutions():
+        everything = self._prepare(devices)
+        search = Search(devices, self._plans, everything, limits, best_fit=self._best_fit, for_all=True)
+        for solution in search.solutions():
             yield NodeAllocation(node, pools, rows, self._plans, solution)
 
     @property
@@ -210,7 +217,7 @@ class Allocator:
         self._tally.searches += 1
         if not all_devices and lacks_devices(node, self._plans):
             return None
-        search = Search(node, self._plans, all_devices, self._limits)
+        search = Search(node, self._plans, all_devices, self._limits, best_fit=self._best_fit)
         try:
             return search.run()
         except AllocationTimeoutError:

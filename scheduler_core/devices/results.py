@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scheduler_core.devices.behaviours import BehaviourRow
+from scheduler_core.devices.best_fit import Size
 from scheduler_core.devices.device_state import TakenDevice
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
@@ -131,6 +132,11 @@ class NodeAllocation:
     def alternatives(self) -> tuple[tuple[int, ...], ...]:
         """Index of the chosen alternative by claim and request."""
         return self.solution.alternatives
+
+    @property
+    def size(self) -> Size:
+        """Size of all devices, for best fit."""
+        return self.solution.size
 
     def results(self, new_share_id: Callable[[], str]) -> list[AllocationResult]:
         """Return one result for each claim, in order, without timestamps.

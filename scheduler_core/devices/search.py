@@ -14,9 +14,11 @@ The search keeps its own stack, because claims of a pod can need more levels tha
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 
+from scheduler_core.devices.best_fit import BestFit, Size
 from scheduler_core.devices.device_state import NodeDevices, Position, SearchState, TakenDevice
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.errors import AllocationError, AllocationTimeoutError
@@ -49,10 +51,12 @@ class Solution:
     Attributes:
         devices: Devices by claim, in the order of the results.
         alternatives: Index of the chosen alternative by claim and request; 0 for requests without alternatives.
+        size: Size of all devices, for best fit.
     """
 
     devices: tuple[tuple[TakenDevice, ...], ...]
     alternatives: tuple[tuple[int, ...], ...]
+    size: Size = ({}, {})
 
 
 class _Outcome(Enum):
@@ -65,11 +69,11 @@ class _Candidates:
 
     __slots__ = ("_claim", "_positions", "_state", "_terms", "error", "found", "is_complete")
 
-    def __init__(self, state: SearchState, terms: RequestTerms, claim: int) -> None:
+    def __init__(self, state: SearchState, terms: RequestTerms, claim: int, positions: Iterator[Position]) -> None:
         self._state = state
         self._terms = terms
         self._claim = claim
-        self._positions = state.node.positions()
+        self._positions = positions
         self.found: list[Position] = []
         self.is_complete = False
         self.error: AllocationError | None = None
@@ -146,6 +150,7 @@ class Search:
         plans: The claims.
         all_devices: Devices of requests in mode All, by number of the terms.
         limits: Bounds.
+        best_fit: Order in which devices are tried; None for that of the pools.
         for_all: Whether all solutions are wanted that differ for some pod, and not only one.
     """
 
@@ -156,6 +161,7 @@ class Search:
         all_devices: dict[int, list[Position]],
         limits: SearchLimits,
         *,
+        best_fit: BestFit | None = None,
         for_all: bool = False,
     ) -> None:
         self._plans = plans
@@ -163,6 +169,7 @@ class Search:
         self._limits = limits
         self._deadline = None if limits.timeout_seconds is None else limits.clock() + limits.timeout_seconds
         self._state = SearchState(node, plans)
+        self._best_fit = best_fit
         self._for_all = for_all
         self._stack: list[_Frame] = []
         self._failed: set[Hashable] = set()
@@ -243,7 +250,7 @@ class Search:
                     return _Outcome.FAILED
             if not terms.takes_all:
                 if previous is None:
-                    frame.candidates = _Candidates(self._state, terms, claim)
+                    frame.candidates = _Candidates(self._state, terms, claim, self._positions(terms))
                 else:
                     frame.candidates = previous.candidates
                     frame.cursor = previous.cursor
@@ -251,6 +258,11 @@ class Search:
             if not self._take_next(frame, terms, wanted):
                 return self._fail(frame)
             device, previous = device + 1, frame
+
+    def _positions(self, terms: RequestTerms) -> Iterator[Position]:
+        """Return the devices in the order in which a request tries them."""
+        node = self._state.node
+        return node.positions() if self._best_fit is None else iter(self._best_fit.order(terms, node))
 
     def _resume(self, frame: _Frame, outcome: _Outcome) -> _Outcome | None:
         """Continue at a level after the level above it failed."""
@@ -320,4 +332,8 @@ class Search:
         for frame in self._stack:
             if frame.kind == _CHOICE:
                 alternatives[frame.claim][frame.request] = frame.alternative
-        return Solution(tuple(map(tuple, self._state.taken)), tuple(map(tuple, alternatives)))
+        taken = tuple(map(tuple, self._state.taken))
+        solution = Solution(taken, tuple(map(tuple, alternatives)))
+        if self._best_fit is None:
+            return solution
+        return replace(solution, size=self._best_fit.total(self._state.node, chain.from_iterable(taken)))

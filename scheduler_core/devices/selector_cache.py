@@ -102,7 +102,7 @@ class SelectorCache:
             return MATCHES
         verdicts = self._verdicts.get(expressions)
         if verdicts is None:
-            verdicts = self._verdicts[expressions] = _Verdicts(self._reads(expressions))
+            verdicts = self._verdicts[expressions] = _Verdicts(self.reads(expressions))
         key = facts.number if verdicts.reads is None else facts.projection(verdicts.reads)
         found = verdicts.by_device.get(key)
         if found is None:
@@ -116,7 +116,8 @@ class SelectorCache:
             self._stored += 1
         return found
 
-    def _reads(self, expressions: Expressions) -> Reads:
+    def reads(self, expressions: Expressions) -> Reads:
+        """Return what a list of expressions reads of a device, up to the first one that does not compile."""
         reads: set[tuple[str, str]] = set()
         for expression in expressions:
             selector = self._compile(expression)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import event, given, settings
@@ -174,6 +175,23 @@ def check(
         expected = plain(wanted, classes, slices, plain_use(results), node)
         event(f"outcome {'found' if isinstance(expected, list) else expected}")
         assert actual == expected
+        if expected != "error":
+            check_best_fit(slices, results, wanted, classes, node, is_feasible=expected is not None)
+
+
+def check_best_fit(
+    slices: list[ResourceSlice],
+    results: list[Body],
+    wanted: list[ResourceClaim],
+    classes: list[DeviceClass],
+    node: str,
+    *,
+    is_feasible: bool,
+) -> None:
+    """Check that best fit finds devices where first fit does; selectors may fail on devices that it tries earlier."""
+    found = allocator(cluster(*slices, held(*results)), wanted, classes, best_fit=True)
+    with suppress(AllocationError):
+        assert (found.allocate(node, {}) is not None) == is_feasible
 
 
 @settings(max_examples=300)

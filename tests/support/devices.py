@@ -122,10 +122,12 @@ def allocator(
     claims: Sequence[ResourceClaim],
     classes: Sequence[DeviceClass] = (),
     limits: SearchLimits = NO_LIMITS,
+    *,
+    best_fit: bool = False,
 ) -> Allocator:
     """Return an allocator; without classes, the class ``gpu`` without selectors exists. Share IDs are ``share``."""
     known = {one.metadata.name: one for one in classes or (device_class(),)}
-    return Allocator(claims, known, devices, limits, lambda: "share")
+    return Allocator(claims, known, devices, limits, lambda: "share", best_fit=best_fit)
 
 
 def allocate(

@@ -2,8 +2,8 @@
 
 Modules: :mod:`.pod_claims` looks the claims up, :mod:`.row_filter` searches devices on nodes,
 :mod:`.extended_resources` turns extended resources into device requests, :mod:`.claim_binding` writes claims,
-:mod:`.binding_conditions` waits for drivers, :mod:`.hints` contains the queueing hints, and :mod:`.gang_choices` lists
-all choices of devices for a gang. The search itself is in :mod:`scheduler_core.devices`.
+:mod:`.binding_conditions` waits for drivers, :mod:`.hints` has the queueing hints, and
+:mod:`.gang_choices` lists all choices of devices for a gang. The search itself is in :mod:`scheduler_core.devices`.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
 """
@@ -60,7 +60,7 @@ from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, REASONS, BindingLimit, PodDevices
 from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection, is_reserved_for
-from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, preferences
+from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, raw_scores
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -158,7 +158,7 @@ class DynamicResources(
     def _allocator(self, claims: Sequence[ResourceClaim]) -> Allocator:
         devices = self.handle.nodes.devices
         limits = SearchLimits(self.handle.clock.now, self._args.filter_timeout.seconds or None)
-        return Allocator(claims, devices.classes, devices.hardware, limits)
+        return Allocator(claims, devices.classes, devices.hardware, limits, best_fit=self._args.is_best_fit)
 
     def _prepare(self, attempt: PodDevices, claim: ResourceClaim, devices: DeviceIndex) -> Status | None:
         """Store from which nodes a claim's allocation is reachable; return why the pod cannot use the claim at all."""
@@ -249,13 +249,10 @@ class DynamicResources(
     # -- scoring ------------------------------------------------------------------------------------------------
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use."""
+        """Return int64 per row, as :func:`raw_scores`."""
         del pod
-        attempt = state.read(ATTEMPT)
         numbers = np.arange(nodes.size, dtype=np.intp)[rows]
-        if not attempt.has_alternatives:
-            return np.zeros(len(numbers), dtype=np.int64)
-        return preferences(attempt, numbers)
+        return raw_scores(state.read(ATTEMPT), numbers, best_fit=self._args.is_best_fit)
 
     # -- reserving and binding ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Filter of DynamicResources on rows: one search for each class of nodes, and no loop over nodes.
+"""Filter and Score of DynamicResources on rows: one search for each class of nodes, and no loop over nodes.
 
 Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go`` (``Filter``) and
 ``extendeddynamicresources.go`` (``filterExtendedResources``).
@@ -6,6 +6,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.behaviours import BehaviourTable
+from scheduler_core.devices.best_fit import size_ranks
+from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.errors import UndecidedRowsError
 from scheduler_core.framework.extension_points import Codes, Scores
 from scheduler_core.framework.status import Code
@@ -31,6 +34,8 @@ from scheduler_core.snapshot.node_selector_matching import NodeMatching
 
 _CODES = {reason: number for number, reason in enumerate(REASONS, 1)}
 _FAILED = -1
+_FIT_STEPS = 100
+"""Weight of alternatives beside sizes: the best size counts less than the next better alternative."""
 
 
 class RowFilter:
@@ -120,21 +125,47 @@ class RowFilter:
                 codes[blocked] = _CODES[NOT_AVAILABLE]
 
 
-def preferences(attempt: PodDevices, rows: NDArray[np.intp]) -> Scores:
-    """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use."""
+def raw_scores(attempt: PodDevices, rows: NDArray[np.intp], *, best_fit: bool) -> Scores:
+    """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use.
+
+    With ``best_fit`` that counts 100 times, and 99 is added for the smallest devices among the rows down to 0 for the
+    largest ones.
+    """
     scores: Scores = np.zeros(len(rows), dtype=np.int64)
+    if not best_fit and not attempt.has_alternatives:
+        return scores
+    parts = _found(attempt, rows)
+    values = iter(_values([each for found, _, _ in parts for each in found if each], attempt, best_fit=best_fit))
+    for found, positions, inverse in parts:
+        scores[positions] = np.array([0 if each is None else next(values) for each in found], dtype=np.int64)[inverse]
+    return scores
+
+
+def _values(found: Sequence[NodeAllocation], attempt: PodDevices, *, best_fit: bool) -> list[int]:
+    preferred = [attempt.preference(each) for each in found]
+    if not best_fit:
+        return preferred
+    ranks = size_ranks([each.size for each in found])
+    largest = max(1, *ranks) if ranks else 1
+    fits = [(_FIT_STEPS - 1) * (largest - rank) // largest for rank in ranks]
+    return [value * _FIT_STEPS + fit for value, fit in zip(preferred, fits, strict=True)]
+
+
+def _found(
+    attempt: PodDevices, rows: NDArray[np.intp]
+) -> list[tuple[list[NodeAllocation | None], NDArray[np.intp], NDArray[np.intp]]]:
+    """Return what Filter found by class of nodes, the positions of the searched rows, and the class of each of them."""
     if attempt.extended_claim is None:
         numbers: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
         sets = [frozenset[str]()]
     else:
         numbers, sets = attempt.provided_through_devices(rows)
+    parts = []
     for number, names in enumerate(sets):
         search = attempt.searches.get(names)
         if search is None or not len(search.classes):
             continue
         positions = np.flatnonzero(numbers == number)
         distinct, inverse = np.unique(search.classes[rows[positions]], return_inverse=True)
-        found = [search.by_class.get(each) for each in distinct.tolist()]
-        by_class = [0 if each is None else attempt.preference(each) for each in found]
-        scores[positions] = np.array(by_class, dtype=np.int64)[inverse]
-    return scores
+        parts.append(([search.by_class.get(each) for each in distinct.tolist()], positions, inverse))
+    return parts

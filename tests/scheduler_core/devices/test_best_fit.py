@@ -1,0 +1,95 @@
+"""Best fit: each request takes the smallest device that serves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.devices import (
+    DRIVER,
+    Body,
+    allocator,
+    claim,
+    cluster,
+    device,
+    device_class,
+    exactly,
+    held,
+    names,
+    slice_of,
+)
+
+AT_LEAST_40 = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
+
+
+def sized(name: str, memory: str = "", cores: str = "", **fields: Any) -> Body:
+    """Return a device with capacities."""
+    amounts = {"memory": memory, "cores": cores}
+    return device(name, capacity={each: {"value": amount} for each, amount in amounts.items() if amount}, **fields)
+
+
+GPUS = [sized("a80", "80Gi"), sized("b4", "4Gi"), sized("c40", "40Gi"), sized("d4", "4Gi")]
+
+
+def taken(devices: list[Body], *requests: Body, best_fit: bool = True, use: tuple[Body, ...] = ()) -> list[str] | None:
+    """Return ``request=device`` of all results."""
+    world = cluster(slice_of(devices), held(*use))
+    return names(allocator(world, [claim(*requests)], [device_class()], best_fit=best_fit).allocate("n0", {}))
+
+
+@pytest.mark.parametrize(
+    ("devices", "requests", "expected"),
+    [
+        pytest.param(GPUS, [exactly("r")], ["r=b4"], id="the first of the smallest"),
+        pytest.param(GPUS, [exactly("r", AT_LEAST_40)], ["r=c40"], id="the smallest that the selector admits"),
+        pytest.param(
+            GPUS,
+            [exactly("r", capacity={"requests": {"memory": "5Gi"}})],
+            ["r=c40"],
+            id="the smallest that has the requested capacity",
+        ),
+        pytest.param(GPUS, [exactly("r", count=3)], ["r=b4", "r=d4", "r=c40"], id="several devices"),
+        pytest.param(GPUS, [exactly("r"), exactly("s", AT_LEAST_40)], ["r=b4", "s=c40"], id="two requests"),
+        pytest.param(
+            [sized("a", "8Gi", "9"), sized("b", "9Gi", "1"), sized("c", "8Gi", "2")],
+            [exactly("r", f'device.capacity["{DRIVER}"].memory.compareTo(quantity("1Gi")) >= 0')],
+            ["r=c"],
+            id="named capacities come first",
+        ),
+        pytest.param(
+            [sized("a", "8Gi", "9"), sized("b", "9Gi", "1")], [exactly("r")], ["r=b"], id="all capacities by name"
+        ),
+        pytest.param(
+            [sized("a", "8Gi"), sized("b")], [exactly("r")], ["r=b"], id="a capacity that is missing counts 0"
+        ),
+    ],
+)
+def test_smallest_device(devices: list[Body], requests: list[Body], expected: list[str]) -> None:
+    assert taken(devices, *requests) == expected
+
+
+def test_first_fit_is_the_default() -> None:
+    assert taken(GPUS, exactly("r"), best_fit=False) == ["r=a80"]
+
+
+def test_what_remains_of_a_shared_device() -> None:
+    """A large device of which little remains is smaller than an unused one."""
+    devices = [
+        sized("unused", "40Gi", allowMultipleAllocations=True),
+        sized("shared", "80Gi", allowMultipleAllocations=True),
+    ]
+    request = exactly("r", capacity={"requests": {"memory": "8Gi"}})
+    share: Body = {"device": "shared", "shareID": "s", "consumedCapacity": {"memory": "64Gi"}}
+    assert taken(devices, request, use=(share,)) == ["r=shared"]
+    assert taken(devices, request) == ["r=unused"]
+
+
+def test_a_larger_device_if_the_smallest_one_serves_no_other_request() -> None:
+    """A request goes back to a larger device if a constraint admits no other one beside the smallest."""
+    devices = [sized("small", "4Gi", attributes={"root": {"int": 1}})]
+    devices += [sized(f"large-{number}", "80Gi", attributes={"root": {"int": 2}}) for number in range(2)]
+    world = cluster(slice_of(devices))
+    wanted = claim(exactly("r"), exactly("s"), constraints=[{"matchAttribute": f"{DRIVER}/root"}])
+    found = allocator(world, [wanted], [device_class()], best_fit=True).allocate("n0", {})
+    assert names(found) == ["r=large-0", "s=large-1"]
