@@ -59,7 +59,8 @@ class DeviceDemo:
         self._impossible()
         self._screen.summary(
             "One claim chose a device by its attributes, two pods shared one, a prioritized list used its second "
-            "alternative, a gang got all its devices at once, and the impossible claim has a reason."
+            "alternative, a gang got all its devices at once, and the explanation of the impossible claim names the "
+            "devices that come closest, what they lack and who has them."
         )
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -141,7 +142,13 @@ class DeviceDemo:
         condition = self._scheduled(pod)
         screen.say(f'  PodScheduled={condition["status"]}, {condition["reason"]}: "{condition["message"]}"')
         stage.show("get", "resourceclaims", IMPOSSIBLE.name)
-        stage.explain(pod)
+        screen.say("the condition does not say which devices come close. Why?")
+        explanation = stage.explain(pod)
+        for part in ("memory is 80Gi, must be at least 141Gi", "in use by claim", "Events that would requeue it"):
+            if part not in explanation:
+                raise DemoFailed(f"the explanation should say: {part}")
+        if "claims: " not in stage.status():
+            raise DemoFailed("the status should count the claims")
         if any(self._nodes(IMPOSSIBLE)) or condition["status"] != "False":
             raise DemoFailed("the pod should wait")
 

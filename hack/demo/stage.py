@@ -157,9 +157,13 @@ class Stage:
         self.screen.command("kubectl", *words)
         self.screen.output(self.plane.kubectl(*arguments), limit)
 
-    def explain(self, what: str, limit: int = 0) -> None:
-        """Run ``bayplan explain``, and print the command and its output."""
-        self.bayplan("explain", what, limit=limit, unshown=["--server", self._server])
+    def explain(self, what: str, limit: int = 0) -> str:
+        """Run ``bayplan explain``, print the command and its output, and return the output."""
+        return self.bayplan("explain", what, limit=limit, unshown=["--server", self._server])
+
+    def status(self) -> str:
+        """Run ``bayplan status``, print the command and its output, and return the output."""
+        return self.bayplan("status", unshown=["--server", self._server])
 
     def create(self, documents: str) -> None:
         """Create objects from a JSON list."""

@@ -42,13 +42,14 @@ class Holder(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The claim with its pods: ``ml/train of pod train-0``."""
+        """The claim with its pods: ``ml/train (pod train-0)``."""
         if not self.pods:
             return self.claim
         named = ", ".join(self.pods[:_MAX_PODS_NAMED])
         more = len(self.pods) - _MAX_PODS_NAMED
         plural = "s" if len(self.pods) > 1 else ""
-        return f"{self.claim} of pod{plural} {named}" + (f" and {more} more" if more > 0 else "")
+        others = f" and {more} more" if more > 0 else ""
+        return f"{self.claim} (pod{plural} {named}{others})"
 
 
 class ClaimRejection(Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -176,6 +177,27 @@ def test_a_missing_claim(world: LiveDevices) -> None:
     assert world.condition("early") == {}
     world.devices_claim("late")
     world.placed("early")
+
+
+def test_explain_names_who_has_the_device(world: LiveDevices) -> None:
+    """The event that explain proposes is the one after which the pod is bound."""
+    only = world.machine("a", device("0"))
+    for name in ("first", "second"):
+        world.devices_claim(f"claim-of-{name}")
+    world.user("first", claim="claim-of-first")
+    world.placed("first")
+    world.user("second", claim="claim-of-second")
+    world.until_refused_with("second", NO_DEVICE)
+    status, body = world.operator.get(f"/debug/explain?namespace={NAMESPACE}&pod=second")
+    assert status == 200
+    explanation = json.loads(body)
+    (group,) = explanation["devices"]["rejected"]
+    assert (group["devices"], [each["what"] for each in group["unmet"]]) == (1, ["in use"])
+    assert group["heldBy"] == [f"{NAMESPACE}/claim-of-first (pod first)"]
+    freed = f"claim {NAMESPACE}/claim-of-first deallocated after pod first ends"
+    assert {each["what"]: each["fitsOn"] for each in explanation["unblocking"]}[freed] == only
+    world.delete("first")
+    assert world.placed("second") == only
 
 
 def test_a_taint_rule(world: LiveDevices) -> None:

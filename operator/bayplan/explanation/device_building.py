@@ -15,7 +15,7 @@ from scheduler_core.explain import device_findings as findings
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.snapshot.node_columns import NodeColumns
 
-_MAX_HOLDERS = 3
+_MAX_HOLDERS = 2
 
 
 def explain_devices(

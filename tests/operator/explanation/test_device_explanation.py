@@ -41,12 +41,12 @@ ns/c0  -        1 (n1)  the node has no devices
 
 Devices that do not serve request gpu of claim ns/c0, nearest first
 DEVICES  NODES  EXAMPLE                UNMET CONDITION                             REQUIRED BY
-1        1      {DRIVER}/n0/d0  in use by claim ns/held of pod train-0      -
+1        1      {DRIVER}/n0/d0  in use by claim ns/held (pod train-0)      -
 2        1      {DRIVER}/n0/d1  model is a100, must be h100                 request: {MODEL}
 
 Nearest misses
 NODE  PLUGIN            LACKS
-n0    DynamicResources  request gpu: device n0/d0: in use by claim ns/held of pod train-0
+n0    DynamicResources  request gpu: device n0/d0: in use by claim ns/held (pod train-0)
 n1    DynamicResources  claim ns/c0: the node has no devices
 """
 

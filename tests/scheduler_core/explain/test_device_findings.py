@@ -187,7 +187,7 @@ def test_obstacles_count_their_nodes() -> None:
         pytest.param(
             exactly("r"),
             [gpus("a100", "l4"), with_reserved(held({"device": "d0"}, {"device": "d1"}), "train-0", "train-1")],
-            [(2, ["in use by claim ns/held of pods train-0, train-1"])],
+            [(2, ["in use by claim ns/held (pods train-0, train-1)"])],
             id="in use",
         ),
         pytest.param(
@@ -269,7 +269,7 @@ def test_the_nearest_node_has_the_device_with_the_fewest_problems() -> None:
     )
     assert found.details() == [
         ("n1", ("request r: device n1/d0: model is l4, must be a100",)),
-        ("n2", ("request r: device n2/d0: in use by claim ns/held of pod train",)),
+        ("n2", ("request r: device n2/d0: in use by claim ns/held (pod train)",)),
         ("n3", ("request r: device n3/d0: model is l4, must be a100; taint x:NoSchedule is not tolerated",)),
         ("n0", ("claim ns/c0: the node has no devices",)),
     ]
