@@ -85,7 +85,7 @@ class NearestDevice(Struct, frozen=True):
     def gap(self) -> float:
         """How much must change; larger is more."""
         is_class, count, _ = distance(self.problems)
-        return self.missing * (2.0 if is_class else count / (count + 1))
+        return self.missing * (2.0 if is_class else max(count, 0.5) / (count + 1))
 
 
 class DeviceGroup(Struct):
@@ -150,7 +150,10 @@ class DeviceFindings:
         return found
 
     def nearest(self, row: int) -> tuple[NearestDevice, ...]:
-        """Return the device that lacks the least for each request that has too few devices on a row."""
+        """Return the device that lacks the least for each request that has too few devices on a row.
+
+        A device that lacks nothing is returned if all devices of the row serve the request, but they are too few.
+        """
         node = self._columns.nodes[row]
         if node is None:
             return ()
@@ -162,10 +165,10 @@ class DeviceFindings:
                 for terms in obstacle.terms
                 for order, view in enumerate(pools)
                 for problems, positions in self._obstacles.devices(terms, view).items()
-                if problems
             ]
             if ranked:
-                _, _, terms, view, position, problems = min(ranked, key=lambda each: each[:2])
+                lacking = [each for each in ranked if each[-1]] or ranked
+                _, _, terms, view, position, problems = min(lacking, key=lambda each: each[:2])
                 holders = self._held(view, position) if _is_used(problems) else ()
                 usable = sum(len(self._obstacles.devices(terms, each).get((), ())) for each in pools)
                 missing = max(1, obstacle.needed - usable)
@@ -179,7 +182,7 @@ class DeviceFindings:
         for obstacle in self.obstacles(row):
             device = nearest.get((obstacle.claim, obstacle.request))
             where = f"request {obstacle.request}" if obstacle.request else f"claim {obstacle.claim}"
-            if device is None:
+            if device is None or not device.problems:
                 texts.append(f"{where}: {obstacle.reason}")
                 continue
             words = "; ".join(problem_text(each, device.holders) for each in device.problems)

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bayplan.explanation.device_building import explain_devices
+from bayplan.explanation.device_model import DeviceExplanation
 from bayplan.explanation.gang_building import explain_gang, gang_of_pod
 from bayplan.explanation.gang_model import GangExplanation, GangVerdict
 from bayplan.explanation.pod_model import (
@@ -127,6 +128,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
     notices = [notice for notice in [extenders_skipped_notice(instance.config.extenders)] if notice]
     misses: tuple[NearMiss, ...] = ()
     devices: DeviceFindings | None = None
+    described: DeviceExplanation | None = None
     node = ""
     if found.feasible and not found.error:
         node = _destination(scheduler, instance, info)
@@ -134,6 +136,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         try:
             devices = device_findings(columns, instance, found)
             misses = near_misses(columns, instance, found, options.nearest, devices)
+            described = None if devices is None else explain_devices(columns, found, devices, options.devices)
         except SchedulerCoreError as error:
             notices.append(f"the nearest misses cannot be computed: {error}")
     if found.nominated_only:
@@ -154,7 +157,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         scores=_scores(found, options.scored),
         preemption=_preemption(found),
         unblocking=_unblocking(scheduler, instance, found, misses, devices),
-        devices=None if devices is None else explain_devices(columns, found, devices, options.devices),
+        devices=described,
         notices=tuple(notices),
     )
 

@@ -18,6 +18,13 @@ def test_events_free_the_device_or_publish_another() -> None:
     ]
 
 
+def test_one_more_device_is_proposed_where_all_serve_but_are_too_few() -> None:
+    """The devices of the node lack nothing; one more like them is enough."""
+    found = RejectedPod([claim(exactly("r", count=2))], gpus("a100"))
+    assert [(one.what, one.fits_on) for one in found.events()] == [("a device like n0/d0 published on node n0", "n0")]
+    assert found.details() == [("n0", ("request r: needs 2 devices, 1 can be used",))]
+
+
 def test_a_published_device_has_the_values_that_selectors_require() -> None:
     """As many devices are proposed as are missing."""
     memory = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
