@@ -76,6 +76,7 @@ class SchedulerOptions(Struct, frozen=True):
         reuses_results, reuse_bounds: Whether plugin results are reused for pods of a class; bounds of what is stored.
         gangs_preempt: Whether a gang may evict pods of lower priority.
         gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
+        group_claims: Whether PodGroups may have resource claims.
         bounds: Maximum sizes of the snapshot's tables.
     """
 
@@ -92,6 +93,7 @@ class SchedulerOptions(Struct, frozen=True):
     reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
     gangs_preempt: bool = True
     gangs_backtrack: bool = False
+    group_claims: bool = False
     bounds: SnapshotBounds = DEFAULT_BOUNDS
 
     def of_cycles(self) -> CycleOptions:
@@ -161,6 +163,7 @@ class Scheduler:
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache(self.options.bounds)
+        cache.columns.devices.group_claims = self.options.group_claims
         metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPodMap(clock)
         self._rules = ProfileQueueingRules(
             self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, clock

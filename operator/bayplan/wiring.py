@@ -45,6 +45,7 @@ from bayplan.serving.deferred_server import DeferredServer, ServedParts
 from bayplan.settings.feature_gates import (
     COMPATIBLE_POD_GROUPS,
     COMPOSITE_POD_GROUPS,
+    DRA_WORKLOAD_RESOURCE_CLAIMS,
     GANG_DEVICE_BACKTRACKING,
     GANG_PREEMPTION,
     RESULT_CACHE,
@@ -257,6 +258,7 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
         bayplan=configuration is None,
         others=gates.is_on(COMPATIBLE_POD_GROUPS),
         trees=gates.is_on(COMPOSITE_POD_GROUPS),
+        claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
     )
     sources = GroupSources(core.scheduler, core.informers, connection, clock, apis=apis, observer=statuses)
     return _Groups(late_sources.built(sources), statuses, served)
@@ -353,5 +355,6 @@ def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOpti
         gang_reservation_seconds=settings.gang_reservation_delay,
         reuses_results=gates.is_on(RESULT_CACHE),
         gangs_preempt=gates.is_on(GANG_PREEMPTION),
+        group_claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
         gangs_backtrack=gates.is_on(GANG_DEVICE_BACKTRACKING),
     )

@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod import Pod, ResourceClaimReference
 
 
 class GroupSource(StrEnum):
@@ -123,6 +123,7 @@ class PodGroup:
             each other or from the group.
         waits_for_gated: Whether none of its waiting members is scheduled while a PreEnqueue plugin gates one of them.
         parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for none.
+        resource_claims: Claims that are reserved for the group; its members name the same ones.
     """
 
     key: GroupKey
@@ -142,6 +143,7 @@ class PodGroup:
     is_uniform: bool = False
     waits_for_gated: bool = False
     parent: str = ""
+    resource_claims: tuple[ResourceClaimReference, ...] = ()
 
     @property
     def api_version(self) -> str:

@@ -31,6 +31,8 @@ def _gated(parts: Parts) -> Iterator[str]:
         yield "CompatiblePodGroups"
     if GroupSource.COMPOSITE in read:
         yield "CompositePodGroups"
+    if parts.scheduler.options.group_claims:
+        yield "DRAWorkloadResourceClaims"
     if parts.scheduler.context.options.gangs_backtrack:
         yield "GangDeviceBacktracking"
     if parts.scheduler.context.options.gangs_preempt:

@@ -68,15 +68,15 @@ _NATIVE_REMEDY = (
 )
 
 
-def native_api(*, are_trees_read: bool) -> GroupApi[NativeGroup]:
+def native_api(*, are_trees_read: bool, are_claims_read: bool = False) -> GroupApi[NativeGroup]:
     """Return the API of Kubernetes' own PodGroups.
 
     Args:
         are_trees_read: Whether CompositePodGroups are read too; if not, a PodGroup below one is not supported.
+        are_claims_read: Whether PodGroups may have resource claims; if not, one with claims is not supported.
     """
-    translations = {
-        version: partial(from_native, version=version, are_trees_read=are_trees_read) for version in NATIVE_VERSIONS
-    }
+    read = partial(from_native, are_trees_read=are_trees_read, are_claims_read=are_claims_read)
+    translations = {version: partial(read, version=version) for version in NATIVE_VERSIONS}
     return GroupApi(GroupSource.NATIVE, NativeGroup, translations, _NATIVE_REMEDY)
 
 

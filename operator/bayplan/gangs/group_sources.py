@@ -44,11 +44,13 @@ class UsedApis(Struct, frozen=True):
         bayplan: Bayplan's own; if not, because the process reads no custom resources, pods that name one are gated.
         others: Those of scheduler-plugins and of Kubernetes, if they are served; if not, pods ignore them.
         trees: Whether CompositePodGroups are read too; if not, pods of PodGroups below one are gated.
+        claims: Whether PodGroups of Kubernetes may have resource claims; if not, pods of such groups are gated.
     """
 
     bayplan: bool = True
     others: bool = True
     trees: bool = False
+    claims: bool = False
 
 
 class GroupSources:
@@ -88,7 +90,7 @@ class GroupSources:
             groups.unlisted(_WITHOUT_RESOURCES)
         self.served: tuple[ServedGroups[Any], ...] = ()
         if apis.others:
-            native = native_api(are_trees_read=apis.trees)
+            native = native_api(are_trees_read=apis.trees, are_claims_read=apis.claims)
             # kube-scheduler writes no status of CompositePodGroups either: results are reported on the PodGroups.
             trees = (ServedGroups(COMPOSITE_API, connection, informers, feed, clock),) if apis.trees else ()
             self.served = (

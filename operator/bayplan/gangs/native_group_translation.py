@@ -9,7 +9,7 @@ Sources: kube-scheduler v1.37.1 and v1.36.3, ``pkg/scheduler/schedule_one_podgro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from bayplan.gangs.foreign_group_models import (
     NativeSpecV1Beta1,
 )
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.pod import ResourceClaimReference
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
@@ -71,6 +72,13 @@ _NO_TREES = (
 )
 
 
+_NO_CLAIMS = (
+    "resource claims of groups are not supported without Bayplan's feature gate DRAWorkloadResourceClaims: turn it on, "
+    "remove them, or schedule the pods with kube-scheduler"
+)
+_CLAIM_FIELDS = {"name", "resourceClaimName", "resourceClaimTemplateName"}
+
+
 def _v1beta1(spec: NativeSpecV1Beta1, problems: list[Problem]) -> _Particulars:
     mode = spec.disruption_mode
     if mode is not None and (mode.single is None) == (mode.all is None):
@@ -110,13 +118,16 @@ COMPOSITE_VERSIONS = ("v1alpha3",)
 """Versions of CompositePodGroups that are read, newest first."""
 
 
-def from_native(resource: NativeGroup, version: str, *, are_trees_read: bool = False) -> PodGroup:
+def from_native(
+    resource: NativeGroup, version: str, *, are_trees_read: bool = False, are_claims_read: bool = False
+) -> PodGroup:
     """Translate a ``scheduling.k8s.io`` PodGroup.
 
     Args:
         resource: The object. With the basic policy one member is enough.
         version: The version in which it was read, one of :data:`NATIVE_VERSIONS`.
         are_trees_read: Whether CompositePodGroups are read; if not, a group with a parent is not supported.
+        are_claims_read: Whether groups may have resource claims, in the versions of Kubernetes 1.37.
 
     Returns:
         The group.
@@ -134,9 +145,11 @@ def from_native(resource: NativeGroup, version: str, *, are_trees_read: bool = F
     policy, constraints = spec.scheduling_policy, _topology(spec, problems)
     if (policy.gang is None) == (policy.basic is None):
         problems.append(Problem("spec.schedulingPolicy", _ONE_POLICY))
-    if spec.resource_claims:
-        message = "resource claims of groups are not supported: remove them, or schedule the pods with kube-scheduler"
-        problems.append(Problem("spec.resourceClaims", message))
+    claims: tuple[ResourceClaimReference, ...] = ()
+    if spec.resource_claims and are_claims_read and isinstance(spec, NativeSpecV1Beta1):
+        claims = _claims(spec.resource_claims, problems)
+    elif spec.resource_claims:
+        problems.append(Problem("spec.resourceClaims", _NO_CLAIMS))
     particulars = rules.read(spec, problems)
     if particulars.parent and not are_trees_read:
         problems.append(Problem("spec.parentCompositePodGroupName", _NO_TREES))
@@ -150,6 +163,7 @@ def from_native(resource: NativeGroup, version: str, *, are_trees_read: bool = F
         generation=metadata.generation,
         topology=constraints,
         version=version,
+        resource_claims=claims,
         **msgspec.structs.asdict(particulars),
     )
 
@@ -193,6 +207,26 @@ def from_composite(resource: NativeGroup, version: str) -> CompositePodGroup:
         disrupts_whole=mode is not None and mode.all is not None,
         version=version,
     )
+
+
+def _claims(entries: Sequence[Mapping[str, Any]], problems: list[Problem]) -> tuple[ResourceClaimReference, ...]:
+    found = []
+    for index, entry in enumerate(entries):
+        path, unknown = f"spec.resourceClaims[{index}]", entry.keys() - _CLAIM_FIELDS
+        if unknown:
+            problems.append(
+                Problem(path, f"unknown field {min(unknown)}, which may constrain the group; upgrade Bayplan")
+            )
+            continue
+        try:
+            reference = msgspec.convert(entry, ResourceClaimReference)
+        except msgspec.ValidationError as error:
+            problems.append(Problem(path, f"{error}; correct it"))
+            continue
+        if (reference.resource_claim_name is None) == (reference.resource_claim_template_name is None):
+            problems.append(Problem(path, "must set one of resourceClaimName and resourceClaimTemplateName"))
+        found.append(reference)
+    return tuple(found)
 
 
 def _topology(spec: NativeSpec | CompositeSpec, problems: list[Problem]) -> GroupTopology | None:

@@ -57,6 +57,7 @@ class FeatureGate(Struct, frozen=True):
 
 
 RESULT_CACHE = "ResultCache"
+DRA_WORKLOAD_RESOURCE_CLAIMS = "DRAWorkloadResourceClaims"
 GANG_DEVICE_BACKTRACKING = "GangDeviceBacktracking"
 GANG_PREEMPTION = "GangPreemption"
 COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
@@ -80,6 +81,15 @@ GATES: tuple[FeatureGate, ...] = (
         "PodGroups of Kubernetes itself whose spec.parentCompositePodGroupName names a CompositePodGroup "
         "(scheduling.k8s.io/v1alpha3) are scheduled together with the other groups of that tree, as its policies "
         "require. When off, the pods of such PodGroups are held back. Needs CompatiblePodGroups.",
+    ),
+    FeatureGate(
+        DRA_WORKLOAD_RESOURCE_CLAIMS,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "PodGroups of Kubernetes itself (v1beta1) may have spec.resourceClaims: a claim that a member names in the "
+        "same way is reserved for the group. When off, the pods of such PodGroups are held back. Needs "
+        "CompatiblePodGroups, and the gate of the same name of the API server and the controller manager.",
     ),
     FeatureGate(
         GANG_DEVICE_BACKTRACKING,

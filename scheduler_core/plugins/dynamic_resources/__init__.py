@@ -46,6 +46,7 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
 from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder, PodBinding
 from scheduler_core.plugins.dynamic_resources.extended_resources import (
@@ -59,7 +60,13 @@ from scheduler_core.plugins.dynamic_resources.gang_choices import GangChoices
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, REASONS, BindingLimit, PodDevices
 from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
-from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection, is_reserved_for
+from scheduler_core.plugins.dynamic_resources.pod_claims import (
+    claims_of_pod,
+    class_rejection,
+    consumer_of,
+    is_reserved_for,
+    referenced_claims,
+)
 from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, raw_scores
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -135,9 +142,12 @@ class DynamicResources(
             state.skip_score.add(self.name)
             return _NO_CLAIMS
         try:
-            claims = claims_of_pod(pod.pod, devices)
+            referenced = referenced_claims(pod.pod, devices)
         except DeviceError as problem:
             return PreFilterResult(unresolvable(str(problem)))
+        claims = [claim for _, claim in referenced]
+        group = self._group_with_claims(pod)
+        attempt.consumers = [consumer_of(pod.pod, reference, group) for reference, _ in referenced]
         if amounts:
             attempt.extended_amounts = amounts
             known = extended_claim_of(pod.pod, devices.claims.for_resources_of(pod.uid))
@@ -183,6 +193,11 @@ class DynamicResources(
         attempt.matchers.append(matcher)
         attempt.pending.append(pending)
         return None
+
+    def _group_with_claims(self, pod: PodInfo) -> PodGroup | None:
+        """Return the PodGroup of a pod if it can have claims."""
+        view = self.handle.groups.group_of(pod.pod) if self.handle.nodes.devices.group_claims else None
+        return None if view is None else view.group
 
     def _group_key(self, pod: PodInfo) -> Any:
         view = self.handle.groups.group_of(pod.pod)

@@ -58,8 +58,10 @@ class ClaimBinder:
         self._handle = handle
         self._writer = writer
 
-    async def bind(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
-        """Write a claim's new allocation, if there is one, and its reservation for the pod.
+    async def bind(
+        self, consumer: ClaimConsumer, claim: ResourceClaim, allocation: AllocationResult | None
+    ) -> ResourceClaim:
+        """Write a claim's new allocation, if there is one, and its reservation for the pod or its PodGroup.
 
         Returns:
             The claim as written.
@@ -73,7 +75,7 @@ class ClaimBinder:
             try:
                 if is_stale:
                     claim = await self._read_again(claim)
-                return await self._write(pod, claim, allocation)
+                return await self._write(consumer, claim, allocation)
             except ConflictError:
                 if attempt == _TRIES:
                     raise
@@ -90,11 +92,20 @@ class ClaimBinder:
             raise DeviceError(f"claim {claim.key} got deleted in the meantime")
         return found
 
-    async def _write(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
+    async def _write(
+        self, consumer: ClaimConsumer, claim: ResourceClaim, allocation: AllocationResult | None
+    ) -> ResourceClaim:
         if claim.metadata.deletion_timestamp is not None:
             raise DeviceError(f"claim {claim.key} got deleted in the meantime")
         status = claim.status
         is_new = allocation is not None and not _is_written(status.allocation, allocation, claim)
+        if (
+            not is_new
+            and status.allocation is not None
+            and any(each.uid == consumer.uid for each in status.reserved_for)
+        ):
+            # Another member wrote the reservation for their PodGroup.
+            return claim
         if is_new and DELETE_PROTECTION not in claim.metadata.finalizers:
             finalizers = (*claim.metadata.finalizers, DELETE_PROTECTION)
             protected = replace(claim, metadata=replace(claim.metadata, finalizers=finalizers))
@@ -105,7 +116,6 @@ class ClaimBinder:
             raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         if chosen.allocation_timestamp is None:
             chosen = replace(chosen, allocation_timestamp=self._handle.clock.wall().replace(microsecond=0))
-        consumer = ClaimConsumer("pods", pod.metadata.name, pod.metadata.uid)
         reserved_for = (*status.reserved_for, consumer)
         reserved = replace(claim, status=replace(status, allocation=chosen, reserved_for=reserved_for))
         if is_new:
@@ -274,7 +284,7 @@ class PodBinding:
             SchedulerCoreError: A claim cannot be bound.
         """
         for index, claim in enumerate(self._attempt.claims):
-            if not is_reserved_for(claim, self._pod):
+            if not is_reserved_for(claim, self._pod, accepts_group=self._devices.group_claims):
                 await self._write(index, claim)
 
     async def _write(self, index: int, claim: ResourceClaim) -> None:
@@ -291,7 +301,7 @@ class PodBinding:
             claim = attempt.claims[index] = await self._binder.create(found.claim)
         is_bound = False
         try:
-            claim = attempt.claims[index] = await self._binder.bind(self._pod, claim, allocation)
+            claim = attempt.claims[index] = await self._binder.bind(attempt.consumer(index), claim, allocation)
             is_bound = True
         finally:
             if allocation is not None:

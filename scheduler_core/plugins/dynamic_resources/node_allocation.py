@@ -19,7 +19,7 @@ from scheduler_core.errors import AllocationError, AllocationTimeoutError, Devic
 from scheduler_core.framework.claims_filter import NodeClaims, UnavailableClaim
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.status import Status, error, unresolvable
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.device_claims import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.model.selectors import NodeMatcher
@@ -29,6 +29,7 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
     node_requests,
     with_requests,
 )
+from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -94,6 +95,7 @@ class PodDevices(Struct):
     Attributes:
         pod: The pod.
         nodes: The columns.
+        consumers: What each claim of ``spec.resourceClaims`` is reserved for: the pod, or its PodGroup.
         claims: Its claims, the one for extended resources last; PreBind replaces them by what it wrote.
         extended_claim: The last claim as PreFilter found or made it; None without extended resources.
         extended_amounts: Requested amount of each extended resource, in whole units.
@@ -107,6 +109,7 @@ class PodDevices(Struct):
 
     pod: PodInfo
     nodes: NodeColumns
+    consumers: list[ClaimConsumer] = field(default_factory=list)
     claims: list[ResourceClaim] = field(default_factory=list)
     extended_claim: ResourceClaim | None = None
     extended_amounts: dict[str, int] = field(default_factory=dict)
@@ -123,6 +126,10 @@ class PodDevices(Struct):
     def has_user_claims(self) -> bool:
         """Whether ``spec.resourceClaims`` names a claim."""
         return len(self.claims) > (self.extended_claim is not None)
+
+    def consumer(self, index: int) -> ClaimConsumer:
+        """Return what a claim is reserved for."""
+        return self.consumers[index] if index < len(self.consumers) else consumer_of(self.pod.pod)
 
     def to_allocate(self) -> list[int]:
         """Return the indices of the claims whose status has no allocation."""

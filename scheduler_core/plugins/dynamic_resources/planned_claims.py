@@ -10,7 +10,6 @@ import msgspec
 from scheduler_core.model.device_claims import (
     DELETE_PROTECTION,
     AllocationResult,
-    ClaimConsumer,
     DeviceRequest,
     ResourceClaim,
 )
@@ -50,8 +49,8 @@ def _claim(attempt: PodDevices, claim: ResourceClaim, new: Iterator[AllocationRe
     is_new = claim.status.allocation is None
     allocation = claim.status.allocation or next(new)
     consumers = claim.status.reserved_for
-    if not is_reserved_for(claim, pod):
-        consumers = (*consumers, ClaimConsumer("pods", pod.metadata.name, pod.metadata.uid))
+    if not is_reserved_for(claim, pod, accepts_group=attempt.nodes.devices.group_claims):
+        consumers = (*consumers, attempt.consumer(attempt.claims.index(claim)))
     return {
         "new": is_new,
         "devices": allocation.devices.results,

@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from scheduler_core.errors import DeviceError
 from scheduler_core.framework.status import Status, error, unresolvable
-from scheduler_core.model.device_claims import DeviceRequest, ResourceClaim
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.device_claims import ClaimConsumer, DeviceRequest, ResourceClaim
+from scheduler_core.model.pod import Pod, ResourceClaimReference
+from scheduler_core.model.pod_group import GroupSource, PodGroup
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+
+_PODGROUPS = "podgroups"
 
 
 def claims_of_pod(pod: Pod, devices: DeviceIndex) -> list[ResourceClaim]:
@@ -21,17 +24,26 @@ def claims_of_pod(pod: Pod, devices: DeviceIndex) -> list[ResourceClaim]:
     Raises:
         DeviceError: Claims are not known, or one does not exist yet, is being deleted, or belongs to another pod.
     """
+    return [claim for _, claim in referenced_claims(pod, devices)]
+
+
+def referenced_claims(pod: Pod, devices: DeviceIndex) -> list[tuple[ResourceClaimReference, ResourceClaim]]:
+    """Return the claims of a pod, each with the entry of ``spec.resourceClaims`` that names it.
+
+    Raises:
+        DeviceError: As :func:`claims_of_pod`.
+    """
     if devices.withheld and pod.spec.resource_claims:
         raise DeviceError(f"resource claims cannot be allocated: {devices.withheld}")
-    return [_usable_claim(pod, name, must_own, devices) for name, must_own in _claim_names(pod)]
+    return [(reference, _usable_claim(pod, name, must_own, devices)) for reference, name, must_own in _claim_names(pod)]
 
 
-def _claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
+def _claim_names(pod: Pod) -> Iterator[tuple[ResourceClaimReference, str, bool]]:
     """Yield the name of each claim, and whether the pod must own it because it was created from a template."""
     created = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
     for reference in pod.spec.resource_claims:
         if reference.resource_claim_name is not None:
-            yield reference.resource_claim_name, False
+            yield reference, reference.resource_claim_name, False
         elif reference.resource_claim_template_name is None:
             raise DeviceError(
                 f'pod "{pod.key}", spec.resourceClaim "{reference.name}": none of the supported fields are set'
@@ -41,7 +53,7 @@ def _claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
         else:
             name = created[reference.name]
             if name is not None:
-                yield name, True
+                yield reference, name, True
 
 
 def _usable_claim(pod: Pod, name: str, must_own: bool, devices: DeviceIndex) -> ResourceClaim:
@@ -52,13 +64,60 @@ def _usable_claim(pod: Pod, name: str, must_own: bool, devices: DeviceIndex) -> 
     if claim.metadata.deletion_timestamp is not None:
         raise DeviceError(f'resourceclaim "{name}" is being deleted')
     if must_own and not claim.is_controlled_by(pod.metadata.uid):
-        raise DeviceError(f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)")
+        group = _group_name(pod) if devices.group_claims else ""
+        if not group:
+            raise DeviceError(f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)")
+        if not _is_of_group(claim, group):
+            owners = f"neither Pod nor PodGroup {group} is the owner"
+            raise DeviceError(f"ResourceClaim {key} was not created for Pod {pod.key} ({owners})")
     return claim
 
 
-def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether a claim's ``status.reservedFor`` names the pod."""
-    return any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+def _group_name(pod: Pod) -> str:
+    """Return the PodGroup that ``spec.schedulingGroup`` names; "" for none."""
+    group = pod.spec.scheduling_group
+    return "" if group is None else group.pod_group_name or ""
+
+
+def _is_of_group(claim: ResourceClaim, group: str) -> bool:
+    """Return whether a claim was created for the PodGroup of this name; the version of the API does not matter."""
+    return any(
+        owner.controller
+        and (owner.kind, owner.name) == ("PodGroup", group)
+        and owner.api_version.startswith(f"{GroupSource.NATIVE}/")
+        for owner in claim.metadata.owner_references
+    )
+
+
+def is_reserved_for(claim: ResourceClaim, pod: Pod, *, accepts_group: bool = False) -> bool:
+    """Return whether a claim's ``status.reservedFor`` names the pod.
+
+    Args:
+        claim: The claim.
+        pod: The pod.
+        accepts_group: Whether its PodGroup may be named instead; pods know the name of their group alone.
+    """
+    group = _group_name(pod) if accepts_group else ""
+    of_group = (GroupSource.NATIVE.value, _PODGROUPS, group)
+    return any(
+        each.uid == pod.metadata.uid or (bool(group) and (each.api_group, each.resource, each.name) == of_group)
+        for each in claim.status.reserved_for
+    )
+
+
+def consumer_of(
+    pod: Pod, reference: ResourceClaimReference | None = None, group: PodGroup | None = None
+) -> ClaimConsumer:
+    """Return the object that a claim is reserved for: the pod, or its PodGroup if that has an equal claim.
+
+    Args:
+        pod: The pod.
+        reference: The entry of ``spec.resourceClaims`` that names the claim; None for extended resources.
+        group: The PodGroup of the pod; None for none.
+    """
+    if group is not None and reference in group.resource_claims:
+        return ClaimConsumer(_PODGROUPS, group.key.name, group.uid, GroupSource.NATIVE.value)
+    return ClaimConsumer("pods", pod.metadata.name, pod.metadata.uid)
 
 
 def class_rejection(claim: ResourceClaim, devices: DeviceIndex) -> Status | None:

@@ -104,12 +104,14 @@ class DeviceIndex:
         withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
         claims: ResourceClaims.
         classes: DeviceClasses by name.
+        group_claims: Whether PodGroups may have claims (gate DRAWorkloadResourceClaims).
         classes_version: Incremented by every change of a class.
         hardware: Devices of all slices, with the taints of the rules, and those in use.
     """
 
     def __init__(self) -> None:
         self.withheld = ""
+        self.group_claims = False
         self.claims = ClaimTable()
         self.classes: dict[str, DeviceClass] = {}
         self.classes_version = 0

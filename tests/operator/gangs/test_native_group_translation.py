@@ -12,6 +12,7 @@ from bayplan.gangs.foreign_group_models import NativeGroup
 from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, UnsupportedGroupError, from_composite, from_native
 
 from scheduler_core.errors import ConfigError
+from scheduler_core.model.pod import ResourceClaimReference
 from scheduler_core.model.pod_group import (
     NEWEST_VERSIONS,
     CompositePodGroup,
@@ -271,3 +272,42 @@ def test_composite_groups_that_cannot_be_obeyed(spec: dict[str, Any], path: str)
     with pytest.raises(UnsupportedGroupError) as caught:
         composite(spec)
     assert [problem.path for problem in caught.value.problems] == [path]
+
+
+@pytest.mark.parametrize(
+    ("claims", "path"),
+    [
+        pytest.param([{"name": "a", "resourceClaimName": "x"}], "", id="by name"),
+        pytest.param([{"name": "a", "resourceClaimTemplateName": "x"}], "", id="by template"),
+        pytest.param([{"name": "a"}], "spec.resourceClaims[0]", id="no source"),
+        pytest.param(
+            [{"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"}],
+            "spec.resourceClaims[0]",
+            id="two sources",
+        ),
+        pytest.param(
+            [{"name": "a", "resourceClaimName": "x"}, {"name": "b", "resourceClaimName": "y", "level": 1}],
+            "spec.resourceClaims[1]",
+            id="unknown field",
+        ),
+        pytest.param([{"name": "a", "resourceClaimName": 1}], "spec.resourceClaims[0]", id="wrong type"),
+    ],
+)
+def test_claims_with_the_gate(claims: list[dict[str, Any]], path: str) -> None:
+    """Claims are read as references, and what is not understood makes the group unsupported."""
+    body = json.dumps({"metadata": METADATA, "spec": {**GANG, "resourceClaims": claims}})
+    shown = msgspec.json.decode(body, type=NativeGroup)
+    if not path:
+        group = from_native(shown, "v1beta1", are_claims_read=True)
+        assert group.resource_claims == (msgspec.convert(claims[0], ResourceClaimReference),)
+        return
+    with pytest.raises(UnsupportedGroupError) as caught:
+        from_native(shown, "v1beta1", are_claims_read=True)
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
+def test_claims_of_an_older_version() -> None:
+    """Their semantics are those of Kubernetes 1.37, so they are not supported in v1alpha2."""
+    body = json.dumps({"metadata": METADATA, "spec": {**GANG, "resourceClaims": [{"name": "a"}]}})
+    with pytest.raises(UnsupportedGroupError, match="not supported"):
+        from_native(msgspec.json.decode(body, type=NativeGroup), "v1alpha2", are_claims_read=True)

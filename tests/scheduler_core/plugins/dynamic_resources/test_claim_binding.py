@@ -11,6 +11,7 @@ from scheduler_core.errors import ClusterWriteError, ConflictError, DeviceError,
 from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
+from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from tests.support.builders import pod
 from tests.support.devices import claim, held, with_meta
 from tests.support.handles import FakeHandle
@@ -38,7 +39,7 @@ class World:
 
     async def bind(self, allocation: AllocationResult | None) -> ResourceClaim:
         """Bind the claim as the scheduler knows it."""
-        return await self.binder.bind(USER, self.seen, allocation)
+        return await self.binder.bind(consumer_of(USER), self.seen, allocation)
 
 
 def allocation(device: str = "d") -> AllocationResult:
