@@ -1,0 +1,56 @@
+"""Claims of PodGroups of Kubernetes 1.37 on a real API server with controllers: one claim for all members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.device_driver import devices_of
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import NATIVE_GROUPS
+from tests.support.live_devices import live_devices
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(120)]
+
+GROUPS = NATIVE_GROUPS["1.37"]
+NAMESPACE = "default"
+GATE = "--feature-gates=DRAWorkloadResourceClaims=true"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane whose controllers create claims for PodGroups."""
+    with GROUPS.serve() as plane:
+        plane.start_kwok()
+        start_kube_controller_manager(plane, ["--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"])
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """An operator with the feature gate."""
+    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
+        operator.start(GATE)
+        yield operator
+
+
+def test_members_share_the_claim_of_their_group(plane: ControlPlane, operator: OperatorProcess) -> None:
+    """The claim of the template is created once, reserved for the PodGroup, and both members go to its node."""
+    with live_devices(plane, operator, NAMESPACE) as world:
+        world.profile({})
+        node = world.machine("a", {"name": "card"})
+        world.machine("b")
+        world.template("one")
+        source = {"name": "device", "resourceClaimTemplateName": "one"}
+        policy = {"gang": {"minCount": 2}}
+        uid = world.group("train", 0, GROUPS.api_version, schedulingPolicy=policy, resourceClaims=[source])
+        for name in ("train-0", "train-1"):
+            world.user(name, template="one", spec={"schedulingGroup": {"podGroupName": "train"}})
+        assert {world.placed("train-0"), world.placed("train-1")} == {node}
+        (claim,) = world.claims()
+        assert devices_of(claim) == [(world.driver.name, node, "card")]
+        (consumer,) = claim["status"]["reservedFor"]
+        assert consumer == {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train", "uid": uid}
