@@ -67,7 +67,7 @@ test: install ## Run all tests, including those on the real control plane (WORKE
 
 # All steps run, also after one that fails. NIGHT is the seed of what is drawn; the date of a night repeats it.
 NIGHT ?= $(shell date +%Y%m%d)
-NIGHTLY := tests releases floors faults twins parity scenarios soak upstream
+NIGHTLY := tests releases floors faults twins parity scenarios soak upstream e2e
 
 .PHONY: nightly
 nightly: controlplane ## Run what CI samples or leaves out: long campaigns, planted bugs, soak, floors (hours; NIGHT=20261122)
@@ -81,7 +81,7 @@ nightly-tests: install
 
 nightly-releases: install
 	@for release in 1.36 1.35; do echo "==> Kubernetes $$release"; K8S=$$release $(BIN)/python -m hack.controlplane.binaries && \
-		K8S=$$release $(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder $(PYTEST_ARGS) tests/cluster || exit 1; done
+		K8S=$$release $(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder $(PYTEST_ARGS) tests/cluster || status=1; done; exit $${status:-0}
 
 nightly-floors: test-floors
 
@@ -105,6 +105,9 @@ nightly-soak: controlplane
 
 nightly-upstream: install
 	@for release in 1.37 1.36; do echo "==> Kubernetes $$release"; K8S=$$release nice $(BIN)/python -m tests.upstream || status=1; done; exit $${status:-0}
+
+nightly-e2e: controlplane
+	@nice $(BIN)/python -m tests.e2e
 
 # Separate environment with the lowest versions that pyproject.toml allows.
 FLOORS := build/floors
