@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ Manifest = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
 
-_NOT_FOUND = 404
-_REQUEST_SECONDS = 30.0
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_REQUEST_SECONDS = 60.0
+_ADMISSION_SECONDS = 60.0
+_POLL_SECONDS = 0.02
 _CREATORS = 12
 
 _PLURALS = {
@@ -137,11 +140,31 @@ class ApiClient:
         return found
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Create an object and write its status; a node's status is accepted with the creation."""
+        """Create an object and write its status; a node's status is accepted with the creation.
+
+        The next pod may use a PriorityClass that was created.
+        """
         made = self.request("POST", collection(manifest), manifest)
+        if manifest["kind"] == "PriorityClass":
+            self._await_admission(manifest["metadata"]["name"])
         if manifest.get("status") and manifest["kind"] != "Node":
             self.patch(manifest, {"status": manifest["status"]}, subresource="status")
         return made
+
+    def _await_admission(self, priority_class: str) -> None:
+        """Wait until admission, which learns of PriorityClasses by a watch, accepts pods of a new one."""
+        spec = {"priorityClassName": priority_class, "containers": [{"name": "c", "image": "i"}]}
+        pod: Manifest = {"kind": "Pod", "metadata": {"name": "probe", "namespace": "default"}, "spec": spec}
+        deadline = time.monotonic() + _ADMISSION_SECONDS
+        while True:
+            try:
+                self.request("POST", f"{collection(pod)}?dryRun=All", pod | {"apiVersion": "v1"})
+            except ApiRefusalError as error:
+                if error.status != _FORBIDDEN or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+            else:
+                return
 
     def create_all(self, manifests: Iterable[Manifest]) -> None:
         """Create many objects concurrently, in no particular order."""

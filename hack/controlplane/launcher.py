@@ -285,7 +285,7 @@ class ControlPlane:
             return []
         return [json.loads(line) for line in self.audit_log.read_text().split("\n")[:-1]]
 
-    def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:  # noqa: A002 - subprocess' word
+    def kubectl(self, *args: str, input: str | None = None, timeout: float = 120.0) -> str:  # noqa: A002 - subprocess' word
         """Run kubectl as administrator.
 
         Args:

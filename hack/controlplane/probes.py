@@ -5,21 +5,50 @@ should.
 """
 
 import http.client
+import os
+import secrets
 import socket
 import ssl
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 _TIMEOUT_SECONDS = 5.0
+# Linux takes ports from 32768 on for connections and for port 0, so none of them takes these between choice and use.
+_PORTS = range(20_000, 32_000)
+_PORT_ATTEMPTS = 1000
+_RESERVATIONS = 64
+
+_reserved: deque[int] = deque()
 
 
 def free_port() -> int:
-    """Return a free TCP port of loopback; another process may still take it first."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port of loopback that is free, and that no other process chooses here before it is used.
+
+    A Unix socket with an abstract name reserves the port for this process until it has chosen many others.
+
+    Raises:
+        OSError: There is no free port.
+    """
+    for _ in range(_PORT_ATTEMPTS):
+        port = secrets.choice(_PORTS)
+        if _reserve(port):
+            return port
+    raise OSError(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
+
+
+def _reserve(port: int) -> bool:
+    with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
+        try:
+            reservation.bind(f"\0bayplan-port-{port}")
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        _reserved.append(reservation.detach())
+    while len(_reserved) > _RESERVATIONS:
+        os.close(_reserved.popleft())
+    return True
 
 
 def http_ok(port: int, path: str) -> bool:

@@ -23,7 +23,7 @@ from hack.controlplane.processes import Process
 
 BAYPLAN, KUBE_SCHEDULER = "bayplan", "kube-scheduler"
 
-_SERVED_SECONDS = 20.0
+_SERVED_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,10 +113,23 @@ def install_crds(plane: ControlPlane, definitions: Path = _ROOT / "crds") -> Non
         ControlPlaneError: They are not in time.
     """
     plane.kubectl("apply", "-f", str(definitions))
+    await_definitions(plane)
+
+
+def await_definitions(plane: ControlPlane) -> None:
+    """Wait until all CustomResourceDefinitions are served, and kubectl finds their resources.
+
+    The API server lists a resource in its discovery a moment after the definition is established.
+
+    Raises:
+        ControlPlaneError: They are not in time.
+    """
     deadline = time.monotonic() + _SERVED_SECONDS
     while True:
         try:
             plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+            found = plane.kubectl("get", "crd", "--output=jsonpath={.items[*].metadata.name}").split()
+            plane.kubectl("get", ",".join(found), "--all-namespaces", "--output=name")
         except ControlPlaneError:
             # kubectl fails on an object that has no conditions yet.
             if time.monotonic() > deadline:
@@ -128,7 +141,7 @@ def install_crds(plane: ControlPlane, definitions: Path = _ROOT / "crds") -> Non
 
 def _is_ready(port: int) -> bool:
     try:
-        with closing(urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=1)) as answer:
+        with closing(urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=30)) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

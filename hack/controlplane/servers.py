@@ -41,7 +41,7 @@ class Options:
     apiserver_args: Sequence[str] = ()
     kubernetes: str = ""
     state_dir: Path | None = None
-    ready_seconds: float = 60.0
+    ready_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)

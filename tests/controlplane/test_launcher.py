@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def create(plane: ControlPlane, namespace: str, *objects: dict[str, Any]) -> Non
 
 def wait_for(plane: ControlPlane, namespace: str, what: str, condition: str) -> None:
     """Let kubectl watch until a condition holds."""
-    plane.kubectl("wait", "--namespace", namespace, what, f"--for={condition}", "--timeout=20s")
+    plane.kubectl("wait", "--namespace", namespace, what, f"--for={condition}", "--timeout=60s")
 
 
 def get(plane: ControlPlane, namespace: str, what: str) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def bind(plane: ControlPlane, namespace: str, name: str, target: str) -> None:
     plane.kubectl("create", "--raw", path, "--filename=-", input=json.dumps(binding))
 
 
-def ends(records: Sequence[Record], doing: Any, *, within: float = 20.0) -> list[str]:
+def ends(records: Sequence[Record], doing: Any, *, within: float = 60.0) -> list[str]:
     """Do something, and return the names of those processes that have not ended afterwards.
 
     A pidfd becomes readable when its process ends, whatever its parent is.
@@ -122,12 +123,20 @@ def test_the_audit_log_records_a_binding(control_plane: ControlPlane, workers: t
     with pytest.raises(ControlPlaneError, match="already assigned"):
         bind(control_plane, namespace, "audited", workers[1])
     assert get(control_plane, namespace, "pod/audited")["spec"]["nodeName"] == workers[0]
-    bindings = [
+    deadline = time.monotonic() + 60.0
+    # An event is written after the answer.
+    while len(bindings := logged_bindings(control_plane, namespace)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert bindings == [("bayplan-admin", workers[0], 201), ("bayplan-admin", workers[1], 409)]
+
+
+def logged_bindings(plane: ControlPlane, namespace: str) -> list[tuple[str, str, int]]:
+    """Return user, node and code of each bind in the audit log."""
+    return [
         (event["user"]["username"], event["requestObject"]["target"]["name"], event["responseStatus"]["code"])
-        for event in control_plane.audit_events()
+        for event in plane.audit_events()
         if event["objectRef"].get("subresource") == "binding" and event["objectRef"]["namespace"] == namespace
     ]
-    assert bindings == [("bayplan-admin", workers[0], 201), ("bayplan-admin", workers[1], 409)]
 
 
 def test_stop_leaves_no_process() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from hack.controlplane.probes import LOOPBACK
+from hack.controlplane.probes import LOOPBACK, free_port
 from tests.support.certificates import Pair
 
 Json = Any
@@ -72,13 +72,13 @@ class ExtenderServer:
     Attributes:
         calls: Every request, in order of arrival.
         rules: What to answer, by verb; a verb without one is answered with 404.
-        port: Where it listens; the same one when it is started again.
+        port: Where it listens; the same one when it is started again, which nobody takes meanwhile.
     """
 
     def __init__(self, pair: Pair | None = None, directory: Path | None = None, trusted: Path | None = None) -> None:
         self.calls: list[Call] = []
         self.rules: dict[str, Rule] = {}
-        self.port = 0
+        self.port = free_port()
         self._ssl: ssl.SSLContext | None = None
         if pair is not None:
             assert directory is not None
@@ -114,7 +114,7 @@ class ExtenderServer:
         listening = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listening)), daemon=True)
         self._thread.start()
-        assert listening.wait(10), "the extender server does not start"
+        assert listening.wait(60), "the extender server does not start"
 
     def stop(self) -> None:
         """Break all connections and listen no more; harmless when it does not."""
@@ -133,7 +133,6 @@ class ExtenderServer:
         await runner.setup()
         site = web.TCPSite(runner, LOOPBACK, self.port, ssl_context=self._ssl, reuse_address=True)
         await site.start()
-        self.port = runner.addresses[0][1]
         listening.set()
         await self._stop.wait()
         await runner.cleanup()
@@ -152,7 +151,7 @@ class ExtenderServer:
         if not isinstance(answer, Reply):
             return web.json_response(answer)
         if answer.held is not None:
-            await asyncio.to_thread(answer.held.wait, 30)
+            await asyncio.to_thread(answer.held.wait, 120)
         if answer.disconnect:
             request.transport.close()
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)

@@ -77,12 +77,6 @@ class LiveDevices(LiveGangs):
         self.until(lambda: devices_of(self.claim_named(name)), f"claim {name} is allocated")
         return self.claim_named(name)
 
-    def until_refused_with(self, name: str, text: str) -> str:
-        """Wait until the condition of a pod that is not bound contains a text; return the message."""
-        self.until(lambda: text in self.condition(name).get("message", ""), f"{name} waits because: {text}")
-        assert self.condition(name)["status"] == "False"
-        return str(self.condition(name)["message"])
-
     def allocated(self) -> list[Device]:
         """The devices of all allocations, sorted."""
         return sorted(device for claim in self.claims() for device in devices_of(claim))

@@ -28,13 +28,11 @@ class LiveGangs(LiveWorld):
     """A :class:`LiveWorld` with gangs."""
 
     def nodes(self, *names: str, **fields: Any) -> None:
-        """Create nodes; the fields are those of ``node_manifest``, and ``zone``."""
+        """Create nodes that the operator then has; the fields are those of ``node_manifest``, and ``zone``."""
         zone = fields.pop("zone", "")
         for name in names:
-            made = self.node(name, **fields)
-            if zone:
-                node = {"kind": "Node", "metadata": {"name": made}}
-                self.api.patch(node, {"metadata": {"labels": {"zone": zone}}})
+            self._node(name, labels={"zone": zone} if zone else {}, **fields)
+        self._until_nodes_are_known()
 
     def group(self, name: str, min_member: int, version: str = VERSION, **spec: Any) -> str:
         """Create a PodGroup; its UID. The words are fields of its spec."""
@@ -71,9 +69,9 @@ class LiveGangs(LiveWorld):
         manifest["metadata"] |= {"ownerReferences": [owner], "annotations": {"bayplan.dev/run-for": run_for}}
         return manifest
 
-    def complete(self, job: str) -> None:
-        """Let the pods of a Job succeed, as the kubelet reports it."""
-        for name in self.pods(job):
+    def complete(self, job: str, *names: str) -> None:
+        """Let pods of a Job succeed, by default all, as the kubelet reports it."""
+        for name in names or self.pods(job):
             pod = {"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}}
             self.api.patch(pod, {"status": {"phase": "Succeeded"}}, subresource="status")
 

@@ -62,11 +62,27 @@ class LiveWorld:
         self.operator.until(is_ready, "the profile is ready")
 
     def node(self, short: str, **fields: Any) -> str:
-        """Create a node that only this test's pods select; its name."""
-        manifest = node_manifest(f"{self.token}-{short}", {**fields, "labels": {"for": self.token}})
+        """Create a node that only this test's pods select, and wait until the operator has it; its name."""
+        name = self._node(short, **fields)
+        self._until_nodes_are_known()
+        return name
+
+    def _node(self, short: str, **fields: Any) -> str:
+        labels = {"for": self.token, **fields.pop("labels", {})}
+        manifest = node_manifest(f"{self.token}-{short}", {**fields, "labels": labels})
         self.api.create(manifest)
         self._made.append(manifest)
         return f"{self.token}-{short}"
+
+    def _until_nodes_are_known(self) -> None:
+        """Wait until the operator has all nodes, which come by another watch than the pods that are created next."""
+        self.until(
+            lambda: (
+                self.operator.metric("bayplan_informer_objects", resource="nodes")
+                == len(self.api.items("/api/v1/nodes"))
+            ),
+            "all nodes are known",
+        )
 
     def pod(self, name: str, **fields: Any) -> None:
         """Create a pod for the test's profile and nodes; the fields are those of ``pod_manifest``."""
@@ -116,10 +132,20 @@ class LiveWorld:
         self.until(lambda: self.node_of(name), f"{name} is bound")
         return self.node_of(name)
 
-    def refused(self, name: str) -> str:
-        """Wait until a pod is reported as not scheduled; return the message."""
-        self.until(lambda: self.condition(name).get("status") == "False", f"{name} is refused")
-        return str(self.condition(name)["message"])
+    def refused(self, name: str, text: str = "") -> str:
+        """Wait until a pod is reported as not scheduled, with a message that contains a text; return the message.
+
+        A first attempt may be decided before the operator has received all objects of the test.
+        """
+        found: Manifest = {}
+
+        def is_refused() -> bool:
+            nonlocal found
+            found = self.condition(name)
+            return found.get("status") == "False" and text in found["message"]
+
+        self.until(is_refused, f"{name} is refused{text and ' because: '}{text}")
+        return str(found["message"])
 
     def clean_up(self) -> None:
         """Remove pods and claims, then what is cluster-scoped."""

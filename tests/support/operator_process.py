@@ -22,8 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hack.controlplane.probes import LOOPBACK, free_port
 
-_WAIT_SECONDS = 60.0
-_END_SECONDS = 20.0
+_WAIT_SECONDS = 90.0
+_END_SECONDS = 60.0
+_ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 _SOURCES = Path(__file__).resolve().parents[2]
 
@@ -86,6 +87,10 @@ class OperatorProcess:
         """Wait until ``/readyz`` says so."""
         self.until(lambda: self.get("/readyz")[0] == 200, "it is ready")
 
+    def is_alive(self) -> bool:
+        """Whether ``/livez`` says so."""
+        return self.get("/livez")[0] == 200
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Look again and again until a condition holds while the process runs."""
         deadline = time.monotonic() + _WAIT_SECONDS
@@ -98,8 +103,18 @@ class OperatorProcess:
             time.sleep(_POLL_SECONDS)
 
     def metric(self, name: str, **labels: str) -> float:
-        """A sample of its metrics; 0 when there is none."""
-        for family in text_string_to_metric_families(self.get("/metrics")[1]):
+        """A sample of its metrics; 0 when there is none. A process that does not answer is asked again."""
+        answer = (0, "")
+
+        def is_answered() -> bool:
+            nonlocal answer
+            answer = self.get("/metrics")
+            return answer[0] == 200
+
+        self.until(is_answered, "it shows its metrics")
+        # Most of the time to parse hundreds of families would be for those that are not asked for.
+        lines = [line for line in answer[1].splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        for family in text_string_to_metric_families("\n".join([*lines, ""])):
             for sample in family.samples:
                 if sample.name == name and sample.labels == labels:
                     return sample.value
@@ -119,12 +134,12 @@ class OperatorProcess:
 
     def _connection(self) -> http.client.HTTPConnection:
         if not self._secure:
-            return http.client.HTTPConnection(LOOPBACK, self._port, timeout=5)
+            return http.client.HTTPConnection(LOOPBACK, self._port, timeout=_ANSWER_SECONDS)
         # The certificate that it makes for itself is signed by nobody.
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        return http.client.HTTPSConnection(LOOPBACK, self._port, timeout=5, context=context)
+        return http.client.HTTPSConnection(LOOPBACK, self._port, timeout=_ANSWER_SECONDS, context=context)
 
     @property
     def url(self) -> str:
