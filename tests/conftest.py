@@ -16,12 +16,12 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from hack.controlplane import binaries
-from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
 
 # A busy machine is no defect of an example.
-hypothesis.settings.register_profile("bayplan", deadline=None)
+hypothesis.settings.register_profile("bayplan", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("bayplan")
 
 _BINARIES_BY_MARKER = {
@@ -135,6 +135,11 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     pods = f"/api/v1/namespaces/{name}/pods"
     deleted = json.loads(control_plane.kubectl("delete", "--raw", f"{pods}?gracePeriodSeconds=0"))
     held = [f"pod/{pod['metadata']['name']}" for pod in deleted["items"] if pod["metadata"].get("finalizers")]
-    if held:
-        patch = '{"metadata":{"finalizers":null}}'
-        control_plane.kubectl("patch", *held, "--namespace", name, "--type=merge", f"--patch={patch}")
+    patch = '{"metadata":{"finalizers":null}}'
+    for pod in held:
+        try:
+            control_plane.kubectl("patch", pod, "--namespace", name, "--type=merge", f"--patch={patch}")
+        except ControlPlaneError as problem:
+            # Another client may have removed the last finalizer.
+            if "NotFound" not in str(problem):
+                raise

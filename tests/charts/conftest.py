@@ -16,6 +16,7 @@ import yaml
 
 from hack.controlplane import binaries, monitoring
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import await_definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "bayplan"
@@ -45,7 +46,7 @@ class Helm:
         if kubeconfig is not None:
             environment["KUBECONFIG"] = str(kubeconfig)
         return subprocess.run(
-            [self.program, *args], capture_output=True, text=True, env=environment, timeout=60, check=False
+            [self.program, *args], capture_output=True, text=True, env=environment, timeout=120, check=False
         )
 
     def template(self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = ()) -> str:
@@ -110,7 +111,7 @@ def chart_plane(control_plane: ControlPlane) -> ControlPlane:
     given = [f"--filename={ROOT / 'crds'}"]
     given += [f"--filename={monitoring.definitions() / name}" for name in monitoring.DEFINITIONS]
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", *given)
-    control_plane.kubectl("wait", "--for=condition=Established", *given, "--timeout=20s")
+    await_definitions(control_plane)
     return control_plane
 
 

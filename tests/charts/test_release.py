@@ -23,7 +23,7 @@ from tests.charts.conftest import CHART, Helm
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 _NAMESPACE = "bayplan-system"
 # Every kind that the chart makes by default; there is no "all" that means them.

@@ -23,7 +23,7 @@ _RELEASE = "people"
 _JOINS = "rbac.authorization.k8s.io/aggregate-to-"
 _OF_NAMESPACE = ("view", "edit", "admin")
 _CLUSTER_SCOPED = ("schedulerprofiles", "pluginconfigs")
-_GRANT_SECONDS = 20.0
+_GRANT_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import urllib.request
 
 from hack.controlplane.probes import LOOPBACK, free_port
 
-_WAIT_SECONDS = 20.0
+_WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 def _is_ready(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=1) as answer:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=30) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -25,8 +25,8 @@ from tests.support.operator_process import OperatorProcess
 
 _PROGRAMS = Path(__file__).resolve().parent / "programs"
 _SITUATIONS = Path(__file__).resolve().parent / "situations"
-_COMMAND_SECONDS = 60
-_PATIENCE_SECONDS = 15.0
+_COMMAND_SECONDS = 120
+_PATIENCE_SECONDS = 45.0
 _POLL_SECONDS = 0.3
 _READS = ("kubectl get", "kubectl describe", "kubectl events", "bayplan status", "bayplan explain", "bayplan history")
 

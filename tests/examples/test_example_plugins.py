@@ -86,7 +86,7 @@ def test_a_pod_is_scheduled_by_the_installed_plugins(
             wait = _documented("kubectl wait --for=condition=PodScheduled --timeout=60s pod/web pod/solve")
             control_plane.kubectl(*wait[1:], f"--namespace={objects}")
             later = "--for=jsonpath={.status.conditions[0].reason}=Unschedulable"
-            control_plane.kubectl("wait", later, "--timeout=20s", f"--namespace={objects}", "pod/solve-later")
+            control_plane.kubectl("wait", later, "--timeout=60s", f"--namespace={objects}", "pod/solve-later")
             nodes = "jsonpath={range .items[*]}{.metadata.name}={.spec.nodeName} {end}"
             placed = control_plane.kubectl("get", "pods", f"--namespace={objects}", "-o", nodes).split()
         except ControlPlaneError:
@@ -94,5 +94,5 @@ def test_a_pod_is_scheduled_by_the_installed_plugins(
             raise
         finally:
             operator.terminate()
-            operator.wait(20)
+            operator.wait(60)
     assert sorted(placed) == ["solve-later=", "solve=dear", "web=cheap"]

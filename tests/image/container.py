@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from hack.image.engines import Engine
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 90.0
 _POLL_SECONDS = 0.05
 
 
@@ -142,7 +142,7 @@ class Container:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(self._ready_url, timeout=5, context=context) as answer:  # noqa: S310 - loopback
+            with urllib.request.urlopen(self._ready_url, timeout=30, context=context) as answer:  # noqa: S310 - loopback
                 return answer.status, ""
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()

@@ -16,6 +16,7 @@ import yaml
 from hack.controlplane.installed_operator import Account, expanded_arguments
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.schedulers import await_definitions
 from hack.image.engines import ImageError
 from hack.image.image_build import ROOT, provenance
 from tests.charts.conftest import Helm
@@ -34,7 +35,7 @@ def cluster_name(control_plane: ControlPlane) -> Iterator[str]:
     definitions = str(ROOT / "crds")
     control_plane.kubectl("create", "namespace", name)
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={definitions}")
-    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={definitions}", "--timeout=20s")
+    await_definitions(control_plane)
     yield name
     pods = f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0"
     control_plane.kubectl("delete", "--raw", pods)
@@ -99,7 +100,7 @@ def test_it_binds_pods(operator: Container, control_plane: ControlPlane, cluster
     control_plane.kubectl("apply", f"--namespace={cluster_name}", "--filename=-", input=listed)
     for name in _PODS:
         node = f"--for=jsonpath={{.spec.nodeName}}={cluster_name}"
-        control_plane.kubectl("wait", f"pod/{name}", node, f"--namespace={cluster_name}", "--timeout=30s")
+        control_plane.kubectl("wait", f"pod/{name}", node, f"--namespace={cluster_name}", "--timeout=60s")
 
 
 def test_it_runs_without_privileges(operator: Container) -> None:

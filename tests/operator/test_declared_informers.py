@@ -67,7 +67,7 @@ async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> N
         informers = ClusterInformers(connection, scheduler, HastyClock(), readiness)
         assert f"{QUOTAS.path} are being listed" in readiness.missing
         tasks = [asyncio.create_task(informer.run()) for _, informer in informers]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await informers.synced.wait()
         for task in tasks:
             task.cancel()

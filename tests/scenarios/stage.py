@@ -24,7 +24,7 @@ from tests.scenarios.scenario import SCHEDULER_NAME, Scenario, Step
 SCHEDULERS = (KUBE_SCHEDULER, BAYPLAN)
 """The compared schedulers."""
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _WIDE = (
     "/api/v1/nodes",

@@ -22,7 +22,7 @@ async def running(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if condition():
                 return

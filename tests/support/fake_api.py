@@ -124,7 +124,7 @@ class FakeApi:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until ``condition`` holds, looking whenever a request arrives or ends."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

@@ -29,11 +29,11 @@ def served_in_a_thread(
         await server.start()
         return server
 
-    server = asyncio.run_coroutine_threadsafe(made(), loop).result(10)
+    server = asyncio.run_coroutine_threadsafe(made(), loop).result(60)
     try:
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

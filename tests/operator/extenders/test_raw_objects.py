@@ -84,7 +84,7 @@ class World:
         """Run the informer until the sink has this number of calls."""
         self.api.on("GET", "/watched", Stream(*lines, Hang()))
         self.task = asyncio.create_task(self.informer.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.sink.calls < changes:
                 self.sink.changed.clear()
                 await self.sink.changed.wait()

@@ -83,7 +83,7 @@ class World:
         """Wait until the first cycle may start and every source is settled."""
         await until(lambda: not self.readiness.missing)
         assert self.informers.synced.is_set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.sources.settle()
         assert all(groups.settled.is_set() for groups in self.sources.served)
 

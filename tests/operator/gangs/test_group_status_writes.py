@@ -49,7 +49,7 @@ async def test_a_write_as_sent(source: GroupSource, path: str, content_type: str
         key = GroupKey(source, "default", "train")
         writes.write(GroupStatusWrite(key, "uid-1", dict, end))
         writes.write(GroupStatusWrite(key, "uid-1", lambda: {"phase": "Pending"}, end))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await all_ended.wait()
         await dispatcher.close()
     assert ended == [None, None]

@@ -70,7 +70,7 @@ class Candidate:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds, checking whenever the candidate sleeps or ends."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 self.clock.changed.clear()
                 await self.clock.changed.wait()

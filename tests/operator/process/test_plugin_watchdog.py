@@ -42,7 +42,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, profile, rig
 
-_BUDGET_SECONDS = 0.05
+# Time of the clock, which passes while other processes run: plugins that are in time must end within it, too.
+_BUDGET_SECONDS = 0.2
 
 
 @pytest.fixture
@@ -186,7 +187,7 @@ async def test_an_overrunning_plugin_fails_the_attempt(
     waiting = pod("p")
     made.add(waiting)
     assert made.decide() is None
-    message = str(PluginError("Slow", point, "was interrupted after its time budget of 0.05 s"))
+    message = str(PluginError("Slow", point, f"was interrupted after its time budget of {_BUDGET_SECONDS} s"))
     assert message in made.condition.message
     assert _held(made) == [{}, {}]
     assert made.place(waiting) == "errorBackoff"
@@ -227,7 +228,7 @@ async def test_a_dry_run_is_reverted_before_the_plugin_is_interrupted(watchdog: 
 def test_the_schedulers_own_code_is_not_interrupted(watchdog: PluginWatchdog) -> None:
     """While a change that the plugin requested is in progress, the interruption waits for its end."""
     ended: list[str] = []
-    source = "import time\ndef change(ended):\n    time.sleep(0.15)\n    ended.append('changed')\n"
+    source = "import time\ndef change(ended):\n    time.sleep(0.6)\n    ended.append('changed')\n"
     own: dict[str, Any] = {"__name__": "scheduler_core.queueing.pretended"}
     exec(source, own)  # noqa: S102 - code that belongs to a module of the scheduler
 
@@ -243,10 +244,10 @@ def test_the_schedulers_own_code_is_not_interrupted(watchdog: PluginWatchdog) ->
 def test_a_nested_call_is_named_and_shares_the_budget(watchdog: PluginWatchdog) -> None:
     """The error names the plugin that was running, and the outer one gets no second budget."""
     inner = watchdog.guarded("Inner", "filter", _linger)
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(PluginError, match='running "Inner" filter plugin'):
         watchdog.guarded("Outer", "postFilter", inner)()
-    assert time.monotonic() - began < 10 * _BUDGET_SECONDS
+    assert time.thread_time() - began < 1.9 * _BUDGET_SECONDS
 
 
 def test_a_call_that_blocks_is_interrupted(watchdog: PluginWatchdog) -> None:
@@ -255,7 +256,7 @@ def test_a_call_that_blocks_is_interrupted(watchdog: PluginWatchdog) -> None:
     held = threading.Lock()
     held.acquire()
     with pytest.raises(PluginError, match='running Score plugins: plugin "Slow" failed with'):
-        watchdog.guarded("Slow", "score", lambda: held.acquire(timeout=5))()
+        watchdog.guarded("Slow", "score", lambda: held.acquire(timeout=60))()
 
 
 def test_a_call_in_time_is_not_disturbed_later(watchdog: PluginWatchdog) -> None:

@@ -390,7 +390,7 @@ async def test_writes_are_retried_until_they_succeed(world: World) -> None:
     world.revisions.failures.append(ServerUnavailableError("away"))
     running = asyncio.create_task(world.controller.run())
     world.controller.seen(SchedulerProfile, profile_manifest())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (world.statuses.patches and world.revisions.stored):
             await asyncio.sleep(0)
             world.clock.advance(0.1)

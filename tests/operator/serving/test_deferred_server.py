@@ -47,7 +47,7 @@ async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
     answer = asyncio.create_task(reader.read())
     assert server.endpoint(LOOPBACK) is None
     await server.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await answer).startswith(b"HTTP/1.1 200")
     endpoint = server.endpoint(LOOPBACK)
     assert endpoint is not None

@@ -83,7 +83,7 @@ class Side:
 
     async def until(self, length: int) -> bytes:
         """Return the data once it has this length."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.came) < length:
                 self._more.clear()
                 await self._more.wait()

@@ -49,7 +49,7 @@ class RecordingSink:
             raise RuntimeError("the sink has a bug")
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

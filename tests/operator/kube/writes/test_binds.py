@@ -122,7 +122,7 @@ async def test_timed_out_bind_is_read(api: FakeApi, connection: ApiConnection) -
     """A bind without a response in time is settled by reading the pod."""
     api.on("POST", BIND, Answer(gate=asyncio.Event()))
     api.on("GET", POD, pod_on("node-1"))
-    await Binder(connection, timeout=0.1).bind(BINDING)
+    await Binder(connection, timeout=1.0).bind(BINDING)
     assert len(api.requests("GET")) == 1
 
 

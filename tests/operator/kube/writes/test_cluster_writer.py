@@ -148,7 +148,7 @@ async def test_stop_ends_with_its_grace(api: FakeApi, writer: KubeWriter) -> Non
     api.on("POST", EVENTS, Answer(gate=asyncio.Event()))
     writer.record(SCHEDULED)
     await api.until(lambda: len(api.seen) == 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await writer.stop(0.05)
     assert writer.dispatcher.in_flight == 0
 
