@@ -22,8 +22,8 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).resolve().parents[2]
 LEASE = """\
 leaderElection:
-  leaseDuration: 8s
-  renewDeadline: 6s
+  leaseDuration: 20s
+  renewDeadline: 15s
   retryPeriod: 1s
 """
 
@@ -74,7 +74,7 @@ def test_either_replica_will_do(control_plane: ControlPlane, namespace: str, rep
         explained = bayplan(replica, *explain(namespace))
         assert 'No profile serves schedulerName "nobody"' in explained.stdout, explained
         assert bayplan(replica, "status").stdout.startswith("Scheduling\n")
-        assert bayplan(replica, "status", "--check-cache").returncode == 0
+        replica.until(partial(agrees, replica), "the cache agrees with the API server")
     assert bayplan(standby, "status", "--this-replica").stdout.startswith("Standby, ")
     announced = control_plane.kubectl(
         "get", "lease/bayplan", f"--namespace={namespace}", "--output=jsonpath={.metadata.annotations}"
@@ -95,6 +95,10 @@ def explain(namespace: str) -> tuple[str, ...]:
 
 def is_known(replica: OperatorProcess, namespace: str) -> bool:
     return bayplan(replica, *explain(namespace)).returncode == 0
+
+
+def agrees(replica: OperatorProcess) -> bool:
+    return bayplan(replica, "status", "--check-cache").returncode == 0
 
 
 def holder(plane: ControlPlane, namespace: str) -> str:

@@ -26,13 +26,13 @@ from hack.controlplane.servers import Options
 from tests.support.operator_process import OperatorProcess
 
 ONE, TWO = "one", "two"
-LEASE_SECONDS = 3.0
-RENEW_SECONDS = 2.0
+LEASE_SECONDS = 8.0
+RENEW_SECONDS = 6.0
 PODS = 400
 _ELECTION = {"leaderElect": True, "leaseDuration": LEASE_SECONDS, "renewDeadline": RENEW_SECONDS, "retryPeriod": 0.5}
 _QPS = 75
 _NODES = 10
-_WAIT_SECONDS = 40.0
+_WAIT_SECONDS = 90.0
 _POLL_SECONDS = 0.05
 _CHANGES = frozenset({"create", "update", "patch", "delete"})
 _POLICY = {
