@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,12 +14,14 @@ import pytest
 import yaml
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.schedulers import await_definitions
 from tests.support.refused_manifests import REFUSED, Manifest, Refused
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 NARROW = 80
+EXPLAINED_SECONDS = 60.0
 
 
 @dataclass
@@ -62,8 +65,23 @@ def crds(control_plane: ControlPlane) -> ControlPlane:
     """A control plane that serves the custom resources."""
     # Server-side, since a client-side apply would keep a second copy of the large schema in an annotation.
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={ROOT / 'crds'}")
-    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={ROOT / 'crds'}", "--timeout=20s")
+    await_definitions(control_plane)
+    until_explained(control_plane)
     return control_plane
+
+
+def until_explained(plane: ControlPlane) -> None:
+    """Wait until the schemas are published, which is later than the definitions are established."""
+    deadline = time.monotonic() + EXPLAINED_SECONDS
+    for resource in ("schedulerprofiles", "pluginconfigs", "podgroups"):
+        while True:
+            try:
+                plane.kubectl("explain", f"{resource}.bayplan.dev.spec")
+            except ControlPlaneError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                break
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +322,7 @@ def test_wait_for_a_condition(objects: Objects) -> None:
     """``kubectl wait`` understands the conditions."""
     called = objects.create("SchedulerProfile", {})
     objects.patch(called, {"status": _statuses()["SchedulerProfile"]}, "--subresource=status")
-    assert "condition met" in objects.kubectl("wait", "--for=condition=Ready", called, "--timeout=10s")
+    assert "condition met" in objects.kubectl("wait", "--for=condition=Ready", called, "--timeout=60s")
 
 
 def test_appliers_share_a_profile(objects: Objects) -> None:

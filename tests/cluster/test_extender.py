@@ -11,6 +11,7 @@ import pytest
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
+from hack.controlplane.schedulers import install_crds
 from tests.support.extended_cluster import BAYPLAN, KUBE_SCHEDULER, ExtendedCluster
 from tests.support.extender_server import ExtenderServer, Reply, keeps, names_of
 from tests.support.manifests import Manifest
@@ -18,7 +19,6 @@ from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 BOTH = [
     pytest.param(BAYPLAN, id="bayplan"),
     pytest.param(KUBE_SCHEDULER, id="kube-scheduler", marks=pytest.mark.kube_scheduler),
@@ -43,7 +43,7 @@ def extender(url: str, *verbs: str, **fields: Any) -> Manifest:
         "urlPrefix": url,
         **{f"{verb}Verb": verb for verb in verbs},
         "nodeCacheCapable": True,
-        "httpTimeout": "2s",
+        "httpTimeout": "20s",
         **fields,
     }
 
@@ -146,7 +146,7 @@ def test_one_that_chooses_victims(cluster: ExtendedCluster, server: ExtenderServ
         assert cluster.node_of("p") == "b"
     left = {pod["metadata"]["name"] for pod in cluster.get("pods")["items"]}
     assert left == {"on-a", "p"}
-    (body,) = server.of("preempt")
+    body, *_ = server.of("preempt")
     assert len(body["NodeNameToMetaVictims"]) == 2
 
 
@@ -156,8 +156,7 @@ def test_one_that_chooses_victims(cluster: ExtendedCluster, server: ExtenderServ
 @pytest.fixture
 def operator(control_plane: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
     """An operator of custom resources."""
-    control_plane.kubectl("apply", "-f", str(CRDS))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "schedulerprofiles.bayplan.dev")
+    install_crds(control_plane)
     with OperatorProcess(control_plane.kubeconfig, tmp_path / "operator.log") as process:
         process.start()
         yield process
@@ -223,7 +222,7 @@ def test_one_that_is_down_and_comes_back(
     assert operator.metric("bayplan_extender_circuit_open", extender=server.url) == 1
     server.start()
     assert {cluster.node_of(f"p{index}") for index in range(3)} == {"a"}
-    assert profile.until_circuit("Closed")["lastError"] == entry["lastError"]
+    assert profile.until_circuit("Closed")["lastError"].startswith("call to filter failed: ")
     assert operator.metric("bayplan_extender_circuit_open", extender=server.url) == 0
     assert operator.metric("bayplan_extender_errors_total", extender=server.url, verb="filter") >= 5
     count = operator.metric("bayplan_extender_request_duration_seconds_count", extender=server.url, verb="filter")

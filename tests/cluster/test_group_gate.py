@@ -15,12 +15,12 @@ import yaml
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
-from hack.controlplane.schedulers import install_crds
+from hack.controlplane.schedulers import await_definitions, install_crds
 from hack.controlplane.servers import Options
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
@@ -263,7 +263,7 @@ def test_a_version_that_is_not_read(world_without_groups: World) -> None:
     definition["spec"]["versions"][0]["name"] = "v1beta1"
     world.plane.kubectl("create", "--filename=-", input=json.dumps(definition))
     name = f"crd/{definition['metadata']['name']}"
-    world.plane.kubectl("wait", "--for=condition=Established", name, "--timeout=20s")
+    await_definitions(world.plane)
     world.nodes(a="r1", b="r1")
     world.members("newer", PLUGINS, 3)
     with world.operator("run") as operator:

@@ -19,8 +19,10 @@ from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
+from hack.controlplane.schedulers import await_definitions
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.support.background import running, until
@@ -74,7 +76,7 @@ class World:
         await self._stack.enter_async_context(running(*works))
         # Ends before the watches do: those that are cancelled leave sockets whose TLS end nobody waits for.
         await self._stack.enter_async_context(connection)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.informers.synced.wait()
             await self.sources.settle()
         return self
@@ -114,6 +116,12 @@ def group(api: str, name: str, spec: Manifest) -> Manifest:
 
 def priority_class(name: str, value: int) -> Manifest:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+
+
+def create(plane: ControlPlane, manifest: Manifest) -> None:
+    """Create an object; admission knows it if it is a PriorityClass."""
+    with ApiClient(plane) as api:
+        api.create(manifest)
 
 
 def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
@@ -156,7 +164,7 @@ async def test_scheduler_plugins_definition_is_installed_after_the_start(plane_w
         assert not world.is_known(source)
         await world.apply(pod("late-a", {"scheduling.x-k8s.io/pod-group": "late"}))
         await world.kubectl("apply", f"--filename={SCHEDULER_PLUGINS}")
-        await world.kubectl("wait", "--for=condition=Established", f"--filename={SCHEDULER_PLUGINS}", "--timeout=20s")
+        await asyncio.to_thread(await_definitions, plane_without_plugins)
         spec = {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "1Gi"}, "scheduleTimeoutSeconds": 30}
         await world.apply(group("scheduling.x-k8s.io/v1alpha1", "late", spec))
         world.clock.advance(30)
@@ -179,8 +187,8 @@ async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
             "disruptionMode": {"all": {}} if api.endswith("v1beta1") else "PodGroup",
             "priorityClassName": "native-high",
         }
+        await asyncio.to_thread(create, plane, priority_class("native-high", 5000))
         await world.apply(
-            priority_class("native-high", 5000),
             group(api, "native", gang),
             group(api, "plain", {"schedulingPolicy": {"basic": {}}}),
             pod("native-a", schedulingGroup={"podGroupName": "native"}),

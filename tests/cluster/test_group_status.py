@@ -22,6 +22,7 @@ from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
+from hack.controlplane.schedulers import await_definitions
 from scheduler_core.errors import ClusterWriteError, Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, POD_GROUP_SOURCES, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import GangOutcome
@@ -80,7 +81,7 @@ def plane() -> Iterator[ControlPlane]:
     """A control plane that serves PodGroups of all three APIs."""
     with GROUPS.serve() as plane:
         plane.kubectl("apply", "--server-side", "--filename=-", input=json.dumps(scheduler_plugins_definition()))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        await_definitions(plane)
         yield plane
 
 
@@ -136,7 +137,7 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
         running = asyncio.create_task(controller.run())
 
         async def is_kept() -> dict[str, Any]:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await statuses.answers.get() is None
             status: dict[str, Any] = (await asyncio.to_thread(shown, plane, key))["status"]
             seen = SeenGroup(key, 1, status, version=VERSIONS[source])
@@ -171,7 +172,7 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
         if not is_only_of_attempts:
             await is_kept()
         running.cancel()
-        await writer.stop(10.0)
+        await writer.stop(60.0)
     listed = plane.kubectl("events", "-n", NAMESPACE, "-o", "json")
     regarding = {(event["involvedObject"]["uid"], event["reason"]) for event in json.loads(listed)["items"]}
     assert {(uid, "FailedScheduling"), (uid, "Scheduled")} <= regarding
@@ -188,10 +189,10 @@ async def test_an_invalid_spec_as_kept(plane: ControlPlane) -> None:
         controller = GroupController(Gangs(CLOCK), statuses, writer, CLOCK)
         running = asyncio.create_task(controller.run())
         controller.invalid(key, uid, 1, [Problem("spec.topology.key", "is no label key")])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await statuses.answers.get() is None
         running.cancel()
-        await writer.stop(10.0)
+        await writer.stop(60.0)
     columns = plane.kubectl("get", "bpg", "bad", "-n", NAMESPACE)
     assert "InvalidSpec" in columns
     assert "Pending" in columns
@@ -208,7 +209,7 @@ async def test_the_native_api_refuses_another_uid(plane: ControlPlane) -> None:
         statuses.write(
             GroupStatusWrite(key, "another", lambda: {"conditions": []}, lambda _: None, VERSIONS[key.source])
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             error = await statuses.answers.get()
-        await writer.stop(10.0)
+        await writer.stop(60.0)
     assert isinstance(error, ClusterWriteError)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.schedulers import await_definitions
 from tests.support.certificates import Authority, Pair
 from tests.support.extended_cluster import ExtendedCluster
 from tests.support.manifests import Manifest, most_allocated
@@ -59,7 +60,7 @@ def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
     scraper = f"token-of-a-scraper-{name}"
     flags = ["--log-format=json", "-v=10", "--leader-elect", f"--namespace={name}"]
     plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-    plane.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=20s")
+    await_definitions(plane)
     process = OperatorProcess(plane.kubeconfig, directory / "log", flags)
     try:
         with process:
@@ -112,7 +113,7 @@ def _until_bound(process: OperatorProcess, profile: str, count: int) -> None:
 
 
 def _ask_with_token(process: OperatorProcess, token: str) -> None:
-    connection = http.client.HTTPConnection(LOOPBACK, int(process.url.rpartition(":")[2]), timeout=5)
+    connection = http.client.HTTPConnection(LOOPBACK, int(process.url.rpartition(":")[2]), timeout=30)
     try:
         for path in ("/metrics", "/nowhere", "/debug/status"):
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
