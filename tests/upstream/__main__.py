@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--selection", action="store_true", help="Run the tests of selection.toml, as CI does.")
     parser.add_argument("--only", default="", help="One test, as the output names it.")
     parser.add_argument("--record", action="store_true", help="Pin the verdicts; failures need a reason by hand.")
-    parser.add_argument("--again", type=int, default=1, help="Repetitions of a test that fails unexpectedly.")
+    parser.add_argument("--again", type=int, default=2, help="Repetitions of a test that fails unexpectedly.")
     parser.add_argument("--command", default=_COMMAND, help="Command of the scheduler; --config FILE is appended.")
     parser.add_argument("--ready", default=READY, help="Text in the scheduler's output by which it is ready.")
     parser.add_argument("--gates", default=GATES, help="Feature gates of the scheduler, by those that tests change.")
