@@ -94,7 +94,7 @@ def test_the_life_of_a_release(release: Release, tmp_path: Path) -> None:
     assert {"deployment/bayplan", "schedulerprofile/bayplan", "poddisruptionbudget/bayplan"} <= installed
     with release.operator(tmp_path / "old") as old:
         old.start()
-        release.plane.kubectl("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=20s")
+        release.plane.kubectl("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=60s")
         _until_bound(release, "one")
         _upgrade(release)
         with release.operator(tmp_path / "new") as new:
@@ -136,7 +136,7 @@ def _until_bound(release: Release, name: str) -> None:
     with closing(ApiClient(release.plane)) as api:
         api.create(node_manifest(name, {}))
         api.create(pod_manifest(name, "default", {"spec": spec}))
-    release.plane.kubectl("wait", f"pod/{name}", f"--for=jsonpath={{.spec.nodeName}}={name}", "--timeout=20s")
+    release.plane.kubectl("wait", f"pod/{name}", f"--for=jsonpath={{.spec.nodeName}}={name}", "--timeout=60s")
 
 
 def _said(release: Release) -> dict[str, Any]:

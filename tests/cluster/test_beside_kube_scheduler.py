@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.kwok,
     pytest.mark.kube_scheduler,
     pytest.mark.reference,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
 ]
 
 SCENARIOS = read_scenarios(Path(__file__).resolve().parent / "scenarios")

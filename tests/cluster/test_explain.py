@@ -70,6 +70,13 @@ def versions(asker: Asker) -> dict[str, str]:
     return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in found}
 
 
+def is_at_rest(asker: Asker) -> bool:
+    """Whether the scheduler has nothing to do, and has written an event of each pod that it tried."""
+    queued = sum(asker.operator.metric("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff"))
+    events = json.loads(asker.plane.kubectl("get", "events", "--output=json"))["items"]
+    return not queued and {event["involvedObject"]["name"] for event in events} >= {"first", "second", "claimant"}
+
+
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     """A control plane of its own with an operator that has tried every pod."""
@@ -84,6 +91,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
             asker.wait("first", "condition=PodScheduled")
             for pod in ("second", "claimant"):
                 asker.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
+            operator.until(lambda: is_at_rest(asker), "no pod is tried again, and every event is written")
             yield asker
             operator.terminate()
 
@@ -159,4 +167,7 @@ def test_what_is_named_comes_true(asker: Asker) -> None:
     assert named["fitsOn"] == "tainted"
     asker.plane.kubectl("taint", "node", "tainted", "gpu-")
     asker.wait("second", "condition=PodScheduled")
-    assert asker.operator_says("second")["headline"] == "pod default/second is already scheduled to node tainted"
+    asker.operator.until(
+        lambda: asker.operator_says("second")["headline"] == "pod default/second is already scheduled to node tainted",
+        "the operator has seen the bind",
+    )

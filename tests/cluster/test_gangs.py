@@ -14,7 +14,7 @@ from tests.support.approval_plugin import install
 from tests.support.live_gangs import GangHistory, LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 PATIENCE = "--gang-reservation-delay=1"
 PROFILE = {"plugins": {"permit": {"enabled": [{"name": "Approval"}]}}}
@@ -65,6 +65,7 @@ def test_a_job_is_placed_whole(world: LiveGangs, control_plane: ControlPlane, pa
     assert (status["succeeded"], status["failed"], world.reason("train")) == (parallelism, 0, "Finished")
     log.read()
     assert {name: log.counts[f"{world.namespace}/{name}"] for name in names} == dict.fromkeys(names, 1)
+    world.until(lambda: world.notes("train", "Scheduled"), "an event reports it")
     assert len(world.notes("train", "Scheduled")) == 1
 
 
@@ -93,15 +94,25 @@ def test_of_two_gangs_that_do_not_both_fit_one_is_placed_at_a_time(world: LiveGa
 def test_a_large_gang_among_small_pods(world: LiveGangs, queueing: str, is_passed: bool) -> None:
     """Strict: it is placed while small pods still queue, which would all have passed it otherwise."""
     world.nodes("a", "b", "c", cpu="4")
-    world.job("small", 12, group="", run_for="1s")
-    world.until_bound("small", 12)
+    world.job("first", 12, group="")
+    nodes = world.until_bound("first", 12)
     world.group("large", 3, queueing=queueing)
     world.job("large", 3, cpu="4")
     world.until_reason("large", "Unschedulable")
-    world.job("small", 48, first=12, group="", run_for="1s")
-    world.until_bound("large", 3)
-    waiting = [name for name, pod in world.pods("small").items() if not pod["spec"].get("nodeName")]
-    assert (not waiting) == is_passed
+    world.job("small", 12, group="")
+    if is_passed:
+        # Node by node: the gang, which needs all three, fits as little as before.
+        for number, node in enumerate(sorted(set(nodes.values())), start=1):
+            world.complete("first", *(name for name in nodes if nodes[name] == node))
+            world.until_bound("small", 4 * number)
+        assert world.bound("large") == {}
+        world.complete("small")
+        world.until_bound("large", 3)
+    else:
+        world.until(lambda: world.status("large").get("nominatedDomain"), "capacity is kept")
+        world.complete("first")
+        world.until_bound("large", 3)
+        assert world.bound("small") == {}
 
 
 def test_what_is_kept_for_a_gang_is_told(world: LiveGangs) -> None:
@@ -114,7 +125,7 @@ def test_what_is_kept_for_a_gang_is_told(world: LiveGangs) -> None:
     world.until(lambda: world.status("large").get("nominatedDomain"), "capacity is kept")
     assert f"{world.token}-a" in world.status("large")["nominatedDomain"]
     world.job("small", 1, group="")
-    assert f"{world.namespace}/large" in world.refused("small-0")
+    world.refused("small-0", f"{world.namespace}/large")
     world.delete("runs-0")
     world.until_bound("large", 2)
     world.until(lambda: not world.status("large").get("nominatedDomain"), "nothing is kept any more")
@@ -189,7 +200,7 @@ def test_a_member_that_goes_while_the_gang_waits_breaks_the_quorum(world: LiveGa
     world.nodes("b", cpu="4")
     world.pod("other", cpu="100m")
     world.placed("other")
-    assert history.order() == [""]
+    world.until(lambda: history.order() == [""], "only that pod was bound")
     world.job("train", 1, first=3)
     world.until_bound("train", 3)
 
@@ -206,7 +217,7 @@ def test_a_member_that_goes_while_the_gang_is_bound_undoes_it(world: LiveGangs, 
     world.until_reason("train", "MembersMissing")
     world.job("other", 4, group="")
     world.until_bound("other", 4)
-    assert history.order() == ["other"]
+    world.until(lambda: history.order() == ["other"], "only those pods were bound")
     world.delete(*world.pods("other"), "train-2")
     world.job("train", 2, first=3)
     world.until_bound("train", 3)
@@ -233,7 +244,7 @@ def test_a_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:
         name: before[name] for name in ("train-0", "train-2")
     }
     world.until(lambda: world.status("train")["phase"] == "Running", "it runs again")
-    assert world.counts("train") == (3, 3, 3)
+    world.until(lambda: world.counts("train") == (3, 3, 3), "all are counted")
 
 
 def test_who_exceeds_the_quorum_waits_alone(world: LiveGangs) -> None:
@@ -244,7 +255,7 @@ def test_who_exceeds_the_quorum_waits_alone(world: LiveGangs) -> None:
     world.until(lambda: world.counts("train") == (5, 4, 4), "four run")
     assert (world.status("train")["phase"], world.reason("train")) == ("Running", "Scheduled")
     (waits,) = set(world.pods("train")) - set(world.bound("train"))
-    assert "1 Insufficient cpu" in world.refused(waits)
+    world.refused(waits, "1 Insufficient cpu")
     world.delete(next(iter(world.bound("train"))))
     world.placed(waits)
     world.until(lambda: world.counts("train") == (4, 4, 4), "four run, of four")
@@ -256,7 +267,7 @@ def test_who_exceeds_the_quorum_waits_alone(world: LiveGangs) -> None:
 def test_an_operator_that_is_killed_between_the_binds_of_a_gang(
     world: LiveGangs, control_plane: ControlPlane, history: GangHistory
 ) -> None:
-    """The next one completes the gang: of 64 members each is bound once, and the status is whole."""
+    """The next one completes the gang: of 64 members none is bound twice, and the status is whole."""
     log = BindingLog(control_plane.audit_log)
     world.nodes("a", "b", cpu="32")
     world.operator.kill()
@@ -270,5 +281,7 @@ def test_an_operator_that_is_killed_between_the_binds_of_a_gang(
     world.operator.start()
     world.until(lambda: world.counts("train") == (64, 64, 64), "all run by the status")
     log.read()
-    assert {f"{world.namespace}/{name}": 1 for name in world.pods("train")}.items() <= log.counts.items()
+    assert log.twice() == []
+    # The API server may have no success to log for the one bind that the killed process did not wait for.
+    assert sum(log.counts[f"{world.namespace}/{name}"] for name in world.pods("train")) >= 63
     assert world.reason("train") == "Scheduled"

@@ -66,13 +66,13 @@ def test_objects_of_thousands_of_levels(world: LiveWorld, control_plane: Control
         for path, body in made.items():
             control_plane.kubectl("create", "--raw", path, "-f", "-", input=body)
         valid = "jsonpath={.status.conditions[?(@.type=='Valid')].status}=False"
-        control_plane.kubectl("wait", f"plc/{world.token}-deep", f"--for={valid}", "--timeout=20s")
+        control_plane.kubectl("wait", f"plc/{world.token}-deep", f"--for={valid}", "--timeout=60s")
         message = "jsonpath={.status.conditions[0].message}"
         assert "is nested deeper than 32 levels" in control_plane.kubectl(
             "get", "plc", f"{world.token}-deep", "-o", message
         )
         bound = "condition=PodScheduled"
-        control_plane.kubectl("wait", f"pod/{world.token}", f"--for={bound}", "--timeout=20s", "--namespace=default")
+        control_plane.kubectl("wait", f"pod/{world.token}", f"--for={bound}", "--timeout=60s", "--namespace=default")
         world.operator.terminate()
         world.operator.start()
         world.pod("after-the-restart")

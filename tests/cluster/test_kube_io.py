@@ -71,7 +71,7 @@ class WaitingSink:
         self._changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
@@ -180,14 +180,14 @@ async def test_status_patch(connection: ApiConnection, namespace: str, writer: K
     """Conditions are set, keep their transition time while the status stays, and nominations come and go."""
     pod = await create_pod(connection, namespace, "a")
     writer.patch_pod_status(patch(pod, UNSCHEDULABLE, "node-1"))
-    await writer.dispatcher.drain(10.0)
+    await writer.dispatcher.drain(60.0)
     first = (await raw(connection, pod))["status"]
     assert first["nominatedNodeName"] == "node-1"
     [condition] = first["conditions"]
     assert condition["reason"] == "Unschedulable"
     assert condition["lastTransitionTime"]
     writer.patch_pod_status(patch(pod, PodCondition("PodScheduled", "False", "SchedulerError", "bug"), ""))
-    await writer.dispatcher.drain(10.0)
+    await writer.dispatcher.drain(60.0)
     second = (await raw(connection, pod))["status"]
     assert "nominatedNodeName" not in second
     assert second["conditions"][0]["reason"] == "SchedulerError"
@@ -209,11 +209,11 @@ async def test_deletion(connection: ApiConnection, namespace: str, writer: KubeW
     results: list[Exception | None] = []
     wrong = PodDeletion(namespace, "a", "00000000-0000-0000-0000-000000000000")
     writer.delete_pod(wrong, results.append)
-    await writer.dispatcher.drain(10.0)
+    await writer.dispatcher.drain(60.0)
     assert "deletionTimestamp" not in (await raw(connection, pod))["metadata"]
     disrupted = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempting")
     writer.delete_pod(PodDeletion(namespace, "a", pod.metadata.uid, disrupted), results.append)
-    await writer.dispatcher.drain(10.0)
+    await writer.dispatcher.drain(60.0)
     assert isinstance(results[0], NotFoundError)
     assert results[1:] == [None]
     left = await raw(connection, pod)
@@ -227,10 +227,10 @@ async def test_events(connection: ApiConnection, namespace: str, writer: KubeWri
     regarding = ObjectReference("Pod", "a", namespace, pod.metadata.uid)
     event = Event(regarding, "Warning", "FailedScheduling", "Scheduling", "x" * 3000)
     writer.record(event)
-    await writer.dispatcher.drain(10.0)
+    await writer.dispatcher.drain(60.0)
     writer.record(event)
     writer.record(Event(ObjectReference("Node", f"node-{namespace}"), "Normal", "Seen", "Looking", "a node"))
-    await writer.dispatcher.drain(10.0)
+    await writer.dispatcher.drain(60.0)
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     [found] = json.loads(await connection.request(ApiRequest("GET", path)))["items"]
     assert found["note"] == "x" * 1020 + " ..."
@@ -297,7 +297,7 @@ async def test_frozen_api_server(control_plane: ControlPlane, connection: ApiCon
         with pytest.raises(WriteTimeoutError, match="is unknown"):
             await writer.bind(binding(pod, "node-1"))
         writer.patch_pod_status(patch(pod, UNSCHEDULABLE))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await writer.stop(0.1)
     finally:
         control_plane.apiserver.resume()

@@ -16,7 +16,7 @@ from hack.controlplane.launcher import ControlPlane
 from tests.support.observed_operator import Observed, observe
 from tests.support.promql import TARGET_LABELS, Selector, Series, selectors
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = ROOT / "charts" / "bayplan" / "dashboards" / "bayplan.json"

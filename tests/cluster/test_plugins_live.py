@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-SECONDS = "--timeout=20s"
+SECONDS = "--timeout=60s"
 BY_CPU: Manifest = {
     "plugins": {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}},
     "pluginConfig": [

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 VERSION = "bayplan.dev/v1alpha1"
 NARROW = 80
-SECONDS = "--timeout=20s"
+SECONDS = "--timeout=60s"
 UNKNOWN: Manifest = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFitt"}]}}}
 PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_allocated()}]}
 GITOPS = ("--server-side", "--field-manager=gitops")
@@ -104,9 +104,11 @@ def test_narrow_columns(shown: Shown) -> None:
         "podgroups.bayplan.dev": "NAME PHASE MIN PODS BOUND REASON AGE",
     }
     for kind, heading in headings.items():
-        lines = shown.plane.kubectl("get", kind, f"--namespace={shown.namespace}").splitlines()
+        # By name: another test's profile may be left, with a longer name.
+        names = (good, bad, late) if kind == "sp" else (good, bad)
+        lines = shown.plane.kubectl("get", kind, *names, f"--namespace={shown.namespace}").splitlines()
         assert lines[0].split() == heading.split()
-        assert len(lines) > 2
+        assert len(lines) == 1 + len(names)
         assert max(len(line.rstrip()) for line in lines) <= NARROW, "\n".join(lines)
 
 
@@ -169,11 +171,18 @@ def test_the_operator_owns_the_status_alone(shown: Shown, kind: str, spec: Manif
     resource = f"{kind.lower()}s.bayplan.dev"
     shown.apply(kind, name, spec, *GITOPS)
     shown.until(lambda: "conditions" in shown.get(resource, name).get("status", {}), "it has conditions")
-    before = shown.get(resource, name)
-    assert (
-        shown.apply(kind, name, spec, *GITOPS).strip() == f"{resource.replace('s.', '.', 1)}/{name} serverside-applied"
-    )
-    after = shown.get(resource, name)
+    before, after = shown.get(resource, name), {}
+
+    def is_left_alone() -> bool:
+        nonlocal before, after
+        before = shown.get(resource, name)
+        applied = shown.apply(kind, name, spec, *GITOPS).strip()
+        assert applied == f"{resource.replace('s.', '.', 1)}/{name} serverside-applied"
+        after = shown.get(resource, name)
+        return bool(after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"])
+
+    # The operator may still complete the status, by writes of its own.
+    shown.until(is_left_alone, "the same manifest changes nothing")
     assert after["metadata"]["generation"] == 1
     assert not {"annotations", "finalizers", "labels", "ownerReferences"} & after["metadata"].keys()
     owners = {one["manager"]: one for one in after["metadata"]["managedFields"]}
@@ -181,7 +190,6 @@ def test_the_operator_owns_the_status_alone(shown: Shown, kind: str, spec: Manif
     assert owners
     for owner in owners.values():
         assert (owner["subresource"], owner["fieldsV1"].keys()) == ("status", {"f:status"})
-    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert after["status"] == before["status"]
 
 

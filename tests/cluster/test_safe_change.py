@@ -23,7 +23,7 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = pytest.mark.cluster
 
 CAUSE = "kubernetes.io/change-cause"
-SECONDS = "--timeout=20s"
+SECONDS = "--timeout=60s"
 FIT = "NodeResourcesFit"
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.soak import soak
 from benchmarks.soak_load import Plan
 
-pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 
 
 def test_a_short_soak_ends_in_order() -> None:

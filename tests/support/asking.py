@@ -35,7 +35,7 @@ class Asker:
 
     def wait(self, pod: str, condition: str) -> None:
         """Wait for a condition of a pod."""
-        self.plane.kubectl("wait", f"pod/{pod}", f"--for={condition}", "--timeout=20s")
+        self.plane.kubectl("wait", f"pod/{pod}", f"--for={condition}", "--timeout=60s")
 
     @staticmethod
     def _explained(asked: str, *options: str) -> dict[str, Any]:

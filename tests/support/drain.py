@@ -19,7 +19,7 @@ from tests.support.operator_process import OperatorProcess
 PODS = 2000
 TOO_LARGE = 10
 _NODES = 40
-_WAIT_SECONDS = 40.0
+_WAIT_SECONDS = 90.0
 _POLL_SECONDS = 0.2
 
 

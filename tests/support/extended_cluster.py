@@ -19,7 +19,7 @@ from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
 BAYPLAN, KUBE_SCHEDULER = "bayplan", "kube-scheduler"
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 

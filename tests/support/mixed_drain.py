@@ -74,7 +74,7 @@ class MixedDrain:
         late = {"provisioner": PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer"}
         self._wide("StorageClass", "late", "storage.k8s.io/v1", **late)
         self._wide("SchedulerProfile", "", "bayplan.dev/v1alpha1", spec={})
-        self._until(self._is_live, "the profile is live", 30.0)
+        self._until(self._is_live, "the profile is live", 90.0)
 
     def begin(self) -> None:
         """Create the pods that come first."""
@@ -88,7 +88,7 @@ class MixedDrain:
 
     def burst(self) -> None:
         """When the full nodes are full, important pods come for them; then the gates open."""
-        self._until(lambda: self._bound("filler") == FILLERS, "the full nodes are full", 60.0)
+        self._until(lambda: self._bound("filler") == FILLERS, "the full nodes are full", 90.0)
         important = f"{self.token}-high"
         self.api.create_all(
             self._pod(f"important{index}", where="full", priorityClassName=important) for index in range(IMPORTANT)
