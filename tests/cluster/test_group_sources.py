@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import pytest
 from bayplan.gangs.group_sources import GroupSources
@@ -25,7 +26,7 @@ from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import await_definitions
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
-from tests.support.background import running, until
+from tests.support.background import connections_to, running, until
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -83,6 +84,9 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+        # The end of TLS takes an answer of the API server; sockets that are open when the loop ends fail a later test.
+        port = urlsplit(self._plane.url).port or 0
+        await until(lambda: connections_to(port) == 0)
 
     async def list_resources(self) -> None:
         """List custom resources, as the operator does before its first cycle and now and then."""
