@@ -199,7 +199,7 @@ def test_explain_names_who_has_the_device(world: LiveDevices) -> None:
     world.user("first", claim="claim-of-first")
     world.placed("first")
     world.user("second", claim="claim-of-second")
-    world.until_refused_with("second", NO_DEVICE)
+    world.refused("second", NO_DEVICE)
     status, body = world.operator.get(f"/debug/explain?namespace={NAMESPACE}&pod=second")
     assert status == 200
     explanation = json.loads(body)
