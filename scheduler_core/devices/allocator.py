@@ -21,7 +21,7 @@ from scheduler_core.devices.device_state import NodeDevices, Position
 from scheduler_core.devices.inventory import DeviceInventory
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.devices.requests import RequestTerms, plan_claims
+from scheduler_core.devices.requests import RequestTerms, plan_claims, search_key
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import Search, SearchLimits, Solution
 from scheduler_core.devices.shortage import lacks_devices
@@ -110,11 +110,12 @@ class Allocator:
         self._best_fit = BestFit(self._plans, devices.knowledge.selectors) if best_fit else None
         self._limits = limits
         self._new_share_id = new_share_id
-        self._solutions: dict[Hashable, Solution | None] = {}
+        key = search_key(self._plans)
+        self._solutions: dict[Hashable, Solution | None] = {} if key is None else self._table.searches(key)
         self.steps = 0
         """Steps of all searches."""
         self.searches = 0
-        """Number of searches; other nodes shared a result."""
+        """Number of searches; other nodes, and pods with equal claims, shared a result."""
 
     def allocate(self, node: str, labels: Mapping[str, str]) -> list[AllocationResult] | None:
         """Return the allocation of each claim on a node, None if the claims cannot be allocated there.
@@ -135,10 +136,9 @@ class Allocator:
         """Return the devices on a node like :meth:`allocate`, without the results, which cost more than the search."""
         pools = self._inventory.pools(node, labels)
         rows, usages, key = self._described(pools)
-        if key in self._solutions:
-            solution = self._solutions[key]
-        else:
-            solution = self._solutions[key] = self._search(NodeDevices(pools, rows, usages))
+        if key not in self._solutions:
+            self._solutions[key] = self._search(NodeDevices(pools, rows, usages))
+        solution = self._solutions[key]
         if solution is not None:
             return NodeAllocation(node, pools, rows, self._plans, solution)
         if any(view.is_invalid for view in pools):

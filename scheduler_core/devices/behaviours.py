@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from scheduler_core.devices.consumable_capacity import CapacityError, consumed_capacity
 from scheduler_core.devices.pools import PoolView
@@ -159,6 +160,7 @@ class BehaviourTable:
         self._by_record: dict[int, Behaviour] = {}
         self._by_values: dict[Hashable, Behaviour] = {}
         self._values_of_shape: dict[int, PoolValues] = {}
+        self._searches: OrderedDict[bytes, dict[Hashable, Any]] = OrderedDict()
         self._by_key: dict[Hashable, Behaviour] = {}
         self._by_shape: dict[int, BehaviourRow] = {}
         self._rows: dict[Hashable, BehaviourRow] = {}
@@ -170,6 +172,23 @@ class BehaviourTable:
             if len(self._by_shape) >= self._bounds.shapes:
                 self._clear()
             found = self._by_shape[view.shape.number] = self._row(view)
+        return found
+
+    def searches(self, key: bytes) -> dict[Hashable, Any]:
+        """Return the outcomes of searches for equal plans, by what describes the devices of a node.
+
+        Args:
+            key: Key of the search.
+        """
+        found = self._searches.get(key)
+        if found is None:
+            found = self._searches[key] = {}
+            if len(self._searches) > self._bounds.tables:
+                self._searches.popitem(last=False)
+        else:
+            self._searches.move_to_end(key)
+        if len(found) >= self._bounds.shapes:
+            found.clear()
         return found
 
     def values(self, view: PoolView) -> PoolValues:

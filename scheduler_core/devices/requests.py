@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from scheduler_core.devices.records import Amount, DeviceFeatures, requested_amounts
 from scheduler_core.model.device_claims import ALL, EXACT_COUNT, DeviceRequest, ExactDeviceRequest, ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceSelector, DeviceToleration
@@ -132,6 +134,21 @@ def plan_key(plans: Sequence[ClaimPlan]) -> Hashable:
             for constraint in plan.claim.spec.devices.constraints
         ),
     )
+
+
+def search_key(plans: Sequence[ClaimPlan]) -> bytes | None:
+    """Return a key that is equal for plans whose searches have equal outcomes on equal devices; None for wrong plans.
+
+    Names of claims are not part of it.
+    """
+    parts: list[object] = []
+    for plan in plans:
+        terms = [each for request in plan.requests for each in request.terms]
+        if plan.constraint_error or any(request.error for request in plan.requests) or any(one.error for one in terms):
+            return None
+        devices = plan.claim.spec.devices
+        parts.append((devices.requests, devices.constraints, [one.class_selectors for one in terms]))
+    return msgspec.json.encode(parts, order="deterministic")
 
 
 def _is_named(names: Sequence[str], name: str, parent: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from scheduler_core.devices.behaviours import BehaviourRow
 from scheduler_core.devices.best_fit import Size
@@ -102,7 +103,8 @@ def _add_new(requirements: list[Requirement], added: Sequence[Requirement]) -> N
 class NodeAllocation:
     """Devices found for all claims on a node.
 
-    Nodes with equal devices share one solution, so only positions of devices are stored until :meth:`results`.
+    Nodes with equal devices, and pods with equal claims, share one solution, so only positions of devices are stored
+    until :meth:`results`.
 
     Args:
         node: Name of the node.
@@ -147,18 +149,19 @@ class NodeAllocation:
         Raises:
             AllocationError: A slice has a node selector that cannot be written into a result.
         """
-        return [
-            AllocationResult(
-                devices=DeviceAllocation(
-                    results=tuple(self._device(taken, new_share_id) for taken in devices),
-                    config=claim_configuration(plan, alternatives),
-                ),
-                node_selector=node_selector(devices, self._pools, self.node),
+        own = {one.number: one for plan in self._plans for request in plan.requests for one in request.terms}
+        results = []
+        for plan, found, alternatives in zip(
+            self._plans, self.solution.devices, self.solution.alternatives, strict=True
+        ):
+            devices = [replace(taken, terms=own[taken.terms.number]) for taken in found]
+            allocated = DeviceAllocation(
+                results=tuple(self._device(taken, new_share_id) for taken in devices),
+                config=claim_configuration(plan, alternatives),
             )
-            for plan, devices, alternatives in zip(
-                self._plans, self.solution.devices, self.solution.alternatives, strict=True
-            )
-        ]
+            selector = node_selector(devices, self._pools, self.node)
+            results.append(AllocationResult(devices=allocated, node_selector=selector))
+        return results
 
     def _device(self, taken: TakenDevice, new_share_id: Callable[[], str]) -> DeviceRequestResult:
         pool, device = taken.position

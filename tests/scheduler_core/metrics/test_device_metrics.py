@@ -119,7 +119,7 @@ def test_searches_are_counted() -> None:
     before = devices.tally.steps
     assert before >= 3
     with pytest.raises(AllocationTimeoutError):
-        allocator(devices, wanted, limits=SearchLimits(lambda: 0.0, max_steps=2)).find("n0", {})
+        allocator(devices, [claim(exactly("r", count=4))], limits=SearchLimits(lambda: 0.0, max_steps=2)).find("n0", {})
     assert (devices.tally.searches, devices.tally.given_up) == (2, 1)
     assert devices.tally.steps > before
 

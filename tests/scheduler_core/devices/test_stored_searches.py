@@ -1,0 +1,55 @@
+"""Outcomes of searches that pods with equal claims share equal those of new searches, whatever changed in between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
+from scheduler_core.devices.search import SearchLimits
+from scheduler_core.model.device_claims import ResourceClaim
+from tests.support.device_world import World
+from tests.support.devices import allocator, claim, cluster, device, exactly, names, slice_of
+
+STEPS = 80
+BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdicts=4)}
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_stored_outcomes_equal_new_ones(seed: int, bounds: str) -> None:
+    """Claims, slices and nodes change at random; two kinds of claims are allocated on every node."""
+    world = World(seed)
+    hardware = world.devices.hardware
+    lasting = replace(hardware, knowledge=DeviceKnowledge(hardware.features, BOUNDS[bounds]))
+    wanted = [claim(exactly("r", count=count), name=f"c{count}") for count in (1, 2)]
+    outcomes = set()
+    for step in range(STEPS):
+        world.step()
+        fresh = replace(hardware, knowledge=DeviceKnowledge(hardware.features))
+        for each in wanted:
+            found, expected = (
+                Allocator([each], world.devices.classes, devices, SearchLimits(lambda: 0.0), lambda: "share")
+                for devices in (lasting, fresh)
+            )
+            for node in filter(None, world.nodes.nodes):
+                result = found.allocate(node.metadata.name, node.metadata.labels)
+                assert result == expected.allocate(node.metadata.name, node.metadata.labels), f"step {step}"
+                outcomes.add(result is None)
+    assert outcomes == {True, False}
+
+
+def test_pods_with_equal_claims_share_a_search() -> None:
+    """The result has the names of the pod's own claim; another count, or an invalid request, is another search."""
+    devices = cluster(slice_of([device("d0"), device("d1")]))
+
+    def search(wanted: ResourceClaim) -> tuple[list[str] | None, int]:
+        found = allocator(devices, [wanted])
+        return names(found.allocate("n0", {})), found.searches
+
+    assert search(claim(exactly("r"), name="first")) == (["r=d0"], 1)
+    assert search(claim(exactly("r"), name="second")) == (["r=d0"], 0)
+    assert search(claim(exactly("r", count=2))) == (["r=d0", "r=d1"], 1)
+    assert search(claim(exactly("s"))) == (["s=d0"], 1)
