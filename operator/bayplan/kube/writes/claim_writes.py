@@ -3,6 +3,9 @@
 They are patches with a resource version: the claim is decoded only in part and cannot be written as a whole, and of two
 concurrent schedulers only one may succeed. Allocation and ``reservedFor`` need the verb patch on
 ``resourceclaims/status`` and on the synthetic ``resourceclaims/binding`` (KEP-4381).
+
+Writes that a bind waits for use the connections of binds: there are as many of these as binds at a time, and no event
+delays them.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ class ClaimWrites:
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         body = {"metadata": _precondition(claim) | {"finalizers": claim.metadata.finalizers}}
-        return await self._patch(self._path(claim), body)
+        return await self._patch(self._path(claim), body, lane=Lane.BINDS)
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
         """Patch ``status.allocation`` and ``status.reservedFor`` of a claim without an allocation.
@@ -61,7 +64,8 @@ class ClaimWrites:
             ConflictError: The claim has changed in the meantime.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
-        return await self._patch_status(claim, {"allocation": claim.status.allocation} | _reservation(claim))
+        status = {"allocation": claim.status.allocation} | _reservation(claim)
+        return await self._patch_status(claim, status, lane=Lane.BINDS)
 
     async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
         """Patch ``status.reservedFor`` and the allocation's timestamp; the other fields of the allocation stay.
@@ -73,7 +77,7 @@ class ClaimWrites:
         allocation = claim.status.allocation
         stamp = None if allocation is None else allocation.allocation_timestamp
         dated: dict[str, object] = {} if stamp is None else {"allocation": {"allocationTimestamp": stamp}}
-        return await self._patch_status(claim, dated | _reservation(claim))
+        return await self._patch_status(claim, dated | _reservation(claim), lane=Lane.BINDS)
 
     async def deallocate(self, claim: ResourceClaim) -> None:
         """Patch ``status`` to remove the allocation, the reservations and the device states.
@@ -103,7 +107,7 @@ class ClaimWrites:
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         path = f"{self._api}/namespaces/{path_part(claim.metadata.namespace)}/resourceclaims"
-        request = ApiRequest("POST", path, _ENCODER.encode(new_claim(claim)), timeout=self._timeout)
+        request = ApiRequest("POST", path, _ENCODER.encode(new_claim(claim)), timeout=self._timeout, lane=Lane.BINDS)
         return _CLAIMS.decode(await self._connection.request(request))
 
     async def delete(self, claim: ResourceClaim) -> None:
@@ -128,18 +132,26 @@ class ClaimWrites:
         meta = pod.metadata
         path = f"/api/v1/namespaces/{path_part(meta.namespace)}/pods/{path_part(meta.name)}/status"
         body = _ENCODER.encode({"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": status}})
-        request = ApiRequest("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH, timeout=self._timeout)
-        await self._connection.request(request)
+        await self._connection.request(
+            ApiRequest("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH, timeout=self._timeout, lane=Lane.BINDS)
+        )
 
     def _path(self, claim: ResourceClaim) -> str:
         meta = claim.metadata
         return f"{self._api}/namespaces/{path_part(meta.namespace)}/resourceclaims/{path_part(meta.name)}"
 
-    async def _patch_status(self, claim: ResourceClaim, status: dict[str, object]) -> ResourceClaim:
-        return await self._patch(self._path(claim) + "/status", {"metadata": _precondition(claim), "status": status})
+    async def _patch_status(
+        self, claim: ResourceClaim, status: dict[str, object], lane: Lane = Lane.WRITES
+    ) -> ResourceClaim:
+        body = {"metadata": _precondition(claim), "status": status}
+        return await self._patch(self._path(claim) + "/status", body, lane=lane)
 
-    async def _patch(self, path: str, body: object, content_type: str = MERGE_PATCH) -> ResourceClaim:
-        request = ApiRequest("PATCH", path, _ENCODER.encode(body), content_type=content_type, timeout=self._timeout)
+    async def _patch(
+        self, path: str, body: object, content_type: str = MERGE_PATCH, lane: Lane = Lane.WRITES
+    ) -> ResourceClaim:
+        request = ApiRequest(
+            "PATCH", path, _ENCODER.encode(body), content_type=content_type, timeout=self._timeout, lane=lane
+        )
         return _CLAIMS.decode(await self._connection.request(request))
 
 

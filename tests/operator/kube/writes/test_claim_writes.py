@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.writes.claim_writes import ClaimWrites
 from msgspec.structs import replace
 
@@ -168,3 +168,27 @@ async def test_read(api: FakeApi, writes: ClaimWrites) -> None:
     """The claim is read as it is now."""
     api.on("GET", CLAIM, WRITTEN)
     assert (await writes.read(allocated())).metadata.resource_version == "8"
+
+
+@pytest.mark.parametrize(
+    ("write", "lane"),
+    [
+        pytest.param(lambda writes, claim: writes.write_finalizers(claim), Lane.BINDS, id="finalizers"),
+        pytest.param(lambda writes, claim: writes.write_allocation(claim), Lane.BINDS, id="allocation"),
+        pytest.param(lambda writes, claim: writes.write_reservation(claim), Lane.BINDS, id="reservation"),
+        pytest.param(lambda writes, claim: writes.deallocate(claim), Lane.WRITES, id="deallocation"),
+    ],
+)
+async def test_writes_that_a_bind_waits_for_use_its_connections(
+    writes: ClaimWrites, monkeypatch: pytest.MonkeyPatch, write: Write, lane: Lane
+) -> None:
+    """No event or status of another pod delays them."""
+    lanes = []
+
+    async def request(_: ApiConnection, sent: ApiRequest) -> bytes:
+        lanes.append(sent.lane)
+        return b'{"metadata": {"name": "c0", "namespace": "ns"}}'
+
+    monkeypatch.setattr(ApiConnection, "request", request)
+    await write(writes, held(RESULT))
+    assert lanes == [lane]
