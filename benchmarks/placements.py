@@ -33,12 +33,26 @@ def violations(workload: Workload, nodes: Iterable[Document], pods: Sequence[Doc
     labels = {node["metadata"]["name"]: dict(node["metadata"]["labels"]) for node in nodes}
     placed = [pod for pod in pods if pod["spec"].get("nodeName")]
     own = [pod for pod in placed if pod["metadata"]["name"].startswith("pod-")]
-    found = [f"overcommitted: {sentence}" for sentence in overcommitted(nodes, placed)]
+    found = [f"overcommitted: {sentence}" for sentence in overcommitted(nodes, map(_without_devices, placed))]
     found += _lost(workload, own, created)
     found += _off_their_nodes(own, labels)
     found += _against_affinity(own, labels)
     found += _uneven(own, labels)
     return found
+
+
+def _without_devices(pod: Document) -> Document:
+    """Return a pod without the extended resources that the devices of its claim provide, which no node offers."""
+    claim = pod.get("status", {}).get("extendedResourceClaimStatus") or {}
+    provided = {(each["containerName"], each["resourceName"]) for each in claim.get("requestMappings", ())}
+    if not provided:
+        return pod
+    containers = []
+    for container in pod["spec"]["containers"]:
+        requests = container["resources"]["requests"]
+        left = {name: amount for name, amount in requests.items() if (container["name"], name) not in provided}
+        containers.append({**container, "resources": {"requests": left}})
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
 
 
 def _lost(workload: Workload, own: Sequence[Document], created: int) -> list[str]:

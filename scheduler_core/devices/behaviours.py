@@ -154,16 +154,28 @@ class BehaviourTable:
         }
         self._attributes = sorted(names)
         self._selectors = selectors
+        self._reads = self._all_reads()
         self._features = features
         self._bounds = bounds
         self._numbers = count()
-        self._by_record: dict[int, Behaviour] = {}
+        self._by_read: dict[Hashable, Behaviour] = {}
         self._by_values: dict[Hashable, Behaviour] = {}
         self._values_of_shape: dict[int, PoolValues] = {}
         self._searches: OrderedDict[bytes, dict[Hashable, Any]] = OrderedDict()
         self._by_key: dict[Hashable, Behaviour] = {}
         self._by_shape: dict[int, BehaviourRow] = {}
         self._rows: dict[Hashable, BehaviourRow] = {}
+
+    def _all_reads(self) -> tuple[tuple[str, str], ...] | None:
+        """Return what selectors read of a device; None if that depends on the device."""
+        found: set[tuple[str, str]] = set()
+        for terms in self._terms:
+            for expressions in (terms.class_selectors, terms.selectors):
+                reads = self._selectors.reads(expressions)
+                if reads is None:
+                    return None
+                found |= reads
+        return tuple(sorted(found))
 
     def row(self, view: PoolView) -> BehaviourRow:
         """Return the behaviours of the devices of a pool."""
@@ -196,7 +208,7 @@ class BehaviourTable:
         return self._values_of_shape.get(view.shape.number, ())
 
     def _clear(self) -> None:
-        self._by_record.clear()
+        self._by_read.clear()
         self._by_values.clear()
         self._values_of_shape.clear()
         self._by_key.clear()
@@ -245,7 +257,8 @@ class BehaviourTable:
 
     def behaviour(self, record: DeviceRecord) -> Behaviour:
         """Return the behaviour of a device, apart from the attributes that constraints read."""
-        found = self._by_record.get(record.number)
+        read = self._read(record)
+        found = self._by_read.get(read)
         if found is None:
             assessments = tuple(self._assess(terms, record) for terms in self._terms)
             key = self._key(record, assessments)
@@ -253,10 +266,21 @@ class BehaviourTable:
             if found is None:
                 of_terms = tuple(assessments[number] for number in self._number_of_terms)
                 found = self._by_key[key] = Behaviour(next(self._numbers), of_terms)
-            if len(self._by_record) >= self._bounds.records:
-                self._by_record.clear()
-            self._by_record[record.number] = found
+            if len(self._by_read) >= self._bounds.records:
+                self._by_read.clear()
+            self._by_read[read] = found
         return found
+
+    def _read(self, record: DeviceRecord) -> Hashable:
+        """Return a key that is equal for devices that are equal in all that the plan reads, apart from values."""
+        if self._reads is None:
+            return record.number
+        facts = record.facts
+        return (
+            record.body,
+            facts.attributes_of(self._reads),
+            tuple(facts.attribute(name) is None for name in self._attributes),
+        )
 
     def _key(self, record: DeviceRecord, assessments: tuple[Assessment, ...]) -> Hashable:
         if not any(one.is_selected or one.error is not None for one in assessments):

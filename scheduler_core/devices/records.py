@@ -5,7 +5,7 @@ Records are compared by identity. An interner holds them weakly: a record lives 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from weakref import WeakValueDictionary
@@ -127,6 +127,14 @@ class SelectedFacts:
                     found.append((*pair, value if isinstance(value, DeviceAttribute) else str(value.value)))
         return (self.driver, bool(self.allow_multiple_allocations), tuple(found))
 
+    def attributes_of(self, reads: Iterable[tuple[str, str]]) -> Hashable:
+        """Return a key that is equal for devices of one driver with equal attributes of these domains and names."""
+        attributes = self.attributes
+        return tuple(
+            (attributes.get(f"{domain}/{name}"), attributes.get(name) if domain == self.driver else None)
+            for domain, name in reads
+        )
+
     def attribute(self, name: str) -> DeviceAttribute | None:
         """Return the attribute of a fully qualified name; a name without a domain belongs to the driver's domain."""
         found = self.attributes.get(name)
@@ -143,6 +151,7 @@ class DeviceRecord:
 
     Attributes:
         number: Number of the record, never reused.
+        body: Number of all fields but the attributes; equal for devices that differ in attributes only.
         facts: What selectors and constraints read.
         rules: Rules of the capacities, by name.
         shareable: Whether several requests can share the device.
@@ -155,6 +164,7 @@ class DeviceRecord:
     """
 
     number: int
+    body: int
     facts: SelectedFacts
     rules: dict[str, CapacityRule]
     shareable: bool
@@ -167,16 +177,23 @@ class DeviceRecord:
 
     @classmethod
     def of_device(
-        cls, number: int, facts: SelectedFacts, device: Device, taints: tuple[DeviceTaint, ...], *, shareable: bool
+        cls,
+        numbers: tuple[int, int],
+        facts: SelectedFacts,
+        device: Device,
+        taints: tuple[DeviceTaint, ...],
+        *,
+        shareable: bool,
     ) -> DeviceRecord:
-        """Return the record of a device."""
+        """Return the record of a device, with the numbers of the record and of its body."""
         counters: dict[CounterKey, int] = {}
         for consumption in device.consumes_counters:
             for name, counter in consumption.counters.items():
                 key = (consumption.counter_set, name)
                 counters[key] = counters.get(key, 0) + nano(counter.value)
         return cls(
-            number=number,
+            number=numbers[0],
+            body=numbers[1],
             facts=facts,
             rules={name: CapacityRule(capacity) for name, capacity in sorted(device.capacity.items())},
             shareable=shareable,
@@ -189,10 +206,13 @@ class DeviceRecord:
         )
 
 
+_MAX_BODIES = 65_536
+
+
 class RecordInterner:
     """Returns one record for equal devices."""
 
-    __slots__ = ("_encode", "_facts", "_features", "_numbers", "_records")
+    __slots__ = ("_bodies", "_encode", "_facts", "_features", "_numbers", "_records")
 
     def __init__(self, features: DeviceFeatures) -> None:
         self._features = features
@@ -200,15 +220,18 @@ class RecordInterner:
         self._numbers = count()
         self._facts: WeakValueDictionary[bytes, SelectedFacts] = WeakValueDictionary()
         self._records: WeakValueDictionary[bytes, DeviceRecord] = WeakValueDictionary()
+        self._bodies: dict[bytes, int] = {}
 
     def intern(self, driver: str, device: Device) -> DeviceRecord:
         """Return the record of a device of ``driver`` with its own taints."""
         taints = tuple(taint for taint in device.taints if taint.prevents_allocation)
         if not self._features.device_taints:
             taints = ()
-        facts_key = self._encode((driver, device.attributes, device.capacity, device.allow_multiple_allocations))
-        key = facts_key + self._encode(
+        body_key = self._encode(
             (
+                driver,
+                device.capacity,
+                device.allow_multiple_allocations,
                 [(taint.key, taint.value, taint.effect) for taint in taints],
                 device.consumes_counters,
                 bool(device.binds_to_node),
@@ -216,15 +239,24 @@ class RecordInterner:
                 device.binding_failure_conditions,
             )
         )
-        record = self._records.get(key)
+        attributes = self._encode(device.attributes)
+        record = self._records.get(body_key + attributes)
         if record is None:
+            facts_key = self._encode((driver, device.capacity, device.allow_multiple_allocations)) + attributes
             facts = self._facts.get(facts_key)
             if facts is None:
                 facts = self._facts[facts_key] = SelectedFacts(next(self._numbers), driver, device)
             shareable = self._features.consumable_capacity and bool(device.allow_multiple_allocations)
-            record = DeviceRecord.of_device(next(self._numbers), facts, device, taints, shareable=shareable)
-            self._records[key] = record
+            numbers = next(self._numbers), self._body(body_key)
+            record = DeviceRecord.of_device(numbers, facts, device, taints, shareable=shareable)
+            self._records[body_key + attributes] = record
         return record
+
+    def _body(self, key: bytes) -> int:
+        if len(self._bodies) >= _MAX_BODIES:
+            # Equal devices have different bodies from now on, which are only compared.
+            self._bodies.clear()
+        return self._bodies.setdefault(key, next(self._numbers))
 
     def tainted(self, record: DeviceRecord, taints: tuple[DeviceTaint, ...]) -> DeviceRecord:
         """Return the record of an equal device to whose taints ``taints``, those of rules, are appended."""
@@ -234,7 +266,8 @@ class RecordInterner:
         key = self._encode((record.number, [(taint.key, taint.value, taint.effect) for taint in added]))
         found = self._records.get(key)
         if found is None:
-            found = replace(record, number=next(self._numbers), taints=(*record.taints, *added))
+            body = self._body(self._encode((record.body, [(taint.key, taint.value, taint.effect) for taint in added])))
+            found = replace(record, number=next(self._numbers), body=body, taints=(*record.taints, *added))
             self._records[key] = found
         return found
 

@@ -117,7 +117,7 @@ class SelectorCache:
         return found
 
     def reads(self, expressions: Expressions) -> Reads:
-        """Return what a list of expressions reads of a device, up to the first one that does not compile."""
+        """Return what expressions read of a device, up to one that does not compile; None if that depends on it."""
         reads: set[tuple[str, str]] = set()
         for expression in expressions:
             selector = self._compile(expression)

@@ -50,3 +50,22 @@ def test_overcommitment() -> None:
     workload = workload_named("basic")
     pods = [*bound(workload, "node-00001"), placed(0, "node-00001", cpu_milli=31_950, memory_mib=1)]
     assert violations(workload, NODES, pods, 1) == ["overcommitted: node-00001: cpu 32.05 of 32"]
+
+
+@pytest.mark.parametrize(
+    ("mapped", "found"),
+    [
+        pytest.param("main", [], id="a claim provides it"),
+        pytest.param("other", ["overcommitted: node-00000: example.com/gpu 1 of 0"], id="of another container"),
+        pytest.param("", ["overcommitted: node-00000: example.com/gpu 1 of 0"], id="no claim"),
+    ],
+)
+def test_resources_that_devices_provide(mapped: str, found: list[str]) -> None:
+    """They are not allocatable, and do not count if the status of the pod names their claim."""
+    workload = workload_named("basic")
+    pods = bound(workload, "node-00000")
+    pods[0]["spec"]["containers"][0]["resources"]["requests"]["example.com/gpu"] = "1"
+    if mapped:
+        mapping = {"containerName": mapped, "resourceName": "example.com/gpu", "requestName": "r"}
+        pods[0]["status"] = {"extendedResourceClaimStatus": {"requestMappings": [mapping]}}
+    assert violations(workload, NODES, pods, 1) == found
