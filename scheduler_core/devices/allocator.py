@@ -110,7 +110,7 @@ class Allocator:
         self._best_fit = BestFit(self._plans, devices.knowledge.selectors) if best_fit else None
         self._limits = limits
         self._new_share_id = new_share_id
-        key = search_key(self._plans)
+        key = search_key(self._plans, best_fit=best_fit)
         self._solutions: dict[Hashable, Solution | None] = {} if key is None else self._table.searches(key)
         self.steps = 0
         """Steps of all searches."""

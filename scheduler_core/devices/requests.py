@@ -136,12 +136,12 @@ def plan_key(plans: Sequence[ClaimPlan]) -> Hashable:
     )
 
 
-def search_key(plans: Sequence[ClaimPlan]) -> bytes | None:
+def search_key(plans: Sequence[ClaimPlan], *, best_fit: bool) -> bytes | None:
     """Return a key that is equal for plans whose searches have equal outcomes on equal devices; None for wrong plans.
 
     Names of claims are not part of it.
     """
-    parts: list[object] = []
+    parts: list[object] = [best_fit]
     for plan in plans:
         terms = [each for request in plan.requests for each in request.terms]
         if plan.constraint_error or any(request.error for request in plan.requests) or any(one.error for one in terms):

@@ -11,7 +11,7 @@ from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.device_claims import ResourceClaim
 from tests.support.device_world import World
-from tests.support.devices import allocator, claim, cluster, device, exactly, names, slice_of
+from tests.support.devices import allocator, claim, cluster, device, device_class, exactly, names, slice_of
 
 STEPS = 80
 BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdicts=4)}
@@ -53,3 +53,15 @@ def test_pods_with_equal_claims_share_a_search() -> None:
     assert search(claim(exactly("r"), name="second")) == (["r=d0"], 0)
     assert search(claim(exactly("r", count=2))) == (["r=d0", "r=d1"], 1)
     assert search(claim(exactly("s"))) == (["s=d0"], 1)
+
+
+def test_the_order_of_devices_is_part_of_a_search() -> None:
+    """A search for the smallest device does not return the outcome of one for the first device."""
+    sizes = [("d0", "2"), ("d1", "1")]
+    devices = cluster(slice_of([device(name, capacity={"memory": {"value": size}}) for name, size in sizes]))
+    classes = {"gpu": device_class()}
+    found = [
+        Allocator([claim(exactly("r"))], classes, devices, SearchLimits(lambda: 0.0), best_fit=best_fit)
+        for best_fit in (False, True, False)
+    ]
+    assert [names(each.allocate("n0", {})) for each in found] == [["r=d0"], ["r=d1"], ["r=d0"]]
