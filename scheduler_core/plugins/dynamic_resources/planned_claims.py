@@ -10,6 +10,7 @@ import msgspec
 from scheduler_core.model.device_claims import (
     DELETE_PROTECTION,
     AllocationResult,
+    ClaimConsumer,
     DeviceRequest,
     ResourceClaim,
 )
@@ -30,7 +31,8 @@ def planned_claims(attempt: PodDevices, node: Node) -> dict[str, dict[str, Any]]
     new = iter(attempt.allocations(node) or ())
     extended = attempt.extended_on(node)
     planned = {}
-    for claim in attempt.claims:
+    for index, claim in enumerate(attempt.claims):
+        consumer = attempt.consumer(index)
         if claim is attempt.extended_claim:
             if extended is None:
                 continue
@@ -38,19 +40,21 @@ def planned_claims(attempt: PodDevices, node: Node) -> dict[str, dict[str, Any]]
                 "requests": [_request(each) for each in extended.claim.spec.devices.requests],
                 "requestMappings": extended.mappings,
             }
-            planned[NAME_IN_MEMORY] = _plain(_claim(attempt, extended.claim, new) | requests)
+            planned[NAME_IN_MEMORY] = _plain(_claim(attempt, extended.claim, new, consumer) | requests)
         else:
-            planned[claim.metadata.name] = _plain(_claim(attempt, claim, new))
+            planned[claim.metadata.name] = _plain(_claim(attempt, claim, new, consumer))
     return planned
 
 
-def _claim(attempt: PodDevices, claim: ResourceClaim, new: Iterator[AllocationResult]) -> dict[str, Any]:
+def _claim(
+    attempt: PodDevices, claim: ResourceClaim, new: Iterator[AllocationResult], consumer: ClaimConsumer
+) -> dict[str, Any]:
     pod = attempt.pod.pod
     is_new = claim.status.allocation is None
     allocation = claim.status.allocation or next(new)
     consumers = claim.status.reserved_for
     if not is_reserved_for(claim, pod, accepts_group=attempt.nodes.devices.group_claims):
-        consumers = (*consumers, attempt.consumer(attempt.claims.index(claim)))
+        consumers = (*consumers, consumer)
     return {
         "new": is_new,
         "devices": allocation.devices.results,
