@@ -108,7 +108,7 @@ def summary(drains: Sequence[Drain]) -> list[dict[str, Any]]:
                 }
                 for name, (_, of) in COUNTED.items()
             },
-            "untold": without_events([*each.own, *each.other]),
+            "without_events": without_events([*each.own, *each.other]),
         }
         for each in compared(drains)
     ]

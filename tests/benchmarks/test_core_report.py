@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.core import run, sizes
 from benchmarks.core_drain import Measured, Size
-from benchmarks.core_report import cases, chart, growth, medians
+from benchmarks.core_report import cases, growth, medians
 from benchmarks.workloads import Workload, workload_named
 
 ONE = Measured("basic", 100, 50, 50, 10.0, 60.0, 40.0, created=50, points={"Score": 6.0, "Permit": 0.1})
@@ -60,7 +59,7 @@ def test_what_is_known_is_not_measured_again(capsys: pytest.CaptureFixture[str])
     assert "basic, 100 nodes, 0 pods beforehand, #2" in capsys.readouterr().err
 
 
-def test_tables_tell_medians() -> None:
+def test_tables_show_medians() -> None:
     """Of repetitions; growth has a column for each size."""
     runs = [ONE, other(repetition=2, decided_us=160.0), other(repetition=3, decided_us=360.0)]
     found = cases([*runs, other(nodes=5000, occupied=20_000)])
@@ -68,9 +67,3 @@ def test_tables_tell_medians() -> None:
     assert "2,500-10,000" in _text_of(medians(found))
     assert "5,000 (160)" in _text_of(growth(found))
     assert "5,000 nodes, 20,000 bound" in _text_of(growth(found))
-
-
-def test_the_chart_has_a_line_for_each_workload() -> None:
-    """By nodes, ascending; what runs with pods beforehand is no point of it."""
-    measured: Sequence[Measured] = [other(nodes=5000), ONE, other(occupied=100), other(workload="spread")]
-    assert chart(measured).lines == {"basic": [(100, 10_000.0), (5000, 10_000.0)], "spread": [(100, 10_000.0)]}

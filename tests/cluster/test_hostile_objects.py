@@ -84,7 +84,7 @@ def test_objects_of_thousands_of_levels(world: LiveWorld, control_plane: Control
     assert without_faults(world.operator.log)
 
 
-def test_the_owner_of_a_pod_that_demands_too_much_is_told(world: LiveWorld, control_plane: ControlPlane) -> None:
+def test_the_owner_of_a_pod_that_demands_too_much_is_notified(world: LiveWorld, control_plane: ControlPlane) -> None:
     """Describing the pod shows why it waits and what to do; nothing is said twice when its labels change."""
     greedy = {"for": world.token} | {f"k{number}": "v" for number in range(MAX_DEMANDS)}
     world.pod("greedy", spec={"nodeSelector": greedy})

@@ -112,7 +112,7 @@ def test_narrow_columns(shown: Shown) -> None:
         assert max(len(line.rstrip()) for line in lines) <= NARROW, "\n".join(lines)
 
 
-def test_wide_columns_tell_the_rest(shown: Shown) -> None:
+def test_wide_columns_show_the_rest(shown: Shown) -> None:
     """What is wrong stands there in words, for the profile and for the error."""
     name = shown.name("wide")
     shown.apply("SchedulerProfile", name, UNKNOWN)

@@ -126,7 +126,7 @@ def test_the_history_of_edits(profile: Profile) -> None:
     assert diff[-2:] == ["-podMaxBackoffSeconds: 20", "+podMaxBackoffSeconds: 40"]
 
 
-def test_why_may_be_told_later(profile: Profile) -> None:
+def test_the_reason_may_be_added_later(profile: Profile) -> None:
     """``kubectl annotate`` after the edit is taken into the revision, as for a Deployment."""
     profile.apply({"podMaxBackoffSeconds": 20})
     profile.plane.kubectl("annotate", f"sp/{profile.name}", f"{CAUSE}=to be kind")

@@ -194,7 +194,7 @@ def test_any_kubectl_will_do(machine: Machine) -> None:
         pytest.param("kwok", "a directory that also holds kwok", id="unknown to setup-envtest"),
     ],
 )
-def test_a_bare_machine_is_told_what_to_install(machine: Machine, name: str, remedy: str) -> None:
+def test_what_a_bare_machine_lacks_is_named(machine: Machine, name: str, remedy: str) -> None:
     """With no source at all the error names what is missing and every remedy that would work for it."""
     with pytest.raises(binaries.MissingBinary) as caught:
         binaries.resolve([name])

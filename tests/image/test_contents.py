@@ -29,7 +29,7 @@ def test_the_command_is_bayplan(archive: Image) -> None:
     assert (config["Entrypoint"], config["Cmd"]) == (["bayplan"], ["run"])
 
 
-def test_labels_tell_the_origin(archive: Image, image: BuiltImage) -> None:
+def test_labels_name_the_origin(archive: Image, image: BuiltImage) -> None:
     """Version, commit and its time can be read from the image."""
     labels = archive.config["config"]["Labels"]
     labelled = {name.removeprefix(_LABEL): value for name, value in labels.items() if name.startswith(_LABEL)}

@@ -49,14 +49,14 @@ def test_layers_are_kept_where_they_can_be_shared(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", [pytest.param(None, id="any"), pytest.param("docker", id="docker")])
-def test_no_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
+def test_a_missing_engine_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
     """Without an engine the error names what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="apt-get install podman buildah runc debootstrap"):
         choose(name, tmp_path / "storage")
 
 
-def test_what_an_engine_said_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_an_engine_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed command is named with what it wrote."""
     _program(tmp_path, "podman", 'case "$*" in *info*) ;; *) echo no space left >&2; exit 125;; esac')
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -84,7 +84,7 @@ def test_a_time_must_be_a_number() -> None:
         provenance({"SOURCE_DATE_EPOCH": "today"})
 
 
-def test_a_label_without_its_variable_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_label_without_its_variable_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Dockerfile without a place for the origin is not built, and the error names what is missing."""
     _program(tmp_path, "podman", "exit 0")
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")

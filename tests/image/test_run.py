@@ -163,7 +163,7 @@ def test_it_ends_in_time(operator: Container, manifests: dict[str, dict[str, Any
         pytest.param(["run", "--help"], "--settings", id="help of a command"),
     ],
 )
-def test_its_commands_can_be_asked(image: BuiltImage, arguments: list[str], output: str) -> None:
+def test_its_commands_run(image: BuiltImage, arguments: list[str], output: str) -> None:
     """The image serves as the command line, too."""
     with Container(image.engine, image.tag, container_flags({}), arguments) as container:
         assert container.wait() == 0

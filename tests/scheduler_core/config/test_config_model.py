@@ -64,7 +64,7 @@ def test_strictness(document: object) -> None:
         Sample.model_validate(document)
 
 
-def test_every_broken_rule_is_told() -> None:
+def test_every_broken_rule_is_reported() -> None:
     """All broken rules come as one error, each with its place."""
     with pytest.raises(ValidationError) as raised:
         Sample(names=("A", "b", "C"))

@@ -99,7 +99,7 @@ async def test_an_extender_that_fails_at_preemption(ignorable: bool) -> None:
     assert ("preemption: extender http://extender: away" in made.condition.message) is not ignorable
 
 
-async def test_extenders_are_not_asked_where_preemption_cannot_help() -> None:
+async def test_extenders_are_not_called_where_preemption_cannot_help() -> None:
     """There are no candidates."""
     client = ScriptedExtender()
     made = extended_rig((extender(), client), defaults=default_plugins())

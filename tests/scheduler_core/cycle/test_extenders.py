@@ -185,7 +185,7 @@ async def test_a_client_that_breaks_its_contract_is_an_error_of_the_pod() -> Non
 NOMINATED = pod("web", requests={"cpu": "1"}, nominated_node="b")
 
 
-async def test_the_nominated_node_is_asked_about_first() -> None:
+async def test_the_nominated_node_is_filtered_first() -> None:
     """If the extenders accept it, it is chosen."""
     client = ScriptedExtender()
     made = made_with(client, wanted=NOMINATED)

@@ -38,6 +38,6 @@ async def test_decisions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "node" not in turned_away.__dict__
 
 
-async def test_silence_unless_asked(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_logged_unless_enabled(caplog: pytest.LogCaptureFixture) -> None:
     """At the default level nothing is logged for a pod."""
     assert await decided(caplog, logging.INFO) == []

@@ -83,7 +83,7 @@ def victim(name: str, *, deleted: datetime | None = None) -> Pod:
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, deletion_timestamp=deleted))
 
 
-def test_a_victim_is_told_why_and_deleted() -> None:
+def test_a_victim_gets_an_event_and_is_deleted() -> None:
     """The condition says that it is a disruption, the event by whom; the event is recorded when it is true."""
     stage = Stage([victim("v")])
     stage.start()

@@ -225,9 +225,7 @@ def test_namespaces(asked: PodAffinityTerm, excluded: list[str]) -> None:
         pytest.param(EVERYWHERE, "unknown", True, id="all"),
     ],
 )
-def test_terms_of_others_are_asked_about_the_pods_namespace(
-    selector: LabelSelector, namespace: str, refused: bool
-) -> None:
+def test_terms_of_others_select_the_pods_namespace(selector: LabelSelector, namespace: str, refused: bool) -> None:
     """With the labels that it has now."""
     other = pod("d", node_name="b1", affinity=avoids(term("web", selector=selector)))
     incoming = pod("p", namespace=namespace, labels={"app": "web"})

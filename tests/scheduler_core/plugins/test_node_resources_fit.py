@@ -127,7 +127,7 @@ def test_only_extended_resources_are_ignored(name: str) -> None:
     assert _statuses(nodes, pod(requests={name: "2Mi"}), args=args) == [unresolvable(f"Insufficient {name}")]
 
 
-def test_rows_are_judged_as_asked() -> None:
+def test_rows_are_filtered_in_the_given_order() -> None:
     """Chosen rows are answered in their order, without the others."""
     nodes = columns(
         [node(f"cpu{cpu}-{row}", allocatable={"cpu": cpu, "pods": 9}) for row, cpu in enumerate((1, 4, 1, 4))]

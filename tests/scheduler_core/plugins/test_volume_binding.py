@@ -151,7 +151,7 @@ def test_first_bound_claim_that_fails_decides() -> None:
     assert [status.reasons for status in found] == [(NO_VOLUME,), (OUT_OF_REACH,)]
 
 
-def test_all_reasons_of_a_node_are_told() -> None:
+def test_all_reasons_of_a_node_are_reported() -> None:
     """Of its bound claims and of its unbound ones."""
     kept = volume("p", on={ZONE: ["a"]}, kept_for="default/one")
     storage: list[StorageObject] = [claim("one", volume="p"), kept, claim("two"), storage_class()]

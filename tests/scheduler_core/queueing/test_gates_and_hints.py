@@ -95,7 +95,7 @@ def test_backoff_end(timestamp: float, initial: float, longest: float, end: floa
     assert rules(Journal(), initial, longest).backoff_end(waiting) == end
 
 
-def test_the_gate_that_holds_a_pod_is_asked_first() -> None:
+def test_the_gate_that_holds_a_pod_is_called_first() -> None:
     """Most often it still rejects the pod, and the others need not be called."""
     journal = Journal(answers={"B.preEnqueue": unschedulable("wait")})
     waiting = queued()

@@ -327,7 +327,7 @@ def test_an_event_that_the_gate_did_not_register_is_not_for_a_gated_pod() -> Non
     world.queue.close()
 
 
-def test_a_gate_is_asked_at_events_that_it_registered_in_another_profile() -> None:
+def test_a_gate_is_called_at_events_that_it_registered_in_another_profile() -> None:
     """As in kube-scheduler; the event must also be registered by a plugin that rejected the pod."""
     world = World()
     world.serve("two")

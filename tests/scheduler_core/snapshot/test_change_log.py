@@ -17,7 +17,7 @@ def test_a_reader_gets_what_came_since() -> None:
     assert log.since(log.position) == []
 
 
-def test_a_reader_that_fell_behind_is_told() -> None:
+def test_a_reader_that_fell_behind_is_detected() -> None:
     """None means that it must rebuild."""
     log = ChangeLog(limit=2)
     for row in range(4):

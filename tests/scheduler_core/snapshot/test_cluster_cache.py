@@ -129,7 +129,7 @@ def test_a_pod_that_another_scheduler_bound(cache: ClusterCache) -> None:
     assert (cpu_of(cache, "a"), placement_of(cache, info)) == ([2000], Placement.ADDED)
 
 
-def test_a_resized_pod_is_counted_anew(cache: ClusterCache) -> None:
+def test_a_resized_pod_is_counted_again(cache: ClusterCache) -> None:
     """By its spec and by what its status says is in force."""
     cache.add_pod(placed("p", "a", cpu="1"))
     cache.add_pod(placed("p", "a", cpu="2"))

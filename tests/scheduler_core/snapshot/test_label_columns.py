@@ -17,7 +17,7 @@ def values_of(column: LabelColumn) -> list[str | None]:
     return [None if number == NO_VALUE else column.values.keys[number] for number in column.ids.tolist()]
 
 
-def test_a_column_is_filled_when_it_is_first_asked_for() -> None:
+def test_a_column_is_filled_when_it_is_first_used() -> None:
     """From the nodes that are there."""
     nodes = columns([node("a", labels={"zone": "x"}), node("b"), node("c", labels={"zone": "y"})])
     assert values_of(nodes.label_column("zone")) == ["x", None, "y"]
@@ -81,7 +81,7 @@ def test_a_table_asks_once_per_value() -> None:
     assert table[column.ids].tolist() == [False, True] * 5 + [True]
 
 
-def test_a_number_that_was_given_back_is_not_asked_about() -> None:
+def test_a_released_number_is_not_used() -> None:
     """A table keeps its slot, which no row reaches."""
     column = LabelColumn("zone", 2)
     column.resize(2, 2)

@@ -88,7 +88,7 @@ def test_an_update_replaces_what_the_node_said() -> None:
         pytest.param(lambda nodes: nodes.remove_node("b"), "b", id="remove-unknown"),
     ],
 )
-def test_misuse_is_told(misuse: Callable[[NodeColumns], object], name: str) -> None:
+def test_misuse_is_reported(misuse: Callable[[NodeColumns], object], name: str) -> None:
     """Rather than doing half of it."""
     nodes = columns([node("a")])
     with pytest.raises(CacheError, match=f'"{name}"'):

@@ -50,7 +50,7 @@ def test_few_changed_rows_are_renewed() -> None:
     assert journal.done == ["all", [7, 290]]
 
 
-def test_many_changed_rows_are_all_found_anew() -> None:
+def test_many_changed_rows_are_all_computed_again() -> None:
     """Where there are more than a few, arrays are quicker."""
     nodes = _many()
     journal = Journal(nodes)
@@ -60,7 +60,7 @@ def test_many_changed_rows_are_all_found_anew() -> None:
     assert journal.done == ["all", "all"]
 
 
-def test_new_rows_are_all_found_anew() -> None:
+def test_new_rows_are_all_computed_again() -> None:
     """Arrays have to grow."""
     nodes = _many()
     journal = Journal(nodes)
@@ -70,7 +70,7 @@ def test_new_rows_are_all_found_anew() -> None:
     assert journal.done == ["all", "all"]
 
 
-def test_changes_that_are_forgotten_are_all_found_anew() -> None:
+def test_changes_that_are_forgotten_are_all_computed_again() -> None:
     """A truncated log has no single rows."""
     nodes = _many()
     nodes.changes = ChangeLog(limit=1)
@@ -81,7 +81,7 @@ def test_changes_that_are_forgotten_are_all_found_anew() -> None:
     assert journal.done == ["all", "all"]
 
 
-def test_all_rows_are_found_anew_when_resources_change_columns() -> None:
+def test_all_rows_are_computed_again_when_resources_change_columns() -> None:
     """A column may then be another resource's, also on rows that have not changed."""
     nodes = _many()
     journal = Journal(nodes)

@@ -61,14 +61,14 @@ def test_namespaces(query: PodQuery, expected: list[int]) -> None:
     assert counts(nodes, query) == expected
 
 
-def test_ending_pods_are_told_apart() -> None:
+def test_ending_pods_are_counted_apart() -> None:
     """They are among the total too."""
     nodes = columns(NODES, [web("p", "a"), pod("q", node_name="a", labels={"app": "web"}, deleted=ENDING)])
     found = nodes.pod_index.query(WEB)
     assert (found.total[0], found.ending[0]) == (2, 1)
 
 
-def test_namespace_labels_are_asked_anew() -> None:
+def test_namespace_labels_are_evaluated_again() -> None:
     """Queries that do not ask for labels keep their counts."""
     nodes = columns(NODES, [web("p", "a", "m")])
     by_label = PodQuery(WEB.selector, frozenset(), equality_matcher({"t": "x"}))
