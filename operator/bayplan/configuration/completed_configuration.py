@@ -4,7 +4,8 @@ The output equals kube-scheduler's byte for byte, so that a diff of the two show
 
 Follows kube-scheduler v1.37.1, cmd/kube-scheduler/app/options/configfile.go: plugins are merged with the default set
 but multiPoint is not expanded; args are those of the enabled plugins, sorted by name; resources that extenders declare
-as ignored replace NodeResourcesFit's own ``ignoredResources``.
+as ignored replace NodeResourcesFit's own ``ignoredResources``. Args that only Bayplan has are printed unless they have
+their default.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_args import (
     API_VERSION,
     IN_TREE_ARGS,
+    DynamicResourcesArgs,
     NodeResourcesFitArgs,
     VolumeBindingArgs,
     read_args,
@@ -149,14 +151,24 @@ def _complete_volume_binding(model: ConfigModel, document: dict[str, Any]) -> No
     document["shape"] = [point.model_dump() for point in model.scoring_shape()]
 
 
+def _omit_own_defaults(model: ConfigModel, document: dict[str, Any]) -> None:
+    """Drop args that kube-scheduler does not have, unless they are set to another value."""
+    for field in _OWN_DEVICE_ARGS:
+        info = DynamicResourcesArgs.model_fields[field]
+        if getattr(model, field) == info.default:
+            del document[str(info.alias)]
+
+
+_OWN_DEVICE_ARGS = ("device_selection", "gang_search_steps")
 _COMPLETIONS: Mapping[str, Callable[[ConfigModel, dict[str, Any]], None]] = MappingProxyType(
     {
+        "DynamicResources": _omit_own_defaults,
         "NodeResourcesFit": _complete_fit,
         "NodeResourcesBalancedAllocation": _complete_balance,
         "VolumeBinding": _complete_volume_binding,
     }
 )
-"""Defaults that the args models leave to the plugin."""
+"""What the args models leave to the plugin, and what only Bayplan has."""
 
 
 def _extender(extender: Extender) -> dict[str, Any]:

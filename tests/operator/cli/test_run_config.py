@@ -139,6 +139,18 @@ def test_the_completed_configuration_is_printed(written: Write) -> None:
     assert run("--config", file, "--write-config-to", "-").stdout == first.stdout
 
 
+@pytest.mark.parametrize("field", ["deviceSelection: BestFit", "gangSearchSteps: 7"])
+def test_args_that_only_bayplan_has_are_printed_if_they_are_set(written: Write, field: str) -> None:
+    """kube-scheduler does not print them, and without them a file would mean something else."""
+    name, _, value = field.partition(": ")
+    args = {"name": "DynamicResources", "args": {name: yaml.safe_load(value)}}
+    changed = run(
+        "--config", written(profiles=[{"schedulerName": "a", "pluginConfig": [args]}]), "--write-config-to", "-"
+    )
+    assert field in changed.stdout
+    assert name not in run("--config", written(), "--write-config-to", "-").stdout
+
+
 def test_the_completed_configuration_is_written_to_a_file(written: Write, tmp_path: Path) -> None:
     """Nothing is printed."""
     target = tmp_path / "out.yaml"
