@@ -36,6 +36,9 @@ GRACE_NOT_OVER = datetime(2026, 1, 1, tzinfo=UTC)
 Answer = tuple[int, bytes]
 """Status code and body."""
 
+DeviceRequest = Callable[[str, str, dict[str, Any], str], Answer]
+"""Answers a request: method, path, body, and the client."""
+
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.decode
 
@@ -72,6 +75,7 @@ class ApiServer:
         version: Version of the last change of any object.
         on_bound: Called with each pod that is bound, and the client that bound it.
         on_deletion: Called with each bound pod that is being deleted.
+        on_device_request: Answers requests for resource claims, and the discovery of their API.
     """
 
     def __init__(self) -> None:
@@ -79,6 +83,7 @@ class ApiServer:
         self.on_bound: Callable[[Pod, str], None] = lambda _, __: None
         self.on_deletion: Callable[[Pod], None] = lambda _: None
         self.on_event: Callable[[dict[str, Any]], None] = lambda _: None
+        self.on_device_request: DeviceRequest = lambda _, path, __, ___: status_answer(404, path)
         self._collections: dict[str, Collection] = {}
         self._uids = 0
 
@@ -141,13 +146,13 @@ class ApiServer:
         """Bind a pod."""
         pod = self.pod(name)
         if pod is None:
-            return _status(404, f'pods "{name}" not found')
+            return status_answer(404, f'pods "{name}" not found')
         if pod.metadata.uid != uid:
-            return _status(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
+            return status_answer(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
         if pod.spec.node_name:
-            return _status(409, f"pod {name} is already assigned to node {pod.spec.node_name}")
+            return status_answer(409, f"pod {name} is already assigned to node {pod.spec.node_name}")
         if pod.metadata.deletion_timestamp is not None:
-            return _status(409, f"pod {name} is being deleted, cannot be assigned to a host")
+            return status_answer(409, f"pod {name} is being deleted, cannot be assigned to a host")
         conditions = _with(pod.status.conditions, PodCondition("PodScheduled", "True"))
         bound = replace(
             pod, spec=replace(pod.spec, node_name=node_name), status=replace(pod.status, conditions=conditions)
@@ -159,9 +164,9 @@ class ApiServer:
         """Delete a pod: at once if it is not bound, else when its kubelet has stopped it."""
         pod = self.pod(name)
         if pod is None:
-            return _status(404, f'pods "{name}" not found')
+            return status_answer(404, f'pods "{name}" not found')
         if uid and pod.metadata.uid != uid:
-            return _status(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
+            return status_answer(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
         if not pod.spec.node_name or pod.is_terminal:
             self.remove(PODS, name)
         elif pod.metadata.deletion_timestamp is None:
@@ -179,6 +184,8 @@ class ApiServer:
         if "/events.k8s.io/" in path:
             self.on_event(document)
             return 201, b"{}"
+        if "/resource.k8s.io/" in path and (path.endswith("/v1") or "/namespaces/" in path):
+            return self.on_device_request(method, path, document, who)
         if method == "GET" and "/namespaces/" not in path:
             return self._list(path)
         if parts[-1] == "binding":
@@ -193,7 +200,7 @@ class ApiServer:
         if method == "DELETE":
             return self.end_pod(parts[-1], document["preconditions"]["uid"])
         pod = self.pod(parts[-1])
-        return (200, _ENCODE(pod)) if pod is not None else _status(404, f'pods "{parts[-1]}" not found')
+        return (200, _ENCODE(pod)) if pod is not None else status_answer(404, f'pods "{parts[-1]}" not found')
 
     def initial_lines(self, path: str) -> list[bytes]:
         """Return a list as a watch sends it."""
@@ -209,10 +216,10 @@ class ApiServer:
     def _patch_status(self, name: str, document: dict[str, Any]) -> Answer:
         pod = self.pod(name)
         if pod is None:
-            return _status(404, f'pods "{name}" not found')
+            return status_answer(404, f'pods "{name}" not found')
         uid = document["metadata"]["uid"]
         if pod.metadata.uid != uid:
-            return _status(422, f"metadata.uid: Invalid value: {uid}: field is immutable")
+            return status_answer(422, f"metadata.uid: Invalid value: {uid}: field is immutable")
         status = pod.status
         for given in document["status"].get("conditions", ()):
             condition = PodCondition(
@@ -233,7 +240,7 @@ class ApiServer:
         volume: PersistentVolume | None = self.collection(VOLUMES).objects.get(name)
         refused = _refusal(volume, document)
         if volume is None or refused is not None:
-            return refused or _status(404, name)
+            return refused or status_answer(404, name)
         ref = document["spec"]["claimRef"]
         pointer = None if ref is None else ClaimPointer(ref["namespace"], ref["name"], ref["uid"])
         metadata = replace(volume.metadata, annotations=volume.metadata.annotations | _annotations(document))
@@ -244,7 +251,7 @@ class ApiServer:
         claim: PersistentVolumeClaim | None = self.collection(CLAIMS).objects.get(name)
         refused = _refusal(claim, document)
         if claim is None or refused is not None:
-            return refused or _status(404, name)
+            return refused or status_answer(404, name)
         metadata = replace(claim.metadata, annotations=claim.metadata.annotations | _annotations(document))
         return 200, _ENCODE(self.put(CLAIMS, replace(claim, metadata=metadata)))
 
@@ -267,13 +274,14 @@ def _annotations(document: dict[str, Any]) -> dict[str, str]:
 def _refusal(shown: PersistentVolume | PersistentVolumeClaim | None, document: dict[str, Any]) -> Answer | None:
     meta = document["metadata"]
     if shown is None:
-        return _status(404, "not found")
+        return status_answer(404, "not found")
     if shown.metadata.uid != meta["uid"] or shown.metadata.resource_version != meta["resourceVersion"]:
-        return _status(409, "the object has been modified; please apply your changes to the latest version")
+        return status_answer(409, "the object has been modified; please apply your changes to the latest version")
     return None
 
 
-def _status(code: int, message: str) -> Answer:
+def status_answer(code: int, message: str) -> Answer:
+    """Return an answer with a Status."""
     return code, _ENCODE({"kind": "Status", "code": code, "message": message})
 
 

@@ -51,6 +51,7 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
         "assumed volumes": sorted(storage.volumes._assumed),
         "assumed claims": sorted(storage.claims._assumed),
     }
+    facts |= _device_facts(cache.columns, fresh.cache.columns)
     for each in fresh.cache.columns.storage.volumes:
         name = each.metadata.name
         facts[f"volume {name}"] = storage.volumes.get(name)
@@ -58,6 +59,22 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
         key = claim.key
         facts[f"claim {key}"] = storage.claims.get(key)
         facts[f"whether claim {key} is mounted"] = storage.use.is_claim_mounted(key)
+    return facts
+
+
+def _device_facts(columns: NodeColumns, fresh: NodeColumns) -> Facts:
+    """Return the claims, and which devices they use."""
+    devices = columns.devices
+    facts: Facts = {
+        "resource claims": sorted(claim.metadata.uid for claim in devices.claims),
+        "allocations in flight": sorted(devices._in_flight),
+        "device classes": sorted(devices.classes),
+    }
+    for claim in fresh.devices.claims:
+        facts[f"resource claim {claim.key}"] = devices.claims.get(claim.key)
+    for pool, usage in devices.hardware.allocated._pools.items():
+        shares = {name: (each.count, dict(each.consumed)) for name, each in usage.shares.items()}
+        facts[f"devices in use of pool {pool}"] = (dict(usage.dedicated), shares)
     return facts
 
 

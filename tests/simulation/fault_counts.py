@@ -68,6 +68,13 @@ FAULTS: dict[str, str] = {
     "gang bind failed": "a member's bind failed, or a rival's was faster, after binds of its gang were sent",
     "minMember changed": "minMember of a PodGroup was raised or lowered",
     "PodGroup recreated": "a PodGroup was deleted, and another one of its name was created",
+    "claim write failed": "a finalizer, an allocation or a reservation could not be written, or the answer was lost",
+    "claim write conflict": "409 for a write of a claim, without a reason or because the claim had changed",
+    "claim deleted": "a claim that a pod uses was deleted",
+    "devices replaced": "a driver published other devices of a node, in two steps",
+    "driver gone": "the devices of a node were withdrawn for a while",
+    "operator killed after an allocation": "the process ended between the write of an allocation and the bind",
+    "devices changed after an allocation": "claim, devices, node or pod changed between that write and the bind",
     "operator killed between binds": "the process ended when some of a gang's members were bound",
 }
 """Description of each kind."""

@@ -17,6 +17,7 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from tests.simulation.api_server import NODES, ApiServer
+from tests.simulation.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES
 from tests.simulation.extender import suits
 from tests.simulation.ledger import ReservationLedger
 from tests.simulation.operator_life import LifeOptions, OperatorLife, make_scheduler, plan_of
@@ -69,6 +70,9 @@ class FreshOpinion:
         for path in STORAGE:
             for each in server.objects(path):
                 fresh.storage_feed.added(each)
+        for path in (DEVICE_CLASSES, SLICES, RESOURCE_CLAIMS):
+            for each in server.objects(path):
+                fresh.device_feed.added(each)
         self._nodes = server.collection(NODES).objects
         for node in server.objects(NODES):
             fresh.feed.node_added(node)

@@ -76,6 +76,11 @@ def one_of(rng: random.Random, choices: Sequence[T]) -> T:
     return choices[rng.randrange(len(choices))]
 
 
+def has_claims(shown: Pod) -> bool:
+    """Return whether a pod needs a volume or devices, which no rival writes."""
+    return bool(shown.spec.volumes or shown.spec.resource_claims)
+
+
 def node(rng: random.Random, name: str, uid: str) -> Node:
     """Draw a small node."""
     amounts: Quantities = {

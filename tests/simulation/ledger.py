@@ -56,6 +56,7 @@ class Surroundings:
         ours: The node of each pod that the present life of the operator has bound, by UID.
         groups: PodGroups.
         on_placed: Called with each pod that was placed with its gang.
+        has_devices: Whether the server has resource claims.
     """
 
     server: ApiServer
@@ -68,6 +69,7 @@ class Surroundings:
     ours: dict[str, str]
     groups: PodGroups
     on_placed: Callable[[str], None]
+    has_devices: bool = False
 
 
 class ReservationLedger:

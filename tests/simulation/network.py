@@ -22,29 +22,11 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, ClusterAcces
 from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError
 from tests.simulation.api_server import US, Answer, ApiServer, Change, Collection
 from tests.simulation.fault_counts import FaultCounts
+from tests.simulation.request_kinds import COUNTED, kind_of
 from tests.simulation.virtual_loop import LIFE, LoopClock, VirtualLoop
 
 _AWAY = "the API server cannot be reached"
 _LATENCY_SECONDS = 0.02
-
-_COUNTED = {
-    ("bind", "refused"): "bind refused",
-    ("bind", "failed"): "bind failed after it happened",
-    ("bind", "lost before"): "bind lost before it happened",
-    ("bind", "lost after"): "bind lost after it happened",
-    ("bind", "unanswered"): "bind unanswered",
-    ("bind", "conflict"): "bind conflict without reason",
-    ("bind", "slow"): "bind slow",
-    ("bind", "in name only"): "bind answered and never done",
-    ("read", "refused"): "read failed",
-    ("read", "lost before"): "read failed",
-    ("patch", "refused"): "patch failed",
-    ("patch", "lost after"): "patch failed",
-    ("delete", "refused"): "deletion failed",
-    ("delete", "lost after"): "deletion failed",
-    ("volume", "refused"): "volume changed under a pod",
-    ("volume", "lost after"): "volume changed under a pod",
-}
 
 
 class Network:
@@ -141,7 +123,7 @@ class Network:
 
     async def carry(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
         """Send one request and wait for its answer; see :meth:`ApiConnection._send`."""
-        what = _kind_of(request)
+        what = kind_of(request)
         how = self.next_fault(what)
         name = f"{request.method} {request.path}"
         if what not in ("event", "list"):
@@ -184,7 +166,7 @@ class Network:
             self.reads_failed_until = max(self.reads_failed_until, self.loop.virtual_now)
         if how == "throttled":
             self.counts.add("throttled")
-        counted = _COUNTED.get((what, how))
+        counted = COUNTED.get((what, how))
         if counted is not None:
             self.counts.add(counted)
         return how
@@ -192,7 +174,8 @@ class Network:
     def _arrive(self, sent: _Sent, outcome: asyncio.Future[Answer]) -> None:
         request, how = sent.request, sent.how
         name = f"{request.method} {request.path}"
-        if self.is_away:
+        if self.is_away or (sent.life != self.current_life and kind_of(request) == "claim"):
+            # Of a killed process no write of a claim arrives after the next one has begun: the Lease outlasts it.
             _end(outcome, ServerUnavailableError(f"{name}: {_AWAY}"))
         elif how == "refused":
             _end(outcome, (500, b'{"message":"etcdserver: request timed out"}'))
@@ -209,7 +192,7 @@ class Network:
                 self.rival(request.path.split("/")[-2])
             who = US if sent.life == self.current_life else "a former life"
             answer = self.server.respond(request.method, request.path, request.body, who)
-            if _kind_of(request) not in ("event", "list"):
+            if kind_of(request) not in ("event", "list"):
                 self.say(f"did {name} -> {answer[0]}")
             if how == "failed":
                 _end(outcome, (500, b'{"message":"etcdserver: leader changed"}'))
@@ -381,18 +364,3 @@ def _end(outcome: asyncio.Future[Answer], result: Answer | Exception) -> None:
         outcome.set_exception(result)
     else:
         outcome.set_result(result)
-
-
-def _kind_of(request: ApiRequest) -> str:
-    path = request.path
-    if path.endswith("/binding"):
-        return "bind"
-    if "/events.k8s.io/" in path:
-        return "event"
-    if "/persistentvolume" in path:
-        return "volume" if request.method != "GET" else "list"
-    if request.method == "PATCH":
-        return "patch"
-    if request.method == "DELETE":
-        return "delete"
-    return "read" if "/namespaces/" in path else "list"

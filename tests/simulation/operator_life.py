@@ -14,8 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 from bayplan.kube.watches.cluster_informers import ClusterInformers
+from bayplan.kube.watches.device_informers import DeviceInformers
 from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
+from bayplan.kube.writes.claim_writes import ClaimWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.storage_writes import StorageWrites
 
@@ -133,6 +135,7 @@ class OperatorLife:
         self._writer.ledger = self.ledger
         ports = SchedulerPorts(
             storage=StorageWrites(connection, _REQUEST_SECONDS),
+            claims=ClaimWrites(connection, _REQUEST_SECONDS),
             make_extender=lambda _, __: ModelExtender(network, around.counts),
         )
         self.scheduler = make_scheduler(clock, self._writer, self.ledger, options, ports)
@@ -146,6 +149,9 @@ class OperatorLife:
         self._groups = GroupWatch(loop, clock, around.groups, self.received_groups, f"{options.seed}/{options.number}")
         of_informers = InformerOptions(backoff_maximum_seconds=3.0, slice_seconds=float("inf"), seed=options.seed * 100)
         self.informers = ClusterInformers(connection, self.scheduler, clock, options=of_informers)
+        self._devices: DeviceInformers | None = None
+        if around.has_devices:
+            self._devices = DeviceInformers(connection, self.informers, self.scheduler.device_feed, clock)
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
         self.is_over = False
@@ -164,6 +170,8 @@ class OperatorLife:
         for _, informer in self.informers:
             self._spawn(informer.run())
         self._groups.start()
+        if self._devices is not None:
+            self._spawn(self._devices.run())
         self._spawn(self._start(profiles))
 
     async def _start(self, profiles: dict[str, str]) -> None:

@@ -17,9 +17,18 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
 from tests.simulation.api_server import US, ApiServer
 from tests.simulation.controllers import Controllers
+from tests.simulation.device_api import DeviceApi
+from tests.simulation.device_invariants import (
+    HeldDevices,
+    check_allocations,
+    check_bound_devices,
+    check_devices_at_rest,
+)
+from tests.simulation.device_world import DeviceWorld
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.gang_invariants import check_gangs_at_rest, check_gangs_now
 from tests.simulation.invariants import check_at_rest, check_bind, check_now
@@ -30,7 +39,7 @@ from tests.simulation.operator_life import OperatorLife
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
-from tests.simulation.steps import Step, draw_steps
+from tests.simulation.steps import Step, draw_steps, has_devices
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
 from tests.simulation.world import Scene, World
 
@@ -127,6 +136,7 @@ class Simulation:
             {},
             self.groups,
             self._on_placed,
+            has_devices(seed),
         )
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorLife(loop, self.network, self._around, options)
@@ -134,6 +144,12 @@ class Simulation:
         self.network.on_answered = self._around.bound.__setitem__
         scene = Scene(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
         self.world = World(scene, self.groups)
+        self._device_api = DeviceApi(self.server)
+        self._bound_late: set[str] = set()
+        self._devices = DeviceWorld(scene, self._device_api)
+        self.world.add_acts(self._devices.acts)
+        self.server.on_device_request = self._device_api.respond
+        self._device_api.on_written = self._on_claim_written
 
     def run(self) -> Outcome:
         """Run to the end or to the first problem."""
@@ -162,6 +178,8 @@ class Simulation:
 
     async def _run(self) -> None:
         self.world.begin()
+        if self._around.has_devices:
+            self._devices.begin()
         self.supervisor.begin()
         for step in self._steps:
             await self._until(step.at)
@@ -184,6 +202,8 @@ class Simulation:
         self.network.heal()
         self._controllers.failing = 0
         self.world.gangs.heal()
+        if self._around.has_devices:
+            self._devices.heal()
         for name in PROFILES:
             self.supervisor.return_profile(name)
         quiet = 0.0
@@ -200,6 +220,8 @@ class Simulation:
             if quiet >= _REST_SECONDS and not self.supervisor.is_restarting:
                 self._check(check_at_rest(self.supervisor, self.server, self.groups))
                 self._check(check_gangs_at_rest(self.supervisor, self.server, self.groups))
+                known = HeldDevices(self.server, self._device_api, self._counts, self._bound_late)
+                self._check(check_devices_at_rest(self.supervisor.life, known))
                 return
         self._complain(f"no rest after {_LONGEST_REST_SECONDS:g} s: {before}")
 
@@ -229,8 +251,15 @@ class Simulation:
             self._around.ours[pod.metadata.uid] = pod.spec.node_name
             since = self._loop.virtual_now - _LONGEST_BINDING_SECONDS
             self._check(check_bind(self.server, self._rooms, pod, self._around.ours, since))
+            self._check(check_bound_devices(self._device_api, pod))
             self.world.gangs.bound(pod)
+        elif pod.spec.resource_claims:
+            self._bound_late.add(pod.metadata.uid)
         self._controllers.run(pod)
+
+    def _on_claim_written(self, old: ResourceClaim, new: ResourceClaim, who: str) -> None:
+        self._check(check_allocations(self._device_api.claims()))
+        self._devices.written(old, new, who)
 
     def _on_event(self, document: dict[str, object]) -> None:
         if document.get("reason") == "Preempted":

@@ -70,10 +70,27 @@ _GANG_MIX: dict[str, int] = {
 }
 """Weights of the kinds of steps for gangs, in the runs that have gangs."""
 
+_DEVICE_MIX: dict[str, int] = {
+    "create pods with devices": 26,
+    "create a shared claim": 6,
+    "delete a claim": 6,
+    "replace devices": 9,
+    "driver gone": 6,
+    "break claim writes": 14,
+    "ambush an allocation": 14,
+    "kill after an allocation": 5,
+    "delete a class": 3,
+    "stall a watch of devices": 8,
+    "drop a watch of devices": 4,
+    "expire a watch of devices": 4,
+}
+"""Weights of the kinds of steps for devices, in the runs that have devices."""
+
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
 _FIRST_GANG_STEP = 1000
 _FIRST_RARE_STEP = 2000
+_FIRST_DEVICE_STEP = 3000
 _RARE = ("answer binds only", "withdraw a profile under a cycle") * 4
 
 
@@ -97,12 +114,14 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
 
     Returns:
         70 to 110 steps, in bursts: milliseconds or seconds pass between two of them. Every fourth run has gangs: 25 to
-        40 further steps, which do not change the others. In every fifth run a few binds are answered but never
-        performed, and profiles are removed while a cycle waits for an extender.
+        40 further steps, which do not change the others. Another fourth has devices. In every fifth run a few binds are
+        answered but never performed, and profiles are removed while a cycle waits for an extender.
     """
     steps = _pod_steps(seed)
     if has_gangs(seed):
         steps = (*steps, *_gang_steps(seed))
+    if has_devices(seed):
+        steps = (*steps, *_device_steps(seed))
     if seed % 5 == 2:
         steps = (*steps, *_rare_steps(seed))
     return tuple(sorted(steps, key=lambda step: step.at))
@@ -111,6 +130,11 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
 def has_gangs(seed: int) -> bool:
     """Return whether a run has gangs."""
     return seed % 4 == 1
+
+
+def has_devices(seed: int) -> bool:
+    """Return whether a run has devices and pods with resource claims."""
+    return seed % 4 == 0
 
 
 def _rare_steps(seed: int) -> tuple[Step, ...]:
@@ -126,6 +150,18 @@ def _gang_steps(seed: int) -> tuple[Step, ...]:
     for number in range(_FIRST_GANG_STEP + 2, _FIRST_GANG_STEP + rng.randrange(25, 41)):
         at += rng.random() * (0.3 if rng.random() < 0.4 else 4.0)
         [kind] = rng.choices(tuple(_GANG_MIX), tuple(_GANG_MIX.values()))
+        steps.append(Step(number, round(at, 3), kind))
+    return tuple(steps)
+
+
+def _device_steps(seed: int) -> tuple[Step, ...]:
+    rng = random.Random(f"{seed}/device steps")
+    first = ("create a shared claim", "create pods with devices", "create pods with devices")
+    steps = [Step(_FIRST_DEVICE_STEP + number, 0.2 + 0.4 * number, kind) for number, kind in enumerate(first)]
+    at = 1.5
+    for number in range(_FIRST_DEVICE_STEP + len(steps), _FIRST_DEVICE_STEP + rng.randrange(30, 46)):
+        at += rng.random() * (0.2 if rng.random() < 0.4 else 3.5)
+        [kind] = rng.choices(tuple(_DEVICE_MIX), tuple(_DEVICE_MIX.values()))
         steps.append(Step(number, round(at, 3), kind))
     return tuple(steps)
 

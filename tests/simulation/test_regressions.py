@@ -30,6 +30,9 @@ from tests.simulation.simulation import run_seed
         pytest.param(73301305, id="member-that-a-rival-bound-releases-its-reservation-first"),
         pytest.param(73300817, id="read-that-fails-while-the-server-is-away"),
         pytest.param(73300057, id="settlement-that-waits-for-a-gang-cycle"),
+        pytest.param(64, id="claim-that-was-deleted-before-the-answer-to-a-write"),
+        pytest.param(124, id="allocation-whose-answer-was-lost"),
+        pytest.param(396, id="claim-that-was-deallocated-while-its-pod-was-being-bound"),
         pytest.param(529, id="member-that-a-rival-bound-while-its-gang-was-being-sent"),
     ],
 )

@@ -6,7 +6,7 @@ A step that finds no object to act upon does nothing.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ from tests.simulation.api_server import (
 from tests.simulation.controllers import Controllers
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.gang_world import GangWorld
-from tests.simulation.inhabitants import APPS, HOST, TAINT, ZONE, ZONES, happens, one_of
+from tests.simulation.inhabitants import APPS, HOST, TAINT, ZONE, ZONES, happens, has_claims, one_of
 from tests.simulation.network import Network
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.plain_fit import misfit, requests_of
@@ -141,6 +141,10 @@ class World:
             self._server.put(VOLUMES, volume)
         self._server.put(BUDGETS, inhabitants.budget(APPS[0], 1))
         self._network.rival = self._be_faster
+
+    def add_acts(self, acts: Mapping[str, Callable[[random.Random, int], None]]) -> None:
+        """Add kinds of steps."""
+        self._acts |= acts
 
     def act(self, step: Step) -> None:
         """Perform a step."""
@@ -329,14 +333,14 @@ class World:
 
     def _rival(self, rng: random.Random, number: int, *, fits: bool) -> None:
         del number
-        pods = [pod for pod in self._pending() if not pod.spec.scheduling_gates and not pod.spec.volumes]
+        pods = [pod for pod in self._pending() if not pod.spec.scheduling_gates and not has_claims(pod)]
         if pods:
             self._bind_as_rival(rng, one_of(rng, pods), fits=fits)
 
     def _be_faster(self, name: str) -> None:
         """Bind a pod just before our own bind of it arrives."""
         pod = self._server.pod(name)
-        if pod is not None and not pod.spec.node_name:
+        if pod is not None and not pod.spec.node_name and not pod.spec.resource_claims:
             self._counts.add("bind conflict with a rival")
             self._bind_as_rival(self._rng(f"rival {pod.metadata.uid}"), pod, fits=True)
 

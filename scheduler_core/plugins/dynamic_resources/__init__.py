@@ -10,6 +10,7 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresourc
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -296,12 +297,16 @@ class DynamicResources(
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Free the devices, and remove what PreBind wrote in the background; a written allocation stays."""
+        """Free the devices, and remove what PreBind wrote in the background; a written allocation stays.
+
+        A process that stops removes nothing, because the pod's bind may be on its way: without its reservation the
+        claim of a bound pod would be deallocated.
+        """
         del node_name
         attempt = state.get(ATTEMPT)
         if attempt is None or not attempt.claims:
             return
-        devices, binder = self.handle.nodes.devices, self._binder()
+        devices, binder = self.handle.nodes.devices, None if _is_cancelled() else self._binder()
         for index, claim in enumerate(attempt.claims):
             is_extended = attempt.extended_claim is not None and index == len(attempt.claims) - 1
             uid = attempt.extended_claim.metadata.uid if is_extended and attempt.extended_claim else claim.metadata.uid
@@ -328,10 +333,12 @@ class DynamicResources(
         attempt, binder = state.read(ATTEMPT), self._binder()
         if binder is None:
             return error("resource claims cannot be written; run the scheduler with write access to resource claims")
-        # Unreserve of an earlier attempt may still be ending the reservation that is written next.
-        await self._background.finished(attempt.claims)
+        # An earlier attempt may still be ending the reservation that is written next, or deallocating the claim.
+        is_changed = await self._background.finished(attempt.claims)
         binding = PodBinding(self.handle, binder, attempt, node_name)
         try:
+            if is_changed:
+                await binding.read_claims()
             await binding.write_claims()
             await binding.wait_for_drivers(self._args.binding_timeout.seconds)
         except SchedulerCoreError as fault:
@@ -349,3 +356,12 @@ class DynamicResources(
     def _binder(self) -> ClaimBinder | None:
         writer = self.handle.claim_writer
         return None if writer is None else ClaimBinder(self.handle, writer)
+
+
+def _is_cancelled() -> bool:
+    """Return whether the current task is being cancelled, as the bindings in progress are when the process stops."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0

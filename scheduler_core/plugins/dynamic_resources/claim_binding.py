@@ -22,6 +22,8 @@ from scheduler_core.errors import (
     DeviceBindingTimeoutError,
     DeviceError,
     NotFoundError,
+    ServerUnavailableError,
+    WriteTimeoutError,
 )
 from scheduler_core.framework.handle import BindingOutcome, Handle
 from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
@@ -63,6 +65,9 @@ class ClaimBinder:
     ) -> ResourceClaim:
         """Write a claim's new allocation, if there is one, and its reservation for the pod or its PodGroup.
 
+        A write whose outcome is unknown is settled by reading the claim: devices that are allocated must not be free
+        for other pods until a watch shows the allocation. kube-scheduler does not read here.
+
         Returns:
             The claim as written.
 
@@ -74,16 +79,22 @@ class ClaimBinder:
         for attempt in range(1, _TRIES + 1):
             try:
                 if is_stale:
-                    claim = await self._read_again(claim)
+                    claim = await self.read_again(claim)
                 return await self._write(consumer, claim, allocation)
-            except ConflictError:
+            except (ConflictError, WriteTimeoutError, ServerUnavailableError):
                 if attempt == _TRIES:
                     raise
                 is_stale = True
-                await self._handle.clock.sleep(_RETRY_SECONDS)
+                await self._handle.clock.sleep(_RETRY_SECONDS * attempt)
         raise AssertionError("the last try returns or raises")
 
-    async def _read_again(self, claim: ResourceClaim) -> ResourceClaim:
+    async def read_again(self, claim: ResourceClaim) -> ResourceClaim:
+        """Return the newest version of a claim.
+
+        Raises:
+            DeviceError: The claim was deleted.
+            ClusterWriteError: It cannot be read.
+        """
         try:
             found = await self._writer.read(claim)
         except NotFoundError as problem:
@@ -104,7 +115,7 @@ class ClaimBinder:
             and status.allocation is not None
             and any(each.uid == consumer.uid for each in status.reserved_for)
         ):
-            # Another member wrote the reservation for their PodGroup.
+            # Another member wrote the reservation for their PodGroup, or the answer to an earlier try was lost.
             return claim
         if is_new and DELETE_PROTECTION not in claim.metadata.finalizers:
             finalizers = (*claim.metadata.finalizers, DELETE_PROTECTION)
@@ -243,12 +254,13 @@ class BackgroundWrites:
         self._tasks[task] = claim.metadata.uid
         task.add_done_callback(self._tasks.pop)
 
-    async def finished(self, claims: Sequence[ResourceClaim]) -> None:
-        """Wait until no write to one of the claims runs."""
+    async def finished(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Wait until no write to one of the claims runs; return whether there was one."""
         uids = {claim.metadata.uid for claim in claims}
         running = [task for task, uid in self._tasks.items() if uid in uids]
         if running:
             await asyncio.wait(running)
+        return bool(running)
 
 
 async def _logged(what: str, write: Coroutine[Any, Any, None]) -> None:
@@ -277,6 +289,21 @@ class PodBinding:
         self._node_name = node_name
         self._in_flight: list[str] = []
 
+    async def read_claims(self) -> None:
+        """Read the claims again, after writes of earlier attempts: they may have been deallocated since the decision.
+
+        Raises:
+            SchedulerCoreError: A claim cannot be read, or has lost the allocation that the attempt relies on.
+        """
+        for index, claim in enumerate(self._attempt.claims):
+            if claim is self._attempt.extended_claim:
+                continue
+            found = await self._binder.read_again(claim)
+            self._devices.claim_written(found)
+            if claim.status.allocation is not None and found.status.allocation is None:
+                raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+            self._attempt.claims[index] = found
+
     async def write_claims(self) -> None:
         """Write the allocation and the reservation of every claim that is not reserved for the pod yet.
 
@@ -299,6 +326,7 @@ class PodBinding:
             if found is None:
                 raise DeviceError(f"extended resource claim not found for node {self._node_name}")
             claim = attempt.claims[index] = await self._binder.create(found.claim)
+            self._devices.assign_claim(claim)
         is_bound = False
         try:
             claim = attempt.claims[index] = await self._binder.bind(attempt.consumer(index), claim, allocation)
@@ -306,7 +334,7 @@ class PodBinding:
         finally:
             if allocation is not None:
                 self._handle.device_metrics.allocation_written(self._handle.profile_name, has_failed=not is_bound)
-        self._devices.assign_claim(claim)
+        self._devices.claim_written(claim)
         if is_extended:
             mappings = () if found is None else found.mappings
             await self._binder.write_mappings(self._pod, mappings, claim)

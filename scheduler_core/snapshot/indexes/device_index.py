@@ -161,6 +161,12 @@ class DeviceIndex:
             self.hardware.allocated.remove_claim(stored.metadata.uid)
         self.hardware.allocated.put_claim(claim)
 
+    def claim_written(self, claim: ResourceClaim) -> None:
+        """Set a claim as a write returned it, unless a watch has reported its deletion before the response."""
+        stored = self.claims.get(claim.key)
+        if stored is not None and stored.metadata.uid == claim.metadata.uid:
+            self.assign_claim(claim)
+
     # -- allocations in flight ----------------------------------------------------------------------------------
 
     def in_flight(self, uid: str) -> InFlightAllocation | None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.errors import ClusterWriteError, ConflictError, DeviceError, ServerUnavailableError
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConflictError,
+    DeviceError,
+    ForbiddenError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
 from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
@@ -153,11 +161,38 @@ async def test_endless_conflicts() -> None:
 
 
 async def test_a_failed_write() -> None:
-    """Other errors are not retried."""
+    """An error that excludes that the write took effect is not retried."""
     world = World(claim())
-    world.writer.failures.append(ServerUnavailableError("away"))
-    with pytest.raises(ServerUnavailableError):
+    world.writer.failures.append(ForbiddenError("no"))
+    with pytest.raises(ForbiddenError):
         await world.bind(allocation())
+    assert world.writer.calls == ["write_finalizers"]
+
+
+@dataclass
+class ForgetfulWriter(RecordingClaimWriter):
+    """A writer that performs allocations, and whose answers to the first ones are lost."""
+
+    lost: list[ClusterWriteError] = field(default_factory=list)
+
+    async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write, and lose the answer if the test says so."""
+        written = await super().write_allocation(claim)
+        if self.lost:
+            raise self.lost.pop(0)
+        return written
+
+
+@pytest.mark.parametrize("error", [WriteTimeoutError("no answer"), ServerUnavailableError("leader changed")])
+async def test_a_write_whose_answer_is_lost(error: ClusterWriteError) -> None:
+    """The claim is read: an allocation that was written is not given up, and not written twice."""
+    world = World(claim())
+    world.writer = ForgetfulWriter(world.writer.claims, lost=[error])
+    world.binder = ClaimBinder(FakeHandle(clock=PromptClock()), world.writer)
+    written = await world.bind(allocation())
+    assert world.writer.calls == ["write_finalizers", "write_allocation", "read"]
+    assert world.stored == written
+    assert written.status.reserved_for == (THIS,)
 
 
 async def test_deallocation() -> None:

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Status
-from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim
+from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim, ResourceClaimStatus
 from scheduler_core.plugins.dynamic_resources import DynamicResources
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.background import until
 from tests.support.builders import node, pod
 from tests.support.columns import columns
-from tests.support.devices import held, using
+from tests.support.devices import DRIVER, held, using
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.virtual_clock import PromptClock
@@ -80,4 +81,50 @@ async def test_the_next_attempt_reserves_the_claim(fails: bool) -> None:
     await until(binding.done)
     assert binding.result().is_success
     assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
-    assert "write_reservation" in world.writer.calls
+    assert ("write_reservation" in world.writer.calls) is not fails
+
+
+async def test_a_claim_that_was_deallocated_meanwhile_is_not_bound() -> None:
+    """A deallocation by an earlier attempt ends while the next one waits in PreBind."""
+    world = World()
+    world.plugin.unreserve(world.attempt(), world.info, "n0")
+    state = world.attempt()
+    stored = world.writer.claims["ns/held"]
+    world.writer.store(replace(stored, status=ResourceClaimStatus()))
+    world.writer.gate.set()
+    status = await world.pre_bind(state)
+    assert status.message == "claim ns/held got deallocated elsewhere in the meantime"
+    assert world.writer.claims["ns/held"].status.reserved_for == ()
+
+
+async def test_an_attempt_that_is_cancelled_keeps_its_reservation() -> None:
+    """The bind may be on its way when the process stops."""
+    world = World()
+    world.writer.gate.set()
+    state = world.attempt()
+
+    async def bind() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            world.plugin.unreserve(state, world.info, "n0")
+            raise
+
+    binding = asyncio.ensure_future(bind())
+    await asyncio.sleep(0)
+    binding.cancel()
+    await until(binding.done)
+    await asyncio.sleep(0)
+    assert world.writer.calls == []
+    assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
+
+
+def test_a_write_that_is_answered_after_the_deletion() -> None:
+    """A claim whose deletion a watch has reported does not come back, and holds no devices."""
+    devices = DeviceIndex()
+    deleted = held({"device": "d"})
+    devices.assign(deleted)
+    devices.remove(deleted)
+    devices.claim_written(deleted)
+    assert devices.claims.get("ns/held") is None
+    assert devices.hardware.allocated.usage((DRIVER, "n0")) is None

@@ -1,0 +1,104 @@
+"""Laws of devices: nothing is allocated twice, no pod is bound without its devices, and nothing stays held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import compile_readable_node_selector
+from tests.simulation.api_server import ApiServer
+from tests.simulation.device_api import DeviceApi
+from tests.simulation.device_objects import PARTITIONED_MEMORY, SHARED_MEMORY, claim_names, counters_of, is_shared
+from tests.simulation.fault_counts import FaultCounts
+from tests.simulation.operator_life import OperatorLife
+
+_LEAVES_RESERVATIONS = (
+    "claim write failed",
+    "claim write conflict",
+    "server away",
+    "operator killed",
+    "operator stopped",
+)
+"""Faults after which a waiting pod may keep a reservation, as in kube-scheduler: Unreserve writes once."""
+
+
+def check_allocations(claims: list[ResourceClaim]) -> Iterator[str]:
+    """Yield devices that more claims hold than may, and counters and capacities that are exceeded."""
+    holders: dict[tuple[str, str], list[str]] = {}
+    counters: Counter[str] = Counter()
+    memory: Counter[tuple[str, str]] = Counter()
+    for claim in claims:
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation is not None else ():
+            key = (result.pool, result.device)
+            if is_shared(result.device):
+                memory[key] += int(result.consumed_capacity.get("memory", SHARED_MEMORY + 1))
+            else:
+                holders.setdefault(key, []).append(claim.metadata.uid)
+            counters[result.pool] += counters_of(result.device)
+    for (pool, device), names in holders.items():
+        if len(names) > 1:
+            yield f"device {pool}/{device} is allocated {len(names)} times: {', '.join(sorted(names))}"
+    for pool, consumed in counters.items():
+        if consumed > PARTITIONED_MEMORY:
+            yield f"counters of pool {pool} are negative: {consumed} of {PARTITIONED_MEMORY} are consumed"
+    for (pool, device), consumed in memory.items():
+        if consumed > SHARED_MEMORY:
+            yield f"capacity of device {pool}/{device} is exceeded: {consumed} of {SHARED_MEMORY} are consumed"
+
+
+def check_bound_devices(api: DeviceApi, pod: Pod) -> Iterator[str]:
+    """Yield claims of a bound pod that are not allocated for its node, or not reserved for it."""
+    uid, node_name = pod.metadata.uid, pod.spec.node_name
+    for name in claim_names(pod):
+        claim = None if name is None else api.claim(name)
+        allocation = None if claim is None else claim.status.allocation
+        if claim is None or allocation is None:
+            yield f"{uid} is bound to {node_name} and its claim {name} is not allocated"
+            continue
+        if all(each.uid != uid for each in claim.status.reserved_for):
+            yield f"{uid} is bound to {node_name} and its claim {name} is not reserved for it"
+        selector = allocation.node_selector
+        if selector is not None and not compile_readable_node_selector(selector).matches({}, node_name):
+            yield f"{uid} is bound to {node_name} and its claim {name} is allocated elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevices:
+    """What the check at rest compares.
+
+    Attributes:
+        server: The API server.
+        api: Its part for claims.
+        counts: Faults of the run.
+        bound_late: UIDs of pods whose bind arrived after the process that sent it had a successor, which may have
+            deallocated their claims, as in kube-scheduler.
+    """
+
+    server: ApiServer
+    api: DeviceApi
+    counts: FaultCounts
+    bound_late: AbstractSet[str]
+
+
+def check_devices_at_rest(life: OperatorLife, held: HeldDevices) -> Iterator[str]:
+    """Yield what is held for ever, and bound pods without devices."""
+    server, api = held.server, held.api
+    yield from check_allocations(api.claims())
+    for pod in server.pods():
+        is_running = pod.spec.node_name and not pod.is_terminal and pod.metadata.deletion_timestamp is None
+        if is_running and pod.metadata.uid not in held.bound_late:
+            yield from check_bound_devices(api, pod)
+    for uid in life.scheduler.context.cache.columns.devices._in_flight:
+        yield f"claim {uid} is in the process of being allocated for ever"
+    if any(held.counts.by_name[name] for name in _LEAVES_RESERVATIONS):
+        return
+    waiting = {pod.metadata.uid for pod in server.pods() if not pod.spec.node_name}
+    for claim in api.claims():
+        for consumer in claim.status.reserved_for:
+            if consumer.uid in waiting:
+                yield f"claim {claim.metadata.uid} stays reserved for {consumer.uid}, which is not bound"

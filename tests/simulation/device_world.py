@@ -1,0 +1,225 @@
+"""Steps that act on devices: pods with claims, drivers that come and go, and faults at the worst moment.
+
+Faults between the write of an allocation and the bind are armed in advance and take effect at that write: the moment
+lasts milliseconds, and no step would meet it by chance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.pod import Pod
+from tests.simulation import device_objects, inhabitants
+from tests.simulation.api_server import NODES, PODS, US
+from tests.simulation.device_api import DeviceApi
+from tests.simulation.device_controller import ClaimController
+from tests.simulation.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES, claim_names
+from tests.simulation.inhabitants import happens, one_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Scene
+
+_WATCHED = (RESOURCE_CLAIMS, RESOURCE_CLAIMS, SLICES, DEVICE_CLASSES)
+_WRITE_FAULTS = ("refused", "failed", "lost before", "lost after", "lost after", "unanswered", "conflict", "slow")
+_NAMED = ("team-a", "team-b", "team-c")
+"""Names of the claims that several pods share."""
+
+Act = Callable[[random.Random, int], None]
+
+
+class DeviceWorld:
+    """Performs the steps.
+
+    Args:
+        scene: The parts of the simulation.
+        api: The API server's part for claims.
+    """
+
+    def __init__(self, scene: Scene, api: DeviceApi) -> None:
+        self._scene = scene
+        self._server = scene.server
+        self._network = scene.network
+        self._supervisor = scene.supervisor
+        self._counts = scene.counts
+        self._api = api
+        self._generations: dict[str, int] = {}
+        self._ambushes: list[Callable[[ResourceClaim], None]] = []
+        self.acts: dict[str, Act] = {
+            "create pods with devices": self._create_pods,
+            "create a shared claim": self._create_shared,
+            "delete a claim": self._delete_claim,
+            "replace devices": self._replace_some,
+            "driver gone": self._withdraw_some,
+            "break claim writes": self._break_writes,
+            "ambush an allocation": self._ambush,
+            "kill after an allocation": lambda *_: self._ambushes.append(self._kill),
+            "delete a class": self._delete_class,
+            "stall a watch of devices": self._stall,
+            "drop a watch of devices": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), in_order=False),
+            "expire a watch of devices": lambda rng, _: self._network.expire(one_of(rng, _WATCHED)),
+        }
+
+    def begin(self) -> None:
+        """Create drivers and classes, and start the controller of claims."""
+        ClaimController(self._network.loop, self._server, self._api, self._scene.seed)
+        for each in device_objects.device_classes():
+            self._server.put(DEVICE_CLASSES, each)
+        for node in self._server.objects(NODES):
+            self._publish(node.metadata.name)
+
+    def heal(self) -> None:
+        """Disarm the faults, and let every driver and class come back."""
+        self._ambushes.clear()
+        for each in device_objects.device_classes():
+            if each.metadata.name not in self._server.collection(DEVICE_CLASSES).objects:
+                self._server.put(DEVICE_CLASSES, each)
+        for node in self._server.objects(NODES):
+            if f"{node.metadata.name}-devices" not in self._server.collection(SLICES).objects:
+                self._publish(node.metadata.name)
+
+    def written(self, old: ResourceClaim, new: ResourceClaim, who: str) -> None:
+        """Take effect when the operator has written an allocation."""
+        if who == US and old.status.allocation is None and new.status.allocation is not None and self._ambushes:
+            self._network.loop.call_soon(self._ambushes.pop(0), new)
+
+    # -- pods and claims ----------------------------------------------------------------------------------------
+
+    def _create_pods(self, rng: random.Random, number: int) -> None:
+        for index in range(rng.randrange(1, 4)):
+            name = f"d{number}-{index}"
+            pod = inhabitants.pod(rng, name, self._server.new_uid(name))
+            named = tuple(each for each in _NAMED if happens(rng, 0.15))
+            templates = ("gpu", "nic")[: 1 + happens(rng, 0.2)] if not named or happens(rng, 0.3) else ()
+            self._server.put(PODS, device_objects.with_claims(pod, named, templates))
+
+    def _create_shared(self, rng: random.Random, number: int) -> None:
+        del number
+        missing = [name for name in _NAMED if self._api.claim(name) is None]
+        if missing:
+            name = one_of(rng, missing)
+            spec = device_objects.claim_spec(rng)
+            self._server.put(RESOURCE_CLAIMS, device_objects.claim(name, self._server.new_uid(name), spec))
+
+    def _delete_claim(self, rng: random.Random, number: int) -> None:
+        del number
+        used = {name for pod in self._server.pods() if not pod.is_terminal for name in claim_names(pod)}
+        claims = [claim for claim in self._api.claims() if claim.metadata.name in used]
+        if claims:
+            self._end(one_of(rng, claims))
+
+    def _end(self, claim: ResourceClaim) -> None:
+        self._counts.add("claim deleted")
+        self._network.say(f"delete claim {claim.metadata.uid}")
+        self._api.end(claim)
+
+    # -- drivers --------------------------------------------------------------------------------------------------
+
+    def _publish(self, node_name: str, delay: float = 0.0) -> None:
+        """Publish the two slices of a node's pool; the second one after a delay, until which the pool is incomplete."""
+        generation = self._generations[node_name] = self._generations.get(node_name, 0) + 1
+        rng = random.Random(f"{self._scene.seed}/devices {node_name} {generation}")
+        pair = list(device_objects.slices(rng, node_name, generation))
+        rng.shuffle(pair)
+        self._network.say(f"devices of {node_name}, generation {generation}")
+        self._server.put(SLICES, pair[0])
+        if delay:
+            self._network.loop.call_later(delay, self._put_current, pair[1])
+        else:
+            self._server.put(SLICES, pair[1])
+
+    def _put_current(self, shown: ResourceSlice) -> None:
+        if shown.spec.pool.generation == self._generations[shown.spec.pool.name]:
+            self._server.put(SLICES, shown)
+
+    def _replace_some(self, rng: random.Random, number: int) -> None:
+        del number
+        self._replace(one_of(rng, self._server.objects(NODES)).metadata.name, 2.0 * rng.random())
+
+    def _replace(self, node_name: str, delay: float) -> None:
+        self._counts.add("devices replaced")
+        self._publish(node_name, delay)
+
+    def _withdraw_some(self, rng: random.Random, number: int) -> None:
+        del number
+        self._withdraw(one_of(rng, self._server.objects(NODES)).metadata.name, 1.0 + 8.0 * rng.random())
+
+    def _withdraw(self, node_name: str, seconds: float) -> None:
+        self._counts.add("driver gone")
+        self._network.say(f"no devices of {node_name}")
+        for name in (f"{node_name}-devices", f"{node_name}-counters"):
+            self._server.remove(SLICES, name)
+        # A slice that was about to be published belongs to an older generation now.
+        self._generations[node_name] = self._generations.get(node_name, 0) + 1
+        self._network.loop.call_later(seconds, self._publish, node_name)
+
+    def _delete_class(self, rng: random.Random, number: int) -> None:
+        del number
+        classes = self._server.objects(DEVICE_CLASSES)
+        if classes:
+            gone = one_of(rng, classes)
+            self._server.remove(DEVICE_CLASSES, gone.metadata.name)
+            self._network.loop.call_later(0.5 + 4.0 * rng.random(), self._server.put, DEVICE_CLASSES, gone)
+
+    # -- faults -------------------------------------------------------------------------------------------------
+
+    def _break_writes(self, rng: random.Random, number: int) -> None:
+        del number
+        self._network.arm("claim", one_of(rng, _WRITE_FAULTS), rng.randrange(1, 3))
+
+    def _stall(self, rng: random.Random, number: int) -> None:
+        del number
+        self._network.stall(one_of(rng, _WATCHED), 15.0 * rng.random() ** 2)
+
+    def _kill(self, claim: ResourceClaim) -> None:
+        del claim
+        self._counts.add("operator killed after an allocation")
+        self._supervisor.kill()
+
+    def _ambush(self, rng: random.Random, number: int) -> None:
+        how = one_of(rng, (self._end, self._touch, self._change_devices, self._delete_node, self._delete_pod))
+        del number
+
+        def strike(claim: ResourceClaim) -> None:
+            self._counts.add("devices changed after an allocation")
+            current = self._api.claim(claim.metadata.name)
+            if current is not None and current.metadata.uid == claim.metadata.uid:
+                how(current)
+
+        self._ambushes.append(strike)
+
+    def _touch(self, claim: ResourceClaim) -> None:
+        """Change a claim, so that a write with its earlier version is a conflict."""
+        self._counts.add("claim write conflict")
+        annotations = {**claim.metadata.annotations, "touched": str(self._server.version)}
+        self._server.put(RESOURCE_CLAIMS, replace(claim, metadata=replace(claim.metadata, annotations=annotations)))
+
+    def _change_devices(self, claim: ResourceClaim) -> None:
+        allocation = claim.status.allocation
+        pools = sorted({each.pool for each in allocation.devices.results}) if allocation is not None else []
+        if pools and self._server.version % 2:
+            self._replace(pools[0], 0.5)
+        elif pools:
+            self._withdraw(pools[0], 3.0)
+
+    def _delete_node(self, claim: ResourceClaim) -> None:
+        allocation = claim.status.allocation
+        pools = sorted({each.pool for each in allocation.devices.results}) if allocation is not None else []
+        nodes = self._server.collection(NODES).objects
+        if pools and pools[0] in nodes and len(nodes) > 1:
+            gone = self._server.remove(NODES, pools[0])
+            self._scene.controllers.collect(gone.metadata.name, gone.metadata.uid)
+
+    def _delete_pod(self, claim: ResourceClaim) -> None:
+        users: list[Pod] = [
+            pod
+            for pod in self._server.pods()
+            if any(pod.metadata.uid == each.uid for each in claim.status.reserved_for)
+        ]
+        if users:
+            self._server.end_pod(users[-1].metadata.name)
