@@ -33,6 +33,8 @@ from tests.simulation.simulation import run_seed
         pytest.param(64, id="claim-that-was-deleted-before-the-answer-to-a-write"),
         pytest.param(124, id="allocation-whose-answer-was-lost"),
         pytest.param(396, id="claim-that-was-deallocated-while-its-pod-was-being-bound"),
+        pytest.param(4372, id="allocation-that-is-written-after-its-attempt-was-cancelled"),
+        pytest.param(4080, id="reservation-that-could-not-be-ended-while-the-server-was-away"),
         pytest.param(529, id="member-that-a-rival-bound-while-its-gang-was-being-sent"),
     ],
 )

@@ -49,7 +49,7 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unreso
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
-from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder, PodBinding
+from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder
 from scheduler_core.plugins.dynamic_resources.extended_resources import (
     claim_in_memory,
     extended_claim_of,
@@ -61,6 +61,7 @@ from scheduler_core.plugins.dynamic_resources.gang_choices import GangChoices
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, REASONS, BindingLimit, PodDevices
 from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
+from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
     claims_of_pod,
     class_rejection,
@@ -335,7 +336,7 @@ class DynamicResources(
             return error("resource claims cannot be written; run the scheduler with write access to resource claims")
         # An earlier attempt may still be ending the reservation that is written next, or deallocating the claim.
         is_changed = await self._background.finished(attempt.claims)
-        binding = PodBinding(self.handle, binder, attempt, node_name)
+        binding = PodBinding(self.handle, binder, attempt, node_name, self._background)
         try:
             if is_changed:
                 await binding.read_claims()

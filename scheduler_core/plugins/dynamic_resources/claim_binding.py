@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,34 +18,29 @@ from msgspec.structs import replace
 from scheduler_core.errors import (
     ClusterWriteError,
     ConflictError,
-    DeviceBindingFailedError,
-    DeviceBindingTimeoutError,
     DeviceError,
     NotFoundError,
+    SchedulerCoreError,
     ServerUnavailableError,
     WriteTimeoutError,
 )
-from scheduler_core.framework.handle import BindingOutcome, Handle
+from scheduler_core.framework.handle import Handle
 from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest, Pod
-from scheduler_core.plugins.dynamic_resources.binding_conditions import (
-    has_binding_conditions,
-    is_past_binding_timeout,
-    is_ready_for_binding,
-)
-from scheduler_core.plugins.dynamic_resources.extended_resources import is_in_memory
-from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
 from scheduler_core.plugins.dynamic_resources.pod_claims import is_reserved_for
-from scheduler_core.ports import ClaimWriter, Event, ObjectReference
+from scheduler_core.ports import ClaimWriter
+from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
+
+UNKNOWN_OUTCOMES = (WriteTimeoutError, ServerUnavailableError)
+"""Errors after which a write may have taken effect, or may still do so."""
 
 _TRIES = 5
 _LAST_TRY = (*(False,) * (_TRIES - 1), True)
 """For each try of a write, whether it is the last one."""
 _RETRY_SECONDS = 0.01
-_POLL_SECONDS = 5.0
-_PENDING = "BindingConditionsPending"
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 30.0
 
 
 class ClaimBinder:
@@ -81,7 +76,7 @@ class ClaimBinder:
                 if is_stale:
                     claim = await self.read_again(claim)
                 return await self._write(consumer, claim, allocation)
-            except (ConflictError, WriteTimeoutError, ServerUnavailableError):
+            except (ConflictError, *UNKNOWN_OUTCOMES):
                 if attempt == _TRIES:
                     raise
                 is_stale = True
@@ -172,8 +167,60 @@ class ClaimBinder:
             devices.assign_claim(replace(stored, status=replace(stored.status, reserved_for=left)))
 
     async def end_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Remove a pod from ``reservedFor``; the allocation stays, for the pod's next attempt."""
-        await self._writer.end_reservation(claim, pod.metadata.uid)
+        """Remove a pod from ``reservedFor``, as soon as the API server answers; the allocation stays.
+
+        Raises:
+            ClusterWriteError: The write was rejected.
+        """
+        for seconds in _waits():
+            try:
+                return await self._writer.end_reservation(claim, pod.metadata.uid)
+            except UNKNOWN_OUTCOMES:
+                await self._handle.clock.sleep(seconds)
+        return None
+
+    async def settle(
+        self, held: ResourceClaim, claim: ResourceClaim, pod: PodInfo, write: asyncio.Future[ResourceClaim]
+    ) -> None:
+        """Await a write of an allocation that PreBind no longer awaits; until then, no other pod gets its devices.
+
+        The pod's reservation is ended, and the pod is activated, since its next attempt needs the outcome.
+
+        Args:
+            held: The claim as it is in flight.
+            claim: The claim that is written.
+            pod: The pod.
+            write: The write, which returns the claim.
+        """
+        devices = self._handle.nodes.devices
+        try:
+            written = await self._outcome(claim, write)
+            if written is not None:
+                devices.claim_written(written)
+        finally:
+            devices.end_allocation(held.metadata.uid, writer_of(pod.pod))
+        if written is not None and is_reserved_for(written, pod.pod):
+            self.drop_reservation(written, pod.pod)
+            await self.end_reservation(written, pod.pod)
+        self._handle.activate([pod])
+
+    async def _outcome(self, claim: ResourceClaim, write: asyncio.Future[ResourceClaim]) -> ResourceClaim | None:
+        """Return the claim after a write; None if the write failed for certain, or the claim was deleted."""
+        try:
+            return await write
+        except UNKNOWN_OUTCOMES:
+            pass
+        except SchedulerCoreError:
+            return None
+        for seconds in _waits():
+            await self._handle.clock.sleep(seconds)
+            try:
+                return await self.read_again(claim)
+            except UNKNOWN_OUTCOMES:
+                continue
+            except SchedulerCoreError:
+                return None
+        return None
 
     async def deallocate(self, claim: ResourceClaim, pod: Pod) -> None:
         """Remove the allocation of a claim, unless another version of it is used by others than the pod."""
@@ -223,6 +270,19 @@ class ClaimBinder:
         return found if found.metadata.uid == claim.metadata.uid else None
 
 
+def writer_of(pod: Pod) -> str:
+    """Return under which name the write of an allocation for a pod shares it, beside the pod's attempt."""
+    return f"{pod.metadata.uid}/write"
+
+
+def _waits() -> Iterator[float]:
+    """Yield seconds to wait between tries, without end."""
+    seconds = _FIRST_WAIT_SECONDS
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, _LONGEST_WAIT_SECONDS)
+
+
 def _is_written(stored: AllocationResult | None, allocation: AllocationResult, claim: ResourceClaim) -> bool:
     """Return whether a claim has the allocation already, because a member of the same gang wrote it.
 
@@ -268,128 +328,3 @@ async def _logged(what: str, write: Coroutine[Any, Any, None]) -> None:
         await write
     except ClusterWriteError as problem:
         log.warning("%s: %s", what, problem)
-
-
-class PodBinding:
-    """PreBind of one pod.
-
-    Args:
-        handle: Access to the scheduler.
-        binder: Writes claims.
-        attempt: The pod's claims; each is replaced by what was written.
-        node_name: The node.
-    """
-
-    def __init__(self, handle: Handle, binder: ClaimBinder, attempt: PodDevices, node_name: str) -> None:
-        self._handle = handle
-        self._devices = handle.nodes.devices
-        self._binder = binder
-        self._attempt = attempt
-        self._pod = attempt.pod.pod
-        self._node_name = node_name
-        self._in_flight: list[str] = []
-
-    async def read_claims(self) -> None:
-        """Read the claims again, after writes of earlier attempts: they may have been deallocated since the decision.
-
-        Raises:
-            SchedulerCoreError: A claim cannot be read, or has lost the allocation that the attempt relies on.
-        """
-        for index, claim in enumerate(self._attempt.claims):
-            if claim is self._attempt.extended_claim:
-                continue
-            found = await self._binder.read_again(claim)
-            self._devices.claim_written(found)
-            if claim.status.allocation is not None and found.status.allocation is None:
-                raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
-            self._attempt.claims[index] = found
-
-    async def write_claims(self) -> None:
-        """Write the allocation and the reservation of every claim that is not reserved for the pod yet.
-
-        Raises:
-            SchedulerCoreError: A claim cannot be bound.
-        """
-        for index, claim in enumerate(self._attempt.claims):
-            if not is_reserved_for(claim, self._pod, accepts_group=self._devices.group_claims):
-                await self._write(index, claim)
-
-    async def _write(self, index: int, claim: ResourceClaim) -> None:
-        attempt, allocation = self._attempt, self._attempt.pending[index]
-        is_extended = claim is attempt.extended_claim
-        found = attempt.reserved_extended
-        if is_extended and allocation is None and claim.spec.devices.request_list is None:
-            return
-        if allocation is not None:
-            self._in_flight.append(claim.metadata.uid)
-        if is_extended and is_in_memory(claim):
-            if found is None:
-                raise DeviceError(f"extended resource claim not found for node {self._node_name}")
-            claim = attempt.claims[index] = await self._binder.create(found.claim)
-            self._devices.assign_claim(claim)
-        is_bound = False
-        try:
-            claim = attempt.claims[index] = await self._binder.bind(attempt.consumer(index), claim, allocation)
-            is_bound = True
-        finally:
-            if allocation is not None:
-                self._handle.device_metrics.allocation_written(self._handle.profile_name, has_failed=not is_bound)
-        self._devices.claim_written(claim)
-        if is_extended:
-            mappings = () if found is None else found.mappings
-            await self._binder.write_mappings(self._pod, mappings, claim)
-
-    async def wait_for_drivers(self, timeout_seconds: float) -> None:
-        """Wait until all binding conditions are true.
-
-        Raises:
-            DeviceError: A driver failed, or the timeout expired.
-        """
-        if not any(has_binding_conditions(claim) for claim in self._attempt.claims):
-            return
-        meta, clock = self._pod.metadata, self._handle.clock
-        note = f"waiting for binding conditions for device on node {self._node_name}"
-        regarding = ObjectReference("Pod", meta.name, meta.namespace, meta.uid)
-        profile = self._handle.profile_name
-        self._handle.writer.record(
-            Event(regarding, "Normal", _PENDING, "Scheduling", note, reporting_controller=profile)
-        )
-        started, outcome = clock.now(), BindingOutcome.ERROR
-        try:
-            await self._until_ready(timeout_seconds)
-            outcome = BindingOutcome.SUCCESS
-        except DeviceBindingFailedError:
-            outcome = BindingOutcome.FAILURE
-            raise
-        except DeviceBindingTimeoutError:
-            outcome = BindingOutcome.TIMEOUT
-            raise
-        finally:
-            seconds = clock.now() - started
-            self._handle.device_metrics.binding_waited(profile, self._attempt.claims, outcome, seconds)
-
-    async def _until_ready(self, timeout_seconds: float) -> None:
-        clock = self._handle.clock
-        deadline = clock.now() + timeout_seconds
-        while not self._are_ready(timeout_seconds):
-            left = deadline - clock.now()
-            if left <= 0:
-                raise DeviceBindingTimeoutError("device binding timeout: context deadline exceeded")
-            await clock.sleep(min(_POLL_SECONDS, left))
-
-    def _are_ready(self, timeout_seconds: float) -> bool:
-        for index, known in enumerate(self._attempt.claims):
-            claim = self._devices.claims.get(known.key)
-            if claim is None or claim.metadata.uid != known.metadata.uid:
-                raise DeviceError(f'could not find ResourceClaim "{known.key}"')
-            self._attempt.claims[index] = claim
-            if not is_ready_for_binding(claim):
-                if is_past_binding_timeout(claim, timeout_seconds, self._handle.clock.wall()):
-                    raise DeviceBindingTimeoutError(f"device binding timeout: claim={claim.metadata.name}")
-                return False
-        return True
-
-    def end_allocations(self) -> None:
-        """End the allocations in flight: all of them are written."""
-        for uid in self._in_flight:
-            self._devices.written(uid)

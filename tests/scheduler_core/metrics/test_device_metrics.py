@@ -11,8 +11,9 @@ from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationTimeoutError, ClusterWriteError, DeviceError
 from scheduler_core.metrics.device_metrics import BINDING_BOUNDS
 from scheduler_core.model.device_claims import AllocatedDeviceStatus, DeviceCondition, ResourceClaim
-from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding
+from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder
 from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
+from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocator, claim, cluster, device, exactly, held, slice_of
@@ -50,7 +51,7 @@ class World:
         self.attempt = PodDevices(user, self.columns, claims=[self.claim])
         self.attempt.pending = [None]
         binder = ClaimBinder(self.handle, self.writer)
-        self.binding = PodBinding(self.handle, binder, self.attempt, "n0")
+        self.binding = PodBinding(self.handle, binder, self.attempt, "n0", BackgroundWrites())
 
 
 @pytest.mark.parametrize(

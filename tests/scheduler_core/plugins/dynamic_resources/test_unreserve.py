@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.errors import ClusterWriteError, ForbiddenError, ServerUnavailableError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Status
 from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim, ResourceClaimStatus
@@ -67,13 +67,19 @@ class World:
         return await self.plugin.pre_bind(state, self.info, "n0")
 
 
-@pytest.mark.parametrize("fails", [pytest.param(False, id="removed"), pytest.param(True, id="not removed")])
-async def test_the_next_attempt_reserves_the_claim(fails: bool) -> None:
+@pytest.mark.parametrize(
+    ("failures", "removed"),
+    [
+        pytest.param([], True, id="removed"),
+        pytest.param([ServerUnavailableError("away"), ServerUnavailableError("away")], True, id="removed later"),
+        pytest.param([ForbiddenError("no")], False, id="not removed"),
+    ],
+)
+async def test_the_next_attempt_reserves_the_claim(failures: list[ClusterWriteError], removed: bool) -> None:
     """PreBind waits for the removal, and the claim is reserved for the pod after it, even if it failed."""
     world = World()
     world.plugin.unreserve(world.attempt(), world.info, "n0")
-    if fails:
-        world.writer.failures.append(ServerUnavailableError("away"))
+    world.writer.failures += failures
     binding = asyncio.ensure_future(world.pre_bind(world.attempt()))
     await asyncio.sleep(0)
     assert world.writer.calls == []
@@ -81,7 +87,7 @@ async def test_the_next_attempt_reserves_the_claim(fails: bool) -> None:
     await until(binding.done)
     assert binding.result().is_success
     assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
-    assert ("write_reservation" in world.writer.calls) is not fails
+    assert ("write_reservation" in world.writer.calls) is removed
 
 
 async def test_a_claim_that_was_deallocated_meanwhile_is_not_bound() -> None:

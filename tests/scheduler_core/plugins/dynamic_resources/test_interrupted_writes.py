@@ -1,0 +1,124 @@
+"""Tests of allocations whose write PreBind does not see through: other pods must not get the devices meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.errors import ClusterWriteError, ForbiddenError, ServerUnavailableError, WriteTimeoutError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.plugins.dynamic_resources import DynamicResources
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from tests.support.background import until
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.devices import claim, device, device_class, exactly, slice_of, using
+from tests.support.handles import FakeHandle
+from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.virtual_clock import PromptClock
+
+USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
+
+
+@dataclass
+class SlowWriter(RecordingClaimWriter):
+    """A writer that writes allocations, and answers reads, only when a test opens the gates."""
+
+    writes: asyncio.Event = field(default_factory=asyncio.Event)
+    reads: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
+        await self.writes.wait()
+        return await super().write_allocation(claim)
+
+    async def read(self, claim: ResourceClaim) -> ResourceClaim:
+        if not self.reads.is_set():
+            raise ServerUnavailableError("away")
+        return await super().read(claim)
+
+
+class World:
+    """A pod in PreBind with the only device of node "n0", whose claim is not written yet."""
+
+    def __init__(self) -> None:
+        self.writer = SlowWriter()
+        nodes = columns([node("n0")])
+        for each in (device_class(), slice_of([device("d")]), self.writer.store(claim(exactly("r")))):
+            nodes.devices.assign(each)
+        self.devices = nodes.devices
+        self.info = nodes.compile_pod(USER)
+        self.handle = FakeHandle(nodes=nodes, claim_writer=self.writer, clock=PromptClock())
+        self.plugin = DynamicResources(None, self.handle)
+        self.state = CycleState()
+        assert self.plugin.pre_filter(self.state, self.info, nodes).status.is_success
+        self.plugin.filter(self.state, self.info, nodes, ALL_ROWS)
+        assert self.plugin.reserve(self.state, self.info, "n0").is_success
+
+    def other_pod_gets_the_device(self) -> bool:
+        """Return whether the device is free for another pod's claim."""
+        nodes = self.handle.nodes
+        nodes.devices.assign(claim(exactly("r"), name="c1"))
+        info = nodes.compile_pod(using(pod("other", namespace="ns"), "c1"))
+        state = CycleState()
+        assert self.plugin.pre_filter(state, info, nodes).status.is_success
+        codes = self.plugin.filter(state, info, nodes, ALL_ROWS)
+        return codes is None or not codes.any()
+
+    async def interrupted(self) -> None:
+        """Cancel PreBind while the allocation is written, and undo the reservation."""
+        binding = asyncio.ensure_future(self.plugin.pre_bind(self.state, self.info, "n0"))
+        await until(lambda: "write_finalizers" in self.writer.calls)
+        await asyncio.sleep(0)
+        binding.cancel()
+        await until(binding.done)
+        self.plugin.unreserve(self.state, self.info, "n0")
+
+
+async def test_a_write_that_takes_effect_after_the_end_of_its_attempt() -> None:
+    """The device stays in use, the written allocation counts, and the reservation is removed for the next attempt."""
+    world = World()
+    await world.interrupted()
+    assert not world.other_pod_gets_the_device()
+    world.writer.writes.set()
+    await until(lambda: world.handle.activated == [world.info])
+    stored = world.writer.claims["ns/c0"]
+    assert stored.status.allocation is not None
+    assert stored.status.reserved_for == ()
+    assert not world.other_pod_gets_the_device()
+    assert world.devices.in_flight("c0") is None
+
+
+async def test_a_write_that_fails_after_the_end_of_its_attempt() -> None:
+    """The device is free as soon as that is certain."""
+    world = World()
+    await world.interrupted()
+    world.writer.failures.append(ForbiddenError("no"))
+    assert not world.other_pod_gets_the_device()
+    world.writer.writes.set()
+    await until(lambda: world.handle.activated == [world.info])
+    assert world.other_pod_gets_the_device()
+
+
+@pytest.mark.parametrize("problem", [WriteTimeoutError("late"), ServerUnavailableError("away")])
+@pytest.mark.parametrize("is_written", [pytest.param(True, id="written"), pytest.param(False, id="not written")])
+async def test_a_write_whose_outcome_is_not_known_in_time(problem: ClusterWriteError, is_written: bool) -> None:
+    """PreBind fails, and the device stays in use until the claim can be read."""
+    world = World()
+    world.writer.writes.set()
+    world.writer.failures += [problem]
+    status = await world.plugin.pre_bind(world.state, world.info, "n0")
+    assert not status.is_success
+    world.plugin.unreserve(world.state, world.info, "n0")
+    assert not world.other_pod_gets_the_device()
+    if is_written:
+        in_flight = world.devices.in_flight("c0")
+        assert in_flight is not None
+        stored = world.writer.claims["ns/c0"]
+        world.writer.store(replace(stored, status=replace(stored.status, allocation=in_flight.allocation)))
+    world.writer.reads.set()
+    await until(lambda: world.handle.activated == [world.info])
+    assert world.other_pod_gets_the_device() is not is_written
