@@ -325,7 +325,8 @@ class GroupController:
     async def _write(self, key: GroupKey, record: _Record) -> None:
         await self._bucket.take()
         await self._queued.acquire()
-        record.is_writing = True
+        # A change before the patch is made is in the patch, but its event is due, too.
+        record.is_writing, record.changed_since = True, False
         sent: list[dict[str, Any]] = []
         self._statuses.write(
             GroupStatusWrite(
@@ -342,7 +343,6 @@ class GroupController:
         sent.clear()
         if self._records.get(key) is not record:
             return {}
-        record.changed_since = False
         status = self._desired_status(key, record)
         if status is None:
             return {}

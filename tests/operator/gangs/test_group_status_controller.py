@@ -112,6 +112,20 @@ async def test_changes_while_a_write_waits_are_merged_into_it(world: GroupWorld)
     assert world.sent() == ["Scheduling", "Running"]
 
 
+async def test_a_change_while_a_write_waits_has_its_event(world: GroupWorld) -> None:
+    """The waiting write sends what is new, so that no other write follows; the event is recorded all the same."""
+    world.statuses.holds = True
+    world.shows()
+    await world.passes()
+    world.has("a", "b", node="n")
+    await world.passes()
+    world.statuses.release()
+    world.statuses.holds = False
+    await world.passes()
+    assert world.sent() == ["Running"]
+    assert [reason for _, reason, _ in world.events()] == ["Scheduled"]
+
+
 async def test_a_change_during_a_request_is_not_lost(world: GroupWorld) -> None:
     """A change between the request and its response is written afterwards."""
     world.statuses.holds = True
