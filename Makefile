@@ -56,6 +56,10 @@ demo: install ## Demonstrate Bayplan on a real control plane (KEEP=1 leaves it r
 demo-gang: install ## Demonstrate gangs: two that do not both fit, a large one behind small pods, a preemption (KEEP=1)
 	@$(BIN)/python -m hack.demo.gangs $(if $(KEEP),--keep)
 
+.PHONY: demo-change
+demo-change: install ## Demonstrate a change: a shadow profile, its report, the diff, its promotion, the rollback, a replay (KEEP=1)
+	@$(BIN)/python -m hack.demo.change $(if $(KEEP),--keep)
+
 .PHONY: demo-dra
 demo-dra: install ## Demonstrate devices: claims by attribute, shared, with alternatives, of a gang, and impossible (KEEP=1)
 	@$(BIN)/python -m hack.demo.devices $(if $(KEEP),--keep)
@@ -89,7 +93,7 @@ nightly-faults: install
 	@$(BIN)/python -m tests.simulation --seeds 3000 --first $(NIGHT)0000
 
 nightly-twins: install
-	@for bounds in "" --tiny; do for groups in "" --gangs; do PYTHONPATH=operator $(BIN)/python -m tests.laws.twins \
+	@for bounds in "" --tiny; do for groups in "" --gangs --devices; do PYTHONPATH=operator $(BIN)/python -m tests.laws.twins \
 		--decisions 25000 --seed $(NIGHT)0000 $$bounds $$groups || exit 1; done; done
 
 nightly-parity: install
@@ -154,6 +158,10 @@ bench-dra: install ## Measure both schedulers with devices (resource claims), at
 			--results $(RESULTS)/devices.jsonl -o $(OUTPUT) || exit 1; \
 	done
 
+.PHONY: bench-shadow
+bench-shadow: install ## Measure Bayplan without and with a shadow profile, on a real API server (QUICK=1)
+	@$(BIN)/python -m benchmarks.shadow $(if $(QUICK),--quick) --results $(RESULTS)/shadow.jsonl
+
 .PHONY: bench-latency
 bench-latency: install ## Measure both schedulers' latency from creation to bind at a steady rate (part of bench-e2e; QUICK=1)
 	@$(BIN)/python -m benchmarks.latency $(if $(QUICK),--nodes 1000 --seconds 5 --repetitions 1) \
@@ -182,14 +190,24 @@ bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang 
 	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick) --results $(RESULTS)/gangs.jsonl -o $(OUTPUT)
 	@$(BIN)/python -m benchmarks.gang_core $(if $(QUICK),--nodes 500 --members 100)
 
+.PHONY: bench-record
+bench-record: install ## Measure what a record costs, beside a run without one, and replay it (QUICK=1 for a short run)
+	@$(BIN)/python -m benchmarks.record $(if $(QUICK),--pods 1000 --repetitions 1)
+
+.PHONY: bench-packing
+bench-packing: install ## Measure how many GPUs of a trace each profile allocates (TRACE=folder with its CSV files; QUICK=1: one draw)
+	@test -n "$(TRACE)" || { echo "TRACE is not set: name the folder with the CSV files of the trace"; exit 2; }
+	@PYTHONPATH=examples/plugins $(BIN)/python -m benchmarks.packing $(if $(QUICK),--draws 1) \
+		--results $(RESULTS)/packing.jsonl -o $(OUTPUT) "$(TRACE)"
+
 .PHONY: simulate-faults
 simulate-faults: install ## Simulate cluster lifetimes with faults (SEEDS=n, or SEED=n for one with its trace)
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: twins
-twins: install ## Compare schedulers with and without cached results over random cluster lifetimes (DECISIONS=n SEED=n TINY=1 GANGS=1)
+twins: install ## Compare schedulers with and without cached results over random cluster lifetimes (DECISIONS=n SEED=n TINY=1 GANGS=1 DEVICES=1)
 	@PYTHONPATH=operator $(BIN)/python -m tests.laws.twins $(if $(DECISIONS),--decisions $(DECISIONS)) \
-		$(if $(SEED),--seed $(SEED)) $(if $(TINY),--tiny) $(if $(GANGS),--gangs)
+		$(if $(SEED),--seed $(SEED)) $(if $(TINY),--tiny) $(if $(GANGS),--gangs) $(if $(DEVICES),--devices)
 
 .PHONY: check
 check: install ## Check format, lint, types, import contract, file length, wording, and generated CRDs and docs; no tests

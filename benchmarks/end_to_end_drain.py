@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,6 +119,9 @@ def drain(
     scheduler: str,
     size: tuple[int, int, int],
     profile_to: Path | None = None,
+    *,
+    start: Callable[[ControlPlane], Process] | None = None,
+    stopped: Callable[[ControlPlane], None] | None = None,
 ) -> Drain:
     """Bind a backlog.
 
@@ -127,6 +131,8 @@ def drain(
         scheduler: Which scheduler.
         size: Nodes, pods of the backlog, and which repetition this is.
         profile_to: Where Bayplan's own profile (cProfile) is written; None for none.
+        start: Starts the scheduler in another way; None for its defaults.
+        stopped: Called when the scheduler is stopped.
 
     Raises:
         TimeoutError: It was not bound in time.
@@ -134,7 +140,9 @@ def drain(
     nodes, pods, repetition = size
     with cluster.started() as plane:
         asked_before = _requests(plane)
-        if profile_to is None:
+        if start is not None:
+            process = start(plane)
+        elif profile_to is None:
             process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
         else:
             process = start_bayplan(plane, SCHEDULER_NAME, free_port(), profile_to)
@@ -145,6 +153,8 @@ def drain(
         asked = _requests(plane) - asked_before - watch.lists
         found = asyncio.run(_checked(plane, workload, pods))
         process.stop(grace=20.0)
+        if stopped is not None:
+            stopped(plane)
     first, last = min(times.bound.values()), max(times.bound.values())
     reported = sorted(times.events[name] for name in scheduled)
     reported_at = reported[min(len(reported), len(times.bound)) - 1] if reported else last

@@ -14,6 +14,7 @@ from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
 from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts
 from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
@@ -49,6 +50,7 @@ class Cycles:
         gangs: Group cycles.
         binding: Binding cycles.
         room: Reports freed room.
+        decided: Decisions that shadow profiles make again.
         selection: Searches and selects nodes.
         assumed: Assumes and releases pods.
         failed: Reports and requeues failed attempts.
@@ -63,6 +65,7 @@ class Cycles:
         cache, queue, clock, options = context.cache, context.queue, context.clock, context.options
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
         self.room = room = FreedCapacity(queue, reservations)
+        nodes.devices.on_freed.append(room.devices_freed)
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)
         partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
         self.selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
@@ -79,7 +82,14 @@ class Cycles:
             writer=writer,
             report=report,
         )
-        end = CycleEnd(queue, assumed, failed, report)
+        self.decided = DecidedPods(
+            nodes=nodes,
+            nominator=nominator,
+            reservations=reservations,
+            order=context.node_order,
+            suspension=context.suspension,
+        )
+        end = CycleEnd(queue, assumed, failed, report, self.decided)
         self.pods = SchedulingCycle(start, choice, nodes, assumed, end)
         self.extended = ExtendedCycle(
             start=start,

@@ -13,6 +13,7 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.plugins.coscheduling import Coscheduling
 from scheduler_core.plugins.default_binder import DefaultBinder
 from scheduler_core.plugins.default_preemption import DefaultPreemption
+from scheduler_core.plugins.deferred_pod_scheduling import DeferredPodScheduling
 from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.plugins.image_locality import ImageLocality
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
@@ -55,7 +56,7 @@ _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
     (NodeDeclaredFeatures, None),
 )
 
-_ON_DEMAND: tuple[type[Plugin], ...] = (Coscheduling,)
+_ON_DEMAND: tuple[type[Plugin], ...] = (Coscheduling, DeferredPodScheduling)
 """Plugins that a profile must enable by name."""
 
 
@@ -64,7 +65,15 @@ def in_tree_registry() -> Registry:
     return Registry((*(plugin for plugin, _ in _DEFAULTS), *_ON_DEMAND))
 
 
-def default_plugins() -> Plugins:
-    """Return the default set: the built-in plugins except those on demand, under multiPoint, with their weights."""
-    enabled = tuple(PluginEntry(name=plugin.name, weight=weight) for plugin, weight in _DEFAULTS)
-    return Plugins(multi_point=PluginSet(enabled=enabled))
+def default_plugins(*, deferred_resizes: bool = False) -> Plugins:
+    """Return the default set: the built-in plugins except those on demand, under multiPoint, with their weights.
+
+    Args:
+        deferred_resizes: Whether running pods whose resize is deferred are scheduled. Then DeferredPodScheduling
+            precedes NodeResourcesFit, so that it is the plugin that rejects where both do.
+    """
+    enabled = [PluginEntry(name=plugin.name, weight=weight) for plugin, weight in _DEFAULTS]
+    if deferred_resizes:
+        names = [entry.name for entry in enabled]
+        enabled.insert(names.index(NodeResourcesFit.name), PluginEntry(name=DeferredPodScheduling.name))
+    return Plugins(multi_point=PluginSet(enabled=tuple(enabled)))

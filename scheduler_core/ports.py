@@ -75,12 +75,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Binding of a pod to a node; the UID prevents binding a later pod of the same name."""
+    """Binding of a pod, with annotations to add to it; the UID prevents binding a later pod of the same name."""
 
     namespace: str
     name: str
     uid: str
     node_name: str
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class ClaimWriter(Protocol):
             ClusterWriteError: Any other failure.
         """
 
-    async def deallocate(self, claim: ResourceClaim) -> None:
+    async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Remove a claim's allocation, ``reservedFor`` and device states.
 
         Raises:
@@ -215,7 +216,7 @@ class ClaimWriter(Protocol):
             ClusterWriteError: Any other failure.
         """
 
-    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
         """Remove one consumer from a claim's ``reservedFor``, whatever its version is.
 
         Raises:

@@ -12,14 +12,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from pydantic import BaseModel
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.cycle_context import CycleContext, CycleOptions
+from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters
@@ -37,88 +38,31 @@ from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.gangs.gated_member_reports import GatedMembers
 from scheduler_core.gangs.group_views import GangViews
-from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS, GangReservations
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.gangs.topology_domains import GangDomains
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
-from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
-from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
+from scheduler_core.metrics.slow_cycles import SlowCycles
+from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
-from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
-from scheduler_core.runtime.extender_lifecycle import ExtenderClients, MakeClient
+from scheduler_core.runtime.extender_lifecycle import ExtenderClients
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
+from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
+
+if TYPE_CHECKING:
+    from scheduler_core.shadows.shadow_profiles import ShadowProfiles
+
+__all__ = ["Scheduler", "SchedulerOptions", "SchedulerPorts"]
 
 log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.002
 _SLICE_PODS = 64
 _SETTLE_INTERVAL_SECONDS = 5.0
-
-
-class SchedulerOptions(Struct, frozen=True):
-    """Settings that apply to all profiles.
-
-    Attributes:
-        seed: Resolves ties among equal nodes.
-        percentage_of_nodes_to_score: Default for profiles that set none; None evaluates all nodes, 0 uses
-            kube-scheduler's adaptive formula.
-        initial_backoff_seconds, max_backoff_seconds: Defaults for profiles that set none.
-        max_unschedulable_seconds: Time after which an unschedulable pod is tried again without an event.
-        max_binding: Binds in progress at which no more pods are popped; a few times the writer's connections.
-        confirm_after_seconds: Time after which a bound pod that no watch has confirmed is read.
-        slow_cycle_seconds: Threshold from which a scheduling cycle is logged with its plugins' times.
-        gang_reservation_seconds: Time for which a Strict gang must fail before capacity is reserved for it.
-        reuses_results, reuse_bounds: Whether plugin results are reused for pods of a class; bounds of what is stored.
-        gangs_preempt: Whether a gang may evict pods of lower priority.
-        gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
-        group_claims: Whether PodGroups may have resource claims.
-        bounds: Maximum sizes of the snapshot's tables.
-    """
-
-    seed: int = 0
-    percentage_of_nodes_to_score: int | None = None
-    initial_backoff_seconds: float = 1.0
-    max_backoff_seconds: float = 10.0
-    max_unschedulable_seconds: float = 300.0
-    max_binding: int = 96
-    confirm_after_seconds: float = 15.0
-    slow_cycle_seconds: float = SLOW_CYCLE_SECONDS
-    gang_reservation_seconds: float = RESERVED_AFTER_SECONDS
-    reuses_results: bool = True
-    reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
-    gangs_preempt: bool = True
-    gangs_backtrack: bool = False
-    group_claims: bool = False
-    bounds: SnapshotBounds = DEFAULT_BOUNDS
-
-    def of_cycles(self) -> CycleOptions:
-        """Return the options that cycles use."""
-        reuse = self.reuses_results, self.reuse_bounds
-        gangs = self.gangs_preempt, self.gangs_backtrack
-        return CycleOptions(self.seed, self.percentage_of_nodes_to_score, *reuse, *gangs)
-
-
-class SchedulerPorts(Struct, frozen=True):
-    """Ports that a scheduler can do without.
-
-    Attributes:
-        storage, claims: Writers of volumes, and of resource claims; without one, pods that need it fail.
-        tracer: Receives every cycle.
-        watchdog: Interrupts plugins that are not built in.
-        make_extender: Creates a client from a scheduler name and an extender; it is closed with its instance. Without
-            it no extender is called.
-    """
-
-    storage: StorageWriter | None = None
-    claims: ClaimWriter | None = None
-    tracer: Tracer | None = None
-    watchdog: Watchdog | None = None
-    make_extender: MakeClient | None = None
 
 
 class Scheduler:
@@ -158,15 +102,18 @@ class Scheduler:
         ports = ports or SchedulerPorts()
         self.options = options or SchedulerOptions()
         self.registry = registry or in_tree_registry()
-        self._defaults = defaults or default_plugins()
-        self._watchdog = ports.watchdog
+        self._defaults = defaults or default_plugins(deferred_resizes=self.options.deferred_resizes)
+        self._watchdog, self._shadow_watchdog = ports.watchdog, ports.shadow_watchdog
+        self._journal, self._timing = ports.journal, ports.timing or clock
+        timing = self._timing
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache(self.options.bounds)
         cache.columns.devices.group_claims = self.options.group_claims
+        cache.columns.devices.turns.steps = ports.journal.steps
         metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPodMap(clock)
         self._rules = ProfileQueueingRules(
-            self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, clock
+            self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, timing
         )
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
         self.reservations = GangReservations(
@@ -179,8 +126,9 @@ class Scheduler:
             waiting,
             clock,
             PluginWriters(writer, ports.storage, ports.claims).after(suspension),
-            TimedPreemptions(metrics, clock),
+            TimedPreemptions(metrics, timing),
             metrics.devices,
+            ports.journal,
             self.options.seed,
         )
         self.context = CycleContext(
@@ -196,7 +144,7 @@ class Scheduler:
             options=self.options.of_cycles(),
             services=services,
             recording=CycleRecording(
-                RecorderPool(clock.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer
+                RecorderPool(timing.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer
             ),
             metrics=metrics,
         )
@@ -209,7 +157,8 @@ class Scheduler:
             profiles=profiles,
             invalid_pods=InvalidPods(profiles, writer),
             room=room,
-            handling=EventHandling(suspension, clock, metrics),
+            handling=EventHandling(suspension, timing, metrics),
+            queues_resizes=self.options.deferred_resizes,
         )
         self.unconfirmed_pods = UnconfirmedPods(
             cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room
@@ -224,33 +173,47 @@ class Scheduler:
             kind.path: DeclaredFeed(kind, services.declared.declare(kind.path), queue, suspension)
             for kind in self.decoded.kinds
         }
-        self._binding: set[asyncio.Task[bool]] = set()
+        self._binding: set[asyncio.Task[Any]] = set()
         self._bind_ended = asyncio.Event()
 
     # -- profiles -----------------------------------------------------------------------------------------------
 
-    def build(self, config: ProfileConfig, validated: Mapping[str, BaseModel] | None = None) -> FrameworkInstance:
-        """Build an instance of a profile, see :func:`plan_profile`; live profiles do not change.
+    def build(
+        self, config: ProfileConfig, validated: Mapping[str, BaseModel] | None = None, *, is_shadow: bool = False
+    ) -> FrameworkInstance:
+        """Build an instance of a live profile or of a shadow, see :func:`plan_profile`; live profiles do not change.
 
         Raises:
             ConfigError: The profile is invalid; contains every problem.
         """
-        return self.build_planned(plan_profile(config, self.registry, self._defaults, validated))
+        plan = plan_profile(config, self.registry, self._defaults, validated)
+        return self.build_planned(plan, is_shadow=is_shadow)
 
-    def build_planned(self, plan: ProfilePlan) -> FrameworkInstance:
+    def build_planned(self, plan: ProfilePlan, *, is_shadow: bool = False) -> FrameworkInstance:
         """Build an instance of a planned profile, as :meth:`build` does.
 
         Raises:
             ConfigError: The profile is invalid; contains every problem.
         """
         services = self.context.services
-        return build_planned(
+        self._journal.building(None if is_shadow else plan.config)
+        instance = build_planned(
             plan,
             self.registry,
             lambda name, reference: PluginHandle(services, name, reference),
             self._extender_clients.open,
-            self._watchdog,
+            self._shadow_watchdog if is_shadow else self._watchdog,
         )
+        if not is_shadow:
+            self._journal.built(instance)
+        return instance
+
+    @cached_property
+    def shadows(self) -> ShadowProfiles:
+        """Shadow profiles; their modules are imported when the first is served."""
+        from scheduler_core.shadow_assembly import build_shadows  # noqa: PLC0415 - most schedulers have none
+
+        return build_shadows(self.context, self.cycles, self.reservations, self._timing, self._journal)
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:
         """Make instances live together; they replace those of the same names.
@@ -259,6 +222,7 @@ class Scheduler:
             ConfigError: The live profiles would have different QueueSort plugins; nothing was changed.
         """
         served = list(instances)
+        self._journal.activating(served)
         self.context.profiles.swap(*served)
         for instance in served:
             instance.continue_counts(self.context.metrics.profiles[instance.name].evaluations)
@@ -269,6 +233,7 @@ class Scheduler:
         Its counts and metrics are dropped, because a later profile of that name starts at zero.
         """
         context = self.context
+        self._journal.withdrawing(name)
         context.profiles.withdraw(name)
         # Attempts in progress when another profile was withdrawn may have added counts since.
         metrics = context.metrics
@@ -295,10 +260,16 @@ class Scheduler:
 
         Call it when every informer has delivered its first list: the first cycle must see the whole cluster.
         """
+        steps = self._journal.steps
+        self._journal.begun()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._flush())
-            group.create_task(self._settle())
-            self._cycling = group.create_task(self._cycles())
+            group.create_task(steps(self._flush()))
+            group.create_task(steps(self._settle()))
+            self._cycling = group.create_task(steps(self._cycles()))
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._journal.ended()
 
     async def stop(self, grace_seconds: float) -> None:
         """Wait for binds in progress, release the pods that wait at Permit without events, and stop the timers."""
@@ -326,7 +297,7 @@ class Scheduler:
             await self.context.clock.sleep(0)
 
     async def _cycles(self) -> None:
-        context = self.context
+        context, decided = self.context, self.cycles.decided
         while True:
             await context.queue.wait()
             await self._until_binds_drain()
@@ -335,13 +306,15 @@ class Scheduler:
                 queued = context.queue.pop()
                 if queued is None:
                     break
+                if decided.profiles:
+                    decided.begin(queued)
                 await self._cycle(queued)
                 if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                     break
                 if context.suspension.is_awaited:
                     # Tasks that wait for the end of the suspended cycle run before the next cycle.
                     break
-            await context.clock.sleep(0)
+            await self._journal.paused(self.shadows.compare() if decided.pods else context.clock.sleep(0))
 
     async def _cycle(self, queued: QueuedPod) -> None:
         """Run one cycle of a pod or a gang; awaits only if the profile has extenders."""
@@ -372,17 +345,23 @@ class Scheduler:
             await self._bind_ended.wait()
 
     def _start_binding(self, attempt: Attempt) -> None:
-        task = asyncio.get_running_loop().create_task(self.cycles.binding.bind(attempt))
+        self._journal.placed(attempt)
+        task = asyncio.get_running_loop().create_task(self._journal.steps(self._bind(attempt)))
         self._binding.add(task)
-        task.add_done_callback(self._binding_ended)
+        # A task that is cancelled before it runs ends without its last step.
+        task.add_done_callback(self._binding.discard)
 
-    def _binding_ended(self, task: asyncio.Task[bool]) -> None:
-        self._binding.discard(task)
-        self._bind_ended.set()
-        if not task.cancelled():
-            fault = task.exception()
-            if fault is not None:
-                log.error("internal error in a binding cycle; please report it", exc_info=fault)
+    async def _bind(self, attempt: Attempt) -> None:
+        try:
+            await self.cycles.binding.bind(attempt)
+        except Exception:
+            log.exception("internal error in a binding cycle; please report it")
+        finally:
+            # A step of the task, so that its order among the other steps is recorded.
+            task = asyncio.current_task()
+            if task is not None:
+                self._binding.discard(task)
+            self._bind_ended.set()
 
     async def _flush(self) -> None:
         while True:

@@ -15,10 +15,12 @@ class DeviceDriver:
     Args:
         api: Requests.
         name: Name of the driver.
+        version: Group and version of the objects.
     """
 
-    def __init__(self, api: ApiClient, name: str) -> None:
+    def __init__(self, api: ApiClient, name: str, version: str = API) -> None:
         self.name = name
+        self._version = version
         self._api = api
         self._published: dict[str, Manifest] = {}
 
@@ -27,7 +29,7 @@ class DeviceDriver:
         if node in self._published:
             self._api.patch(self._published[node], {"spec": {"devices": list(devices)}})
             return
-        published = slice_of(self.name, node, *devices)
+        published = slice_of(self.name, node, *devices) | {"apiVersion": self._version}
         self._api.create(published)
         self._published[node] = {key: published[key] for key in ("apiVersion", "kind", "metadata")}
 
@@ -47,7 +49,7 @@ class DeviceDriver:
             {"driver": driver, "pool": pool, "device": device, "conditions": reported}
             for driver, pool, device in devices_of(claim)
         ]
-        reported_on = {"apiVersion": API, "kind": "ResourceClaim", "metadata": claim["metadata"]}
+        reported_on = {"apiVersion": self._version, "kind": "ResourceClaim", "metadata": claim["metadata"]}
         self._api.patch(reported_on, {"status": {"devices": devices}}, "status")
 
     def stop(self) -> None:

@@ -140,15 +140,20 @@ class Stage:
         self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(_served_by(port)))
         self._server = _served_by(port)
 
-    def bayplan(self, *arguments: str, limit: int = 0, unshown: Sequence[str] = ()) -> str:
+    def bayplan(self, *arguments: str, limit: int = 0, unshown: Sequence[str] = (), codes: Sequence[int] = (0,)) -> str:
         """Run `bayplan` as the administrator, print the command and its output, and return the output."""
         self.screen.command("bayplan", *arguments)
-        command = [_BAYPLAN, *arguments, *unshown]
+        output = self.read(*arguments, *unshown, codes=codes)
+        self.screen.output(output, limit)
+        return output
+
+    def read(self, *arguments: str, codes: Sequence[int] = (0,)) -> str:
+        """Run `bayplan` as the administrator, print nothing, and return the output."""
+        command = [_BAYPLAN, *arguments]
         environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)}
         outcome = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
-        if outcome.returncode:
+        if outcome.returncode not in codes:
             raise DemoFailed(f"`bayplan {' '.join(arguments)}` failed: {outcome.stderr.strip()}")
-        self.screen.output(outcome.stdout, limit)
         return outcome.stdout
 
     def show(self, *arguments: str, shown: str = "", limit: int = 0) -> None:
@@ -164,6 +169,10 @@ class Stage:
     def status(self) -> str:
         """Run ``bayplan status``, print the command and its output, and return the output."""
         return self.bayplan("status", unshown=["--server", self._server])
+
+    def shadow(self, name: str, limit: int = 0) -> str:
+        """Run ``bayplan status --shadow``, print the command and its output, and return the output."""
+        return self.bayplan("status", "--shadow", name, limit=limit, unshown=["--server", self._server])
 
     def create(self, documents: str) -> None:
         """Create objects from a JSON list."""

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.configuration.configuration_file import RunConfiguration
+from bayplan.kube.device_api import CLAIMS
 from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
-from bayplan.kube.watches.device_informers import CLAIMS
 from bayplan.process.garbage_collection import CollectorPause
 from bayplan.settings.operator_settings import Settings, runs_in_cluster
 from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts
@@ -107,6 +107,8 @@ class Operator:
         finally:
             self._collector.end()
             await self._stop()
+            if parts.recording is not None:
+                parts.recording.close()
             await parts.extenders.close()
             if parts.http is not None:
                 await parts.http.stop()
@@ -124,6 +126,8 @@ class Operator:
         self._spawn(_SERVE, self._serve())
         log.info("Connecting to %s", parts.access.base_url)
         await parts.writer.start()
+        if parts.recording is not None:
+            self._spawn("record", parts.recording.run())
         if parts.election is not None:
             self._spawn(_ELECTION, parts.election.run())
         if not self._delays_caches:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from bayplan.gangs.group_status_controller import GroupController
 from bayplan.gangs.group_status_ownership import OtherProcesses
 from bayplan.gangs.group_status_writes import GroupStatusWrites
 from bayplan.introspection.cache_debugger import CacheDebugger
+from bayplan.kube.device_api import DeviceApi
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.kube.leader_election import ElectionOptions, LeaderElection
@@ -37,7 +38,7 @@ from bayplan.kube.writes.claim_writes import ClaimWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.storage_writes import StorageWrites
 from bayplan.process.loop_liveness import LoopLiveness
-from bayplan.process.plugin_watchdog import PluginWatchdog
+from bayplan.process.plugin_watchdog import SHADOW_CALL_SECONDS, PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of
 from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
@@ -45,6 +46,7 @@ from bayplan.serving.deferred_server import DeferredServer, ServedParts
 from bayplan.settings.feature_gates import (
     COMPATIBLE_POD_GROUPS,
     COMPOSITE_POD_GROUPS,
+    DEFERRED_RESIZE_PREEMPTION,
     DRA_WORKLOAD_RESOURCE_CLAIMS,
     GANG_DEVICE_BACKTRACKING,
     GANG_PREEMPTION,
@@ -57,6 +59,9 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+
+if TYPE_CHECKING:
+    from bayplan.recording.recorded_scheduler import Recording
 
 PROFILES_READ = "profiles are being read"
 SCHEDULER_STARTED = "the scheduler has not started"
@@ -93,6 +98,7 @@ class Parts:
         election: None without leader election.
         http: HTTP server; None if nothing is served.
         server: Watch of the API server's version.
+        recording: The record; None if nothing is recorded.
     """
 
     access: ConfiguredAccess
@@ -114,6 +120,7 @@ class Parts:
     election: LeaderElection | None
     http: DeferredServer | None
     server: ServerWatch
+    recording: Recording | None
 
 
 def build_parts(settings: Settings, access: ConfiguredAccess, configuration: RunConfiguration | None = None) -> Parts:
@@ -147,7 +154,9 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         liveness=LoopLiveness(settings.liveness_limit),
         readiness=core.readiness,
         informers=core.informers,
-        devices=DeviceInformers(cluster.connection, core.informers, core.scheduler.device_feed, cluster.clock),
+        devices=DeviceInformers(
+            cluster.connection, core.informers, core.scheduler.device_feed, cluster.clock, cluster.device_api
+        ),
         extenders=core.extenders,
         groups=groups.sources,
         group_statuses=groups.statuses,
@@ -156,6 +165,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         election=election,
         server=server,
         http=http,
+        recording=core.recording,
     )
 
 
@@ -169,13 +179,14 @@ class _Cluster:
     lease: ElectionOptions | None
     fence: WriteFence
     connection: ApiConnection
+    device_api: DeviceApi
 
 
 def _cluster(settings: Settings, access: ConfiguredAccess) -> _Cluster:
     clock, lease = SystemClock(), _lease_options(settings)
     fence = WriteFence(clock, "" if lease is None else lease.lease)
     connection = ApiConnection(access, _connection_options(settings), clock, fence.check)
-    return _Cluster(access, FeatureGates(settings.feature_gates), clock, lease, fence, connection)
+    return _Cluster(access, FeatureGates(settings.feature_gates), clock, lease, fence, connection, DeviceApi())
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +201,7 @@ class _Core:
     informers: ClusterInformers
     extenders: ExtenderClients
     statuses_due: asyncio.Event
+    recording: Recording | None
 
 
 def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration | None) -> _Core:
@@ -208,11 +220,20 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     writer = KubeWriter(connection, options, clock)
     tracer, watchdog = tracer_of(settings.tracing, clock), PluginWatchdog(settings.plugin_time_budget)
     storage = StorageWrites(connection, options.request_seconds)
-    claims = ClaimWrites(connection, options.request_seconds)
-    ports = SchedulerPorts(storage, claims, tracer, watchdog, make_extender)
+    claims = ClaimWrites(connection, options.request_seconds, cluster.device_api)
+    shadow_watchdog = watchdog.shorter(SHADOW_CALL_SECONDS)
+    ports = SchedulerPorts(storage, claims, tracer, watchdog, shadow_watchdog, make_extender)
     registry = in_tree_registry()
     registry.load_entry_points()
-    scheduler = Scheduler(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports=ports)
+    recording = None
+    if settings.record is None:
+        scheduler = Scheduler(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports=ports)
+    else:
+        # Imported here because most processes record nothing, and every module costs start-up time.
+        from bayplan.recording.recorded_scheduler import Unrecorded, recorded_scheduler  # noqa: PLC0415
+
+        unrecorded = Unrecorded(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports)
+        scheduler, recording = recorded_scheduler(settings, unrecorded)
     readiness = Readiness((PROFILES_READ, SCHEDULER_STARTED))
     informers = late_informers.built(ClusterInformers(connection, scheduler, clock, readiness))
     statuses_due = asyncio.Event()
@@ -226,7 +247,7 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
             write_fence=cluster.fence.check,
         )
     )
-    return _Core(scheduler, writer, tracer, watchdog, readiness, informers, extenders, statuses_due)
+    return _Core(scheduler, writer, tracer, watchdog, readiness, informers, extenders, statuses_due, recording)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,4 +378,5 @@ def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOpti
         gangs_preempt=gates.is_on(GANG_PREEMPTION),
         group_claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
         gangs_backtrack=gates.is_on(GANG_DEVICE_BACKTRACKING),
+        deferred_resizes=gates.is_on(DEFERRED_RESIZE_PREEMPTION),
     )

@@ -55,11 +55,6 @@ POD_GROUP_POINTS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """Extension points of kube-scheduler's group cycle, which Bayplan does not have, and the in-tree plugins there."""
 
-UNSUPPORTED: Mapping[str, str] = MappingProxyType(
-    {"DeferredPodScheduling": "Bayplan does not schedule deferred in-place resizes of running pods"}
-)
-"""In-tree plugins of kube-scheduler whose work Bayplan does not do, with that as a clause."""
-
 
 def unavailable_plugin(name: str, point: str) -> str | None:
     """Return why a plugin of kube-scheduler cannot be enabled.
@@ -71,8 +66,6 @@ def unavailable_plugin(name: str, point: str) -> str | None:
     Returns:
         The message; "" if the plugin can be enabled; None if kube-scheduler has no such plugin.
     """
-    if name in UNSUPPORTED:
-        return f'plugin "{name}" is not supported: {UNSUPPORTED[name]}; remove it'
     known = BUILT_IN_BEHAVIOUR.get(name)
     if known is None:
         return None

@@ -34,7 +34,13 @@ class AssumedPods:
         self._room = room
 
     def reserve_and_permit(self, attempt: Attempt, node_name: str) -> Failure | None:
-        """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails."""
+        """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails.
+
+        A running pod whose resize fits waits for the kubelet. No plugin rejects it, so it is tried again after backoff,
+        as in kube-scheduler v1.37.1, which fails to assume it.
+        """
+        if attempt.info.pod.has_deferred_resize:
+            return Failure(f"the resize fits on node {node_name}; waiting for the kubelet")
         failure = self.reserve(attempt, node_name)
         self.end_nomination(attempt)
         return failure or self.permit(attempt)
@@ -66,9 +72,10 @@ class AssumedPods:
 
     def end_nomination(self, attempt: Attempt) -> None:
         """Withdraw the nomination of an assumed pod, and report the room if that was another node."""
-        nominated = self._nominator.node_of(attempt.info.uid)
-        self._nominator.withdraw(attempt.info.uid)
-        self._room.nomination_unused(attempt.info.pod, nominated, attempt.node_name)
+        uid = attempt.info.uid
+        node_name, nominated = self._nominator.node_of(uid), self._nominator.nomination_of(uid)
+        self._nominator.withdraw(uid)
+        self._room.nomination_unused(nominated, node_name, attempt.node_name)
 
     def permit(self, attempt: Attempt) -> Failure | None:
         """Run Permit for a pod that is assumed and reserved."""
@@ -80,6 +87,13 @@ class AssumedPods:
             self._waiting.add(attempt.info, attempt.node_name, waits)
             return None
         return None if status.is_success else of_status(status)
+
+    def release_unbound(self, attempt: Attempt) -> None:
+        """Release a pod whose binding cycle has failed, and report devices that nothing else will report as free."""
+        devices = self._cache.columns.devices
+        held = devices.in_flight_of(attempt.info.uid)
+        self.release(attempt)
+        devices.report_freed(held)
 
     def release(self, attempt: Attempt) -> None:
         """Run Unreserve and drop the pod from the cache; no effect if it is not assumed."""

@@ -19,6 +19,7 @@ from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError
 from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import bind_annotations
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -237,6 +238,11 @@ class BindRequests:
         instance, info, node_name = attempt.instance, attempt.info, attempt.node_name
         binder = binder_of(instance.extenders, info.pod)
         if binder is not None:
+            if bind_annotations(attempt.state):
+                return error(
+                    "a plugin annotates the pod by its bind, and the extender that binds the pod cannot; "
+                    "remove the extender's bindVerb, or disable the plugin"
+                )
             meta = info.pod.metadata
             try:
                 await binder.client.bind(Binding(meta.namespace, meta.name, meta.uid, node_name))

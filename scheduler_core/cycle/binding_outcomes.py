@@ -98,7 +98,7 @@ class FailedBinds:
 
     def cancelled(self, attempt: Attempt) -> None:
         """Release the pod of a cancelled binding cycle, and drop it from the queue."""
-        self._assumed.release(attempt)
+        self._assumed.release_unbound(attempt)
         self._failed.drop(attempt)
 
     def record(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
@@ -115,7 +115,7 @@ class FailedBinds:
             self._lost.record(attempt, rival_node_name)
             return
         pod, node_name = attempt.info.pod, attempt.node_name
-        self._assumed.release(attempt)
+        self._assumed.release_unbound(attempt)
         self._report.binding_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
         if failure.is_error:
             self._room.report(pod, node_name)

@@ -63,7 +63,7 @@ class PodsBoundElsewhere:
         """
         info, node_name, profile = attempt.info, attempt.node_name, attempt.instance.name
         self._count_there(attempt, rival_node_name)
-        self._assumed.release(attempt)
+        self._assumed.release_unbound(attempt)
         self._report.binding_ended(attempt, ERROR)
         self._report.bind_lost(attempt, node_name, rival_node_name)
         log.warning(
@@ -75,7 +75,8 @@ class PodsBoundElsewhere:
             node_name,
         )
         attempt.instance.end()
-        nominated = self._queue.nominator.node_of(info.uid)
+        nominator = self._queue.nominator
+        nominated_node, nominated = nominator.node_of(info.uid), nominator.nomination_of(info.uid)
         held = self._queue.find(info.uid)
         if held is attempt.queued:
             self._queue.remove(info.uid)
@@ -83,7 +84,7 @@ class PodsBoundElsewhere:
             # Otherwise it was removed and added again, and that entry does not belong to this attempt.
             self._queue.done(info.uid)
         self._room.report(info.pod, node_name)
-        self._room.nomination_unused(info.pod, nominated, rival_node_name)
+        self._room.nomination_unused(nominated, nominated_node, rival_node_name)
 
     def _count_there(self, attempt: Attempt, rival_node_name: str) -> None:
         placed = self._cache.get(attempt.info.uid)

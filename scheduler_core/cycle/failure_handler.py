@@ -142,7 +142,10 @@ class FailedAttempts:
         attempt.instance.end()
 
     def handle(self, attempt: Attempt, failure: Failure) -> None:
-        """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile."""
+        """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile.
+
+        No condition, event or nomination is written for a running pod whose resize is deferred.
+        """
         queued, profile = attempt.queued, attempt.instance.name
         self._report.attempt_failed(attempt, failure.message if failure.is_error else None)
         if failure.is_error:
@@ -165,6 +168,8 @@ class FailedAttempts:
         self._queue.failed(queued)
         if nominated is not None and not nominator.node_of(queued.uid):
             self._room.nomination_ended(nominated, node_name)
+        if pod.has_deferred_resize:
+            return
         self._writer.record(
             Event(
                 reference_to(pod),

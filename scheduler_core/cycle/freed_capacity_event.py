@@ -9,10 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from scheduler_core.cycle.gang_constraints import NodeReservations
-from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE
+from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
+from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.pod_info import PodInfo
+
+_CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 
 
 class FreedCapacity:
@@ -38,22 +41,18 @@ class FreedCapacity:
         """Report a node that was changed or deleted to the gang for which it is reserved."""
         self._reservations.node_changed(node_name)
 
-    def nomination_unused(self, pod: Pod, nominated: str, node_name: str) -> None:
+    def nomination_unused(self, info: PodInfo | None, nominated: str, node_name: str) -> None:
         """Report that a pod got another node than its nominated one, whose room is free again.
 
-        Only pods of the same or a lower priority are requeued: no others were rejected by the nomination.
         kube-scheduler reports nothing here, so there such pods wait for another event.
 
         Args:
-            pod: The pod.
-            nominated: Its nominated node, "" for none.
+            info: The pod as in :meth:`nomination_ended`; None if it was not nominated.
+            nominated: Its nominated node.
             node_name: The node that it got.
         """
-        if nominated not in ("", node_name):
-            highest = pod.spec.priority or 0
-            self._queue.on_event(
-                ASSIGNED_POD_DELETE, on_node(nominated, pod), None, exclude=pod.metadata.uid, max_priority=highest
-            )
+        if info is not None and nominated != node_name:
+            self.nomination_ended(info, nominated)
 
     def nomination_ended(self, info: PodInfo, node_name: str) -> None:
         """Report that the nomination of a waiting pod has ended, so that its nominated node has more room.
@@ -66,6 +65,17 @@ class FreedCapacity:
         """
         gone = on_node(node_name, info.pod)
         self._queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
+
+    def devices_freed(self, allocated: ResourceClaim, claim: ResourceClaim) -> None:
+        """Report devices of an allocation that was given up before it was written, as if the claim had lost them.
+
+        kube-scheduler reports nothing here, so there pods that need the devices wait for another event.
+
+        Args:
+            allocated: The claim with the allocation.
+            claim: The claim.
+        """
+        self._queue.on_event(_CLAIM_UPDATE, allocated, claim)
 
 
 def on_node(node_name: str, pod: Pod) -> Pod:

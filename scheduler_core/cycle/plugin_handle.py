@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+R = TypeVar("R")
 
 
 class _AfterSuspension:
@@ -53,6 +56,16 @@ class _AfterSuspension:
                 await self._suspension.over()
 
         return deferred
+
+
+class TaskJournal(Protocol):
+    """What plugins use of a scheduler's journal."""
+
+    def steps(self, work: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
+        """Return a coroutine that does the same work, for a task of the scheduler; its steps are ordered."""
+
+    def new_uid(self) -> str:
+        """Return a random UUID."""
 
 
 class PluginWriters(NamedTuple):
@@ -82,6 +95,7 @@ class PluginServices:
         writers: Writers of the cluster.
         preemptions: Preemptions whose evictions are not all issued.
         device_metrics: Metrics of the allocation of devices.
+        journal: Orders the tasks of plugins among those of the scheduler.
         seed: Seed of random choices.
         declared: Objects of kinds that plugins declare.
         metrics: Metrics that plugins record, by scheduler name.
@@ -96,6 +110,7 @@ class PluginServices:
     writers: PluginWriters
     preemptions: PreemptionsUnderWay
     device_metrics: DeviceMetrics
+    journal: TaskJournal
     seed: int = 0
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
@@ -125,6 +140,14 @@ class PluginHandle:
         self.clock = services.clock
         self.seed = services.seed
         self.writer, self.storage_writer, self.claim_writer = services.writers
+
+    def new_uid(self) -> str:
+        """Return a random UUID."""
+        return self._services.journal.new_uid()
+
+    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Run a coroutine in a task."""
+        return asyncio.get_running_loop().create_task(self._services.journal.steps(work))
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
         """Return the objects of a declared kind.

@@ -123,12 +123,14 @@ class NodeChoice:
     def _classes(self, attempt: Attempt) -> PodClasses | None:
         """Return the classes of the profile's revision; None if anything but rows and Node objects can matter.
 
-        That is so with nominated nodes, reservations, extenders and a percentage of nodes to score.
+        That is so with nominated nodes, reservations, extenders and a percentage of nodes to score, and for a running
+        pod whose resize is deferred.
         """
         instance = attempt.instance
         if self._bounds is None or self._reservations or len(self._nominator) or instance.extenders:
             return None
-        if attempt.info.pod.status.nominated_node_name or self._partial.percentage_of(instance) < 100:
+        pod = attempt.info.pod
+        if pod.spec.node_name or pod.status.nominated_node_name or self._partial.percentage_of(instance) < 100:
             return None
         if instance.pod_classes is None:
             instance.pod_classes = PodClasses(self._bounds)

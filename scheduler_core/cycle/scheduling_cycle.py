@@ -10,6 +10,7 @@ import logging
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, no_fit, reference_to
 from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
@@ -149,7 +150,10 @@ class CycleStart:
         return attempt
 
     def _skip(self, queued: QueuedPod) -> bool:
-        """Return whether the pod must be skipped: it is being deleted, or is assumed or bound already."""
+        """Return whether the pod must be skipped: it is being deleted, or is assumed or bound already.
+
+        A running pod is tried if its resize is deferred.
+        """
         pod = queued.info.pod
         if pod.metadata.deletion_timestamp is not None:
             note = f"skip schedule deleting pod: {pod.key}"
@@ -159,7 +163,7 @@ class CycleStart:
             self._writer.record(event)
             self._strip_nomination(pod)
             return True
-        return self._cache.get(queued.uid) is not None
+        return not pod.has_deferred_resize and self._cache.get(queued.uid) is not None
 
     def _strip_nomination(self, pod: Pod) -> None:
         """Keep the nomination of a pod that has left the queue, but drop the pod's requests and priority.
@@ -191,18 +195,27 @@ class CycleEnd:
         assumed: Releases the pods of failed attempts.
         failed: Reports and requeues failed attempts.
         report: Report of cycles.
+        decided: Records decisions for shadow profiles.
     """
 
     def __init__(
-        self, queue: SchedulingQueue, assumed: AssumedPods, failed: FailedAttempts, report: CycleReport
+        self,
+        queue: SchedulingQueue,
+        assumed: AssumedPods,
+        failed: FailedAttempts,
+        report: CycleReport,
+        decided: DecidedPods,
     ) -> None:
         self._queue = queue
         self._assumed = assumed
         self._failed = failed
         self._report = report
+        self._decided = decided
 
     def conclude(self, attempt: Attempt, failure: Failure | None) -> Attempt | None:
         """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""
+        if self._decided.profiles:
+            self._decided.decided(attempt, failure)
         if failure is None:
             self._report.scheduling_ended(attempt)
             named = take_pods_to_activate(attempt.state)

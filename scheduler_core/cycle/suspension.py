@@ -28,10 +28,12 @@ class Suspension:
 
     Attributes:
         is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
+        reported: Number of changes that were applied.
     """
 
     def __init__(self) -> None:
         self.is_on = False
+        self.reported = 0
         self._deferred: deque[Callable[[], None]] = deque()
         self._over = asyncio.Event()
         self._waiting = 0
@@ -46,17 +48,17 @@ class Suspension:
         if self.is_on:
             self._deferred.append(partial(take, *args, **kwargs))
         else:
+            self.reported += 1
             take(*args, **kwargs)
 
     @contextmanager
     def of_cycle(self) -> Iterator[None]:
         """Suspend other changes for a cycle that may await; apply the buffered changes on exit, even after an error."""
-        self.is_on = True
-        self._over.clear()
+        self.begin()
         try:
             yield
         finally:
-            self._end()
+            self.end()
 
     async def over(self) -> None:
         """Wait until no cycle is suspended; the caller continues before another cycle can be suspended."""
@@ -67,10 +69,17 @@ class Suspension:
             finally:
                 self._waiting -= 1
 
-    def _end(self) -> None:
+    def begin(self) -> None:
+        """Buffer changes from now on."""
+        self.is_on = True
+        self._over.clear()
+
+    def end(self) -> None:
+        """Apply the buffered changes."""
         self.is_on = False
         while self._deferred:
             take = self._deferred.popleft()
+            self.reported += 1
             try:
                 take()
             except Exception:

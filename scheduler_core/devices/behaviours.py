@@ -17,9 +17,16 @@ from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import Amount, DeviceFeatures, DeviceRecord
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
 from scheduler_core.devices.selector_cache import SelectorCache, Verdict
+from scheduler_core.model.devices import DeviceAttribute
 
 PoolValues = tuple[tuple[Hashable, ...], ...]
 """Distinct values of a pool's devices for each attribute that constraints read, in the order of the devices."""
+
+_DriverNames = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Names of attributes that selectors read, and those that constraints read, with and without the driver's domain."""
+
+_ABSENT, _LIST = -2, -1
+"""Instead of the number of a value: the attribute is absent, or a list, which equals nothing."""
 
 _MAX_TABLES = 64
 _MAX_RECORDS = 4096
@@ -165,6 +172,8 @@ class BehaviourTable:
         self._by_key: dict[Hashable, Behaviour] = {}
         self._by_shape: dict[int, BehaviourRow] = {}
         self._rows: dict[Hashable, BehaviourRow] = {}
+        self._by_content: dict[Hashable, BehaviourRow] = {}
+        self._names: dict[str, _DriverNames] = {}
 
     def _all_reads(self) -> tuple[tuple[str, str], ...] | None:
         """Return what selectors read of a device; None if that depends on the device."""
@@ -204,19 +213,71 @@ class BehaviourTable:
         return found
 
     def values(self, view: PoolView) -> PoolValues:
-        """Return the distinct values of each attribute that constraints read, after :meth:`row` of the same pool."""
-        return self._values_of_shape.get(view.shape.number, ())
+        """Return the distinct values of each attribute that constraints read, of the devices that serve a request."""
+        found = self._values_of_shape.get(view.shape.number)
+        if found is None:
+            behaviours = self.row(view).behaviours
+            facts = [each.facts for each, base in zip(view.records, behaviours, strict=True) if base.is_relevant]
+            indices: list[dict[Hashable, int]] = [{} for _ in self._attributes]
+            for each in facts:
+                for name, index in zip(self._attributes, indices, strict=True):
+                    _equality(each.attribute(name), index)
+            found = tuple(map(tuple, indices))
+            self._values_of_shape[view.shape.number] = found
+        return found
 
     def _clear(self) -> None:
-        self._by_read.clear()
-        self._by_values.clear()
-        self._values_of_shape.clear()
-        self._by_key.clear()
-        self._by_shape.clear()
-        self._rows.clear()
+        stores: tuple[dict[Any, Any], ...] = (self._by_read, self._by_values, self._values_of_shape, self._by_key)
+        for stored in (*stores, self._by_shape, self._rows, self._by_content, self._names):
+            stored.clear()
+
+    def _row(self, view: PoolView) -> BehaviourRow:
+        content = self._content(view)
+        found = self._by_content.get(content)
+        if found is None:
+            behaviours = tuple(map(self.behaviour, view.records))
+            if self._attributes:
+                behaviours = self._with_values(view, behaviours)
+            # Devices in use consume counters, even if no request selects them.
+            exact = view.shape.number if view.counters else None
+            key = (view.is_incomplete, view.is_invalid, exact, view.targeted, *(one.number for one in behaviours))
+            found = self._rows.get(key)
+            if found is None:
+                found = self._rows[key] = BehaviourRow(next(self._numbers), behaviours)
+            self._by_content[content] = found
+        return found
+
+    def _content(self, view: PoolView) -> Hashable:
+        """Return a key that is equal for pools whose devices behave equally; it costs less than their behaviours."""
+        if self._reads is None or view.counters:
+            return view.shape.number
+        selected, compared = self._names_of(view.key[0])
+        attributes = [record.facts.attributes for record in view.records]
+        patterns = []
+        for name, bare in compared:
+            index: dict[Hashable, int] = {}
+            patterns.append(tuple([_equality(each.get(name) or each.get(bare), index) for each in attributes]))
+        return (
+            view.is_incomplete,
+            view.is_invalid,
+            view.targeted,
+            tuple([record.body for record in view.records]),
+            tuple([tuple(map(each.get, selected)) for each in attributes]) if selected else (),
+            *patterns,
+        )
+
+    def _names_of(self, driver: str) -> _DriverNames:
+        """Return the names of what is read, by selectors and by constraints, of the devices of a driver."""
+        found = self._names.get(driver)
+        if found is None:
+            selected = [f"{domain}/{name}" for domain, name in self._reads or ()]
+            selected += [name for domain, name in self._reads or () if domain == driver]
+            compared = [(name, name.removeprefix(f"{driver}/")) for name in self._attributes]
+            found = self._names[driver] = (tuple(selected), tuple(compared))
+        return found
 
     def _with_values(self, view: PoolView, behaviours: tuple[Behaviour, ...]) -> tuple[Behaviour, ...]:
-        """Distinguish devices by which of them have equal values, and store the values of the pool.
+        """Distinguish devices by which of them have equal values.
 
         The search only compares values, so that pools whose devices have other values, but are equal to each other in
         the same way, are equal.
@@ -227,33 +288,16 @@ class BehaviourTable:
             if not base.is_relevant:
                 found.append(base)
                 continue
-            pattern = []
-            for name, index in zip(self._attributes, indices, strict=True):
-                attribute = record.facts.attribute(name)
-                value = None if attribute is None else attribute.scalar
-                # Lists equal nothing, and a device without the attribute is not usable.
-                pattern.append(-1 if value is None else index.setdefault(value, len(index)))
-                pattern.append(attribute is None)
+            pattern = (
+                _equality(record.facts.attribute(name), index)
+                for name, index in zip(self._attributes, indices, strict=True)
+            )
             key = (base.number, *pattern)
             behaviour = self._by_values.get(key)
             if behaviour is None:
                 behaviour = self._by_values[key] = Behaviour(next(self._numbers), base.assessments)
             found.append(behaviour)
-        self._values_of_shape[view.shape.number] = tuple(map(tuple, indices))
         return tuple(found)
-
-    def _row(self, view: PoolView) -> BehaviourRow:
-        behaviours = tuple(map(self.behaviour, view.records))
-        if self._attributes:
-            behaviours = self._with_values(view, behaviours)
-        # Devices in use consume counters, even if no request selects them.
-        exact = view.shape.number if view.counters else None
-        numbers = tuple(one.number for one in behaviours)
-        key = (view.is_incomplete, view.is_invalid, exact, view.targeted, numbers)
-        found = self._rows.get(key)
-        if found is None:
-            found = self._rows[key] = BehaviourRow(next(self._numbers), behaviours)
-        return found
 
     def behaviour(self, record: DeviceRecord) -> Behaviour:
         """Return the behaviour of a device, apart from the attributes that constraints read."""
@@ -319,6 +363,14 @@ class BehaviourTable:
             is_tolerated=all(any(one.tolerates(taint) for one in terms.tolerations) for taint in record.taints),
             has_attributes=all(record.facts.attribute(name) is not None for name in terms.attributes),
         )
+
+
+def _equality(attribute: DeviceAttribute | None, index: dict[Hashable, int]) -> int:
+    """Return the number of an attribute's value, in the order in which the values were first seen."""
+    if attribute is None:
+        return _ABSENT
+    value = attribute.scalar
+    return _LIST if value is None else index.setdefault(value, len(index))
 
 
 class DeviceKnowledge:

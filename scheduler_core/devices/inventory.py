@@ -198,6 +198,8 @@ class DeviceInventory:
             is_missing=any(device.has_compatibility_groups for device in spec.devices),
             is_hidden=not self.features.partitionable_devices
             and (spec.per_device_node_selection is not None or bool(spec.shared_counters)),
+            consumes_counters=any(record.counter_sets or record.counters for record in own),
+            has_binding_conditions=any(record.binding_conditions for record in own),
         )
 
     def _tainted(self, key: PoolKey, names: tuple[str, ...], own: tuple[DeviceRecord, ...]) -> tuple[DeviceRecord, ...]:
@@ -331,7 +333,7 @@ class DeviceInventory:
         # Devices elsewhere consume counters of the pool, so such a pool equals itself only.
         owner = key if content.counters and content.others else None
         counters = tuple(sorted(content.counters.items()))
-        numbers = tuple(record.number for record in content.records)
+        numbers = tuple([record.number for record in content.records])
         return self._interned_shape((owner, counters, content.targeted, numbers))
 
     def _interned_shape(self, identity: Hashable) -> PoolShape:

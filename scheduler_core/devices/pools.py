@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 
 from scheduler_core.devices.records import CounterKey, DeviceRecord
 from scheduler_core.errors import AllocationError, SelectorError
@@ -82,6 +83,8 @@ class PooledSlice:
         counter_sets: Shared counters.
         is_missing: Whether it counts as missing, because it has compatibility groups, whose gate is off.
         is_hidden: Whether it targets no node, because a feature is off.
+        consumes_counters: Whether a device consumes counters.
+        has_binding_conditions: Whether a device has binding conditions.
     """
 
     name: str
@@ -96,6 +99,8 @@ class PooledSlice:
     counter_sets: tuple[CounterSet, ...]
     is_missing: bool
     is_hidden: bool
+    consumes_counters: bool
+    has_binding_conditions: bool
 
     def targeted_devices(self, name: str, labels: Mapping[str, str]) -> tuple[bool, ...] | bool:
         """Return whether the slice targets a node; for targets by device, whether each does, False if none does.
@@ -170,7 +175,7 @@ class PoolView:
     @property
     def has_binding_conditions(self) -> bool:
         """Whether any device has binding conditions; such pools come last."""
-        return any(record.binding_conditions for record in self.records)
+        return any(one.has_binding_conditions for one in self.slices)
 
     def device_name(self, position: int) -> str:
         """Return ``driver/pool/device`` of a device."""
@@ -212,30 +217,37 @@ def pool_content(
     counter_slices = [one for one, _ in targeting if one.counter_sets] + [one for one in others if one.counter_sets]
     with_devices = [(one, mask) for one, mask in targeting if not one.counter_sets]
     remaining = tuple(one for one in others if not one.counter_sets)
-    starts: list[int] = []
-    names: list[str] = []
-    records: list[DeviceRecord] = []
-    mask: list[bool] = []
-    for one, targeted in with_devices:
-        starts.append(len(names))
-        names.extend(one.names)
-        records.extend(one.records)
-        mask.extend(targeted if isinstance(targeted, tuple) else (True for _ in one.names))
+    names, records, starts = _joined([one for one, _ in with_devices])
+    targeted: tuple[bool, ...] | None = None
+    if any(isinstance(mask, tuple) for _, mask in with_devices):
+        masks = (mask if isinstance(mask, tuple) else (True,) * len(one.names) for one, mask in with_devices)
+        joined = tuple(chain.from_iterable(masks))
+        targeted = None if all(joined) else joined
     counters, sets, problem = _counters(counter_slices)
     if len(set(names)) != len(names):
         problem = "duplicate device name"
     if not problem and validates_counters:
-        problem = _consumption_problem(counters, sets, (records, *(one.records for one in remaining)))
+        consuming = [one.records for one in (*(one for one, _ in with_devices), *remaining) if one.consumes_counters]
+        problem = _consumption_problem(counters, sets, consuming)
     return PoolContent(
-        names=tuple(names),
-        records=tuple(records),
-        targeted=None if all(mask) else tuple(mask),
-        slices=tuple(one for one, _ in with_devices),
-        starts=tuple(starts),
+        names=names,
+        records=records,
+        targeted=targeted,
+        slices=tuple([one for one, _ in with_devices]),
+        starts=starts,
         counters=counters,
         others=remaining,
         problem=problem,
     )
+
+
+def _joined(slices: Sequence[PooledSlice]) -> tuple[tuple[str, ...], tuple[DeviceRecord, ...], tuple[int, ...]]:
+    """Return the names and records of all devices, and the position of the first device of each slice."""
+    if len(slices) == 1:
+        return slices[0].names, slices[0].records, (0,)
+    starts = tuple(accumulate((len(one.names) for one in slices[:-1]), initial=0)) if slices else ()
+    names = tuple(chain.from_iterable(one.names for one in slices))
+    return names, tuple(chain.from_iterable(one.records for one in slices)), starts
 
 
 def _counters(slices: Iterable[PooledSlice]) -> tuple[dict[CounterKey, int], set[str], str]:

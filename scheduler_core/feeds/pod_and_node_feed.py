@@ -33,6 +33,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class PodReads:
@@ -141,6 +142,7 @@ class PodAndNodeFeed:
         invalid_pods: Reports waiting pods that cannot be scheduled.
         room: Reports freed room.
         handling: Handles changes.
+        queues_resizes: Whether running pods whose resize is deferred are queued.
 
     Attributes:
         invalid_pods: As given.
@@ -157,6 +159,7 @@ class PodAndNodeFeed:
         invalid_pods: InvalidPods,
         room: FreedCapacity,
         handling: EventHandling,
+        queues_resizes: bool = False,
     ) -> None:
         self.invalid_pods = invalid_pods
         self.reads = PodReads()
@@ -166,6 +169,7 @@ class PodAndNodeFeed:
         self._profiles = profiles
         self._room = room
         self._take = handling.take
+        self._queues_resizes = queues_resizes
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
@@ -199,13 +203,13 @@ class PodAndNodeFeed:
 
     def _pod_deleted(self, pod: Pod) -> None:
         uid = pod.metadata.uid
-        placed = self._cache.remove_pod(uid)
+        placed, nominated = self._cache.remove_pod(uid), self._queue.nominator.nomination_of(uid)
         self._queue.remove(uid)
         self._waiting.reject(uid)
         if placed is not None or pod.spec.node_name:
             self._room.report(pod, "" if placed is None else placed.node_name)
         else:
-            self._report_ended_nomination(pod)
+            self._report_ended_nomination(pod, nominated)
 
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
         if self.reads.is_overtaken(pod):
@@ -245,16 +249,18 @@ class PodAndNodeFeed:
         if pod.spec.node_name:
             counted = self._counted(pod)
             self._cache.add_pod(pod)
-            nominated = self._queue.nominator.node_of(pod.metadata.uid)
+            nominator = self._queue.nominator
+            nominated_node, nominated = nominator.node_of(pod.metadata.uid), nominator.nomination_of(pod.metadata.uid)
             self._queue.remove(pod.metadata.uid)
             waits = self._waiting.get(pod.metadata.uid)
             if waits is not None and waits.node_name != pod.spec.node_name:
                 # Another scheduler has bound it: waiting at Permit would only block the room that it reserved.
                 waits.reject("", "bound by someone else")
             self._queue.on_event(ASSIGNED_POD_ADD, None, pod)
-            self._room.nomination_unused(pod, nominated, pod.spec.node_name)
+            self._room.nomination_unused(nominated, nominated_node, pod.spec.node_name)
             if counted is not None:
                 self._report_difference(counted, pod)
+            self._follow_resize(pod)
             return
         self._queue.add(self._cache.columns.compile_pod(pod))
 
@@ -291,11 +297,21 @@ class PodAndNodeFeed:
         elif pod.spec.node_name and not old.spec.node_name:
             self._pod_added(pod)
         elif pod.spec.node_name:
+            self._follow_resize(pod, old)
             self._cache.add_pod(pod)
             for event in pod_events(old, pod):
                 self._queue.on_event(event, old, pod)
         else:
             self._waiting_pod_updated(old, pod)
+
+    def _follow_resize(self, pod: Pod, old: Pod | None = None) -> None:
+        """Queue a running pod while its resize is deferred, so that it may preempt on its node."""
+        if not self._queues_resizes:
+            return
+        if pod.has_deferred_resize:
+            self._queue.update(self._cache.columns.compile_pod(pod), [] if old is None else pod_events(old, pod), old)
+        elif old is not None and old.has_deferred_resize:
+            self._queue.remove(pod.metadata.uid)
 
     def _waiting_pod_updated(self, old: Pod, pod: Pod) -> None:
         is_assumed = self._cache.get(pod.metadata.uid) is not None
@@ -308,9 +324,10 @@ class PodAndNodeFeed:
         events = [] if is_assumed else pod_events(old, pod)
         if not (events or is_assumed) and (old.spec != pod.spec or annotations_of(old) != annotations_of(pod)):
             events = [TARGET_POD_UPDATE]
+        nominated = self._queue.nominator.nomination_of(pod.metadata.uid)
         self._queue.update(info, events, old)
         if not is_assumed and old.status.nominated_node_name != pod.status.nominated_node_name:
-            self._report_ended_nomination(old)
+            self._report_ended_nomination(old, nominated)
 
     def _assumed_pod_ends(self, pod: Pod) -> None:
         """Release a pod that is being deleted before it is bound: the API server will reject its bind."""
@@ -323,14 +340,14 @@ class PodAndNodeFeed:
             self._cache.forget(placed.info)
         self._room.report(pod, node_name)
 
-    def _report_ended_nomination(self, pod: Pod) -> None:
+    def _report_ended_nomination(self, pod: Pod, nominated: PodInfo | None) -> None:
         """Report the nominated node of a waiting pod, if any, as if the pod had been deleted from it.
 
-        Only pods of the same or a lower priority were rejected by the nomination, so only they are requeued.
+        Only pods of the same or a lower priority than that by which it counted were rejected; only they are requeued.
         Nominations of other schedulers are not counted here.
         """
         if pod.status.nominated_node_name and pod.spec.scheduler_name in self._profiles:
-            highest = pod.spec.priority or 0
+            highest = (pod.spec.priority or 0) if nominated is None else nominated.priority
             self._queue.on_event(ASSIGNED_POD_DELETE, pod, None, max_priority=highest)
 
     # -- nodes --------------------------------------------------------------------------------------------------

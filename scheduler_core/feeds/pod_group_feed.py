@@ -60,6 +60,10 @@ class GroupFeed:
             for gang in [gang for gang in queue.gangs if gang.depends_on(source)]:
                 self._end_nominations(gang)
 
+    def ignore(self, source: GroupSource) -> None:
+        """Ignore the labels and fields of a source; call this before any pod is reported."""
+        self._queue.gangs.ignore(source)
+
     def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
         """Handle a created or updated group."""
         if isinstance(group, CompositePodGroup):
@@ -77,6 +81,7 @@ class GroupFeed:
             self._group_deleted(composite.key)
         for gang in gangs.composite_changed(composite):
             self._queue.group_changed(gang)
+            self._update_nominations(gang)
 
     def _group_changed(self, group: PodGroup) -> None:
         queue = self._queue
@@ -88,7 +93,9 @@ class GroupFeed:
             # It was deleted and created again, and the watch did not deliver the deletion.
             self._group_deleted(group.key)
             before = None
-        queue.group_changed(queue.gangs.group_changed(group))
+        gang = queue.gangs.group_changed(group)
+        queue.group_changed(gang)
+        self._update_nominations(gang)
         action = Action.ADD if before is None else Action.UPDATE_OTHER
         queue.on_event(ClusterEvent(Resource.POD_GROUP, action), before, group)
 
@@ -119,6 +126,19 @@ class GroupFeed:
     def _group_refused(self, key: GroupKey, reason: str) -> None:
         for gang in self._queue.gangs.group_refused(key, reason):
             self._queue.group_changed(gang)
+
+    def _update_nominations(self, gang: Gang) -> None:
+        """Let nominations of members count by the present priority of their group; report what a lower one frees."""
+        queue = self._queue
+        for uid in list(gang.pods):
+            queued, before = queue.find(uid), queue.nominator.nomination_of(uid)
+            if queued is None or before is None:
+                continue
+            node_name = queue.nominator.node_of(uid)
+            queue.nominator.nominate(queued.info, node_name)
+            after = queue.nominator.nomination_of(uid)
+            if after is not None and after.priority < before.priority:
+                self._room.nomination_ended(before, node_name)
 
     def _end_nominations(self, gang: Gang) -> None:
         for uid in list(gang.pods):

@@ -64,6 +64,8 @@ class UnconfirmedPods:
         """
         for pods in _overdue(self._cache, self._gangs, self._clock.now() - after_seconds):
             found = await _read(self._writer, pods)
+            if not found:
+                continue
             await self._suspension.over()
             for info, pod in found:
                 placed = self._cache.get(info.uid)

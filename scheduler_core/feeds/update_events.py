@@ -48,6 +48,8 @@ def node_events(old: Node, new: Node) -> list[ClusterEvent]:
         actions.append(Action.UPDATE_NODE_CONDITION)
     if annotations_of(old) != annotations_of(new):
         actions.append(Action.UPDATE_NODE_ANNOTATION)
+    if old.spec.pod_preemption_policy != new.spec.pod_preemption_policy:
+        actions.append(Action.UPDATE_NODE_PREEMPTION_POLICY)
     if old.status.declared_features != new.status.declared_features:
         actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
     return [ClusterEvent(Resource.NODE, action) for action in actions]

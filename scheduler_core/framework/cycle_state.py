@@ -82,3 +82,20 @@ class CycleState:
             clone = getattr(value, "clone", None)
             copy._values[name] = clone() if callable(clone) else value
         return copy
+
+
+_BIND_ANNOTATIONS: StateKey[dict[str, str]] = StateKey("cycle/bindAnnotations")
+
+
+def annotate_bind(state: CycleState, key: str, value: str) -> None:
+    """Have DefaultBinder add an annotation to the pod in the write that binds it.
+
+    Call it at Reserve, Permit or PreBind. A failed attempt adds nothing. An extender that binds pods cannot add
+    annotations, so that the bind fails in a profile with such an extender.
+    """
+    state.write(_BIND_ANNOTATIONS, {**bind_annotations(state), key: value})
+
+
+def bind_annotations(state: CycleState) -> dict[str, str]:
+    """Return the annotations that the bind adds to the pod."""
+    return state.get(_BIND_ANNOTATIONS) or {}

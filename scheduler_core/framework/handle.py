@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PluginMetric
 from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+
+R = TypeVar("R")
 
 
 class WaitingPod(Protocol):
@@ -213,6 +216,12 @@ class Handle(Protocol):
         Raises:
             PluginError: No plugin declares the kind.
         """
+
+    def new_uid(self) -> str:
+        """Return a random UUID; a replay of a record returns the same one."""
+
+    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Run a coroutine in a task whose steps are ordered among those of the scheduler when it is recorded."""
 
     @property
     def metrics(self) -> PluginMetrics:

@@ -105,6 +105,7 @@ class Plugin(ABC):
         reuse: What its results depend on. The default, anything, calls the plugin for every pod.
         hints_for: Changes of nodes whose queueing hints of this plugin also requeue pods and gangs that the scheduler
             itself rejected, because of a reservation, ``minResources`` or a topology domain.
+        judges_resizes: Whether PreFilter, Filter and PostFilter are called for a running pod whose resize is deferred.
     """
 
     name: ClassVar[str]
@@ -112,6 +113,7 @@ class Plugin(ABC):
     reads: ClassVar[ObjectReads] = NO_EXTRA_READS
     reuse: ClassVar[Reuse] = Reuse()
     hints_for: ClassVar[NodeChange] = NodeChange.NOTHING
+    judges_resizes: ClassVar[bool] = True
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Store the args and the handle.

@@ -235,8 +235,7 @@ class FailedGangs:
         for queued in members:
             queued.attempts += 1
             nominated = failure.nominations.get(queued.uid, "")
-            # A group that preempts by its own priority needs that priority to keep its nominated nodes.
-            self._queue.nominator.decide(queued.info, nominated, None if gang.group is None else gang.group.priority)
+            self._queue.nominator.decide(queued.info, nominated)
             member_failure = Failure(
                 failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated
             )

@@ -9,11 +9,24 @@ from scheduler_core.model.pod import Quantities
 from scheduler_core.model.taints import Taint
 
 
+class PodPreemptionPolicy(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec.podPreemptionPolicy``: the owners that have disabled preemption for deferred resizes on the node."""
+
+    disable_resize_preemption: tuple[str, ...] = ()
+
+
 class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
     """``spec`` of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
+    pod_preemption_policy: PodPreemptionPolicy | None = None
+
+    @property
+    def disables_resize_preemption(self) -> bool:
+        """Whether any owner has disabled preemption for deferred resizes."""
+        policy = self.pod_preemption_policy
+        return policy is not None and bool(policy.disable_resize_preemption)
 
 
 class ContainerImage(Struct, gc=False, frozen=True, rename="camel"):

@@ -312,3 +312,14 @@ class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     def is_terminal(self) -> bool:
         """Whether the pod has finished; the scheduler ignores such a pod."""
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def has_deferred_resize(self) -> bool:
+        """Whether it runs on a node where its resize has to wait for room, as the kubelet reports.
+
+        Follows ``k8s.io/component-helpers`` v0.37.1 ``resource/helpers.go`` (``IsPodResizeDeferred``).
+        """
+        if not self.spec.node_name:
+            return False
+        pending = (condition for condition in self.status.conditions if condition.type == "PodResizePending")
+        return next((condition.reason for condition in pending), "") == "Deferred"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import EventRegistration
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import CycleState, bind_annotations
 from scheduler_core.framework.extension_points import BindPlugin
 from scheduler_core.framework.status import SUCCESS, Status, error
 from scheduler_core.ports import Binding
@@ -17,7 +17,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class DefaultBinder(BindPlugin):
-    """Binds pods through the binding subresource of the API server."""
+    """Binds pods through the binding subresource of the API server, with the annotations of the attempt."""
 
     name = "DefaultBinder"
 
@@ -32,10 +32,9 @@ class DefaultBinder(BindPlugin):
             BoundElsewhereError: The pod is already bound to another node; the cycle drops it.
             WriteTimeoutError: It is unknown whether the pod was bound; the cycle keeps the pod assumed until it knows.
         """
-        del state
-        metadata = pod.pod.metadata
+        metadata, annotations = pod.pod.metadata, tuple(bind_annotations(state).items())
         try:
-            await self.handle.writer.bind(Binding(metadata.namespace, metadata.name, pod.uid, node_name))
+            await self.handle.writer.bind(Binding(metadata.namespace, metadata.name, pod.uid, node_name, annotations))
         except (BoundElsewhereError, WriteTimeoutError):
             raise
         except ClusterWriteError as problem:

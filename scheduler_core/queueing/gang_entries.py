@@ -73,8 +73,8 @@ class GangEntries:
     # -- members ------------------------------------------------------------------------------------------------
 
     def assign_gang(self, pod: QueuedPod) -> None:
-        """Set the gang of a pod."""
-        gang = self._gangs.of_uid(pod.uid)
+        """Set the gang of a pod; a running member whose resize is deferred waits on its own."""
+        gang = None if pod.info.pod.has_deferred_resize else self._gangs.of_uid(pod.uid)
         pod.group = None if gang is None else gang.key
 
     def gate(self, pod: QueuedPod) -> Status:
@@ -87,24 +87,19 @@ class GangEntries:
             self._gangs.report_gated(pod)
         return status
 
+    def group_priority(self, uid: str) -> int | None:
+        """Return the priority of the group or tree of groups of a pod; None if the pod's own counts."""
+        gang = self._gangs.of_uid(uid)
+        group = None if gang is None else gang.unit.group
+        return None if group is None else group.priority
+
     def try_gate(self, gang: Gang) -> None:
         """Run the gate again for gated members."""
         for pod in self._queued(gang):
-            if self.is_gated_by_group(pod):
+            if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
                 self.moves.enter(pod, GROUP_CHANGED)
-                self._tried(pod)
-
-    def is_gated_by_group(self, pod: QueuedPod) -> bool:
-        """Return whether a pod is gated because its PodGroup is not known; it has no nomination then."""
-        return pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING
-
-    def _tried(self, pod: QueuedPod) -> None:
-        if pod.place is _GROUPED:
-            self._gangs.report_gated(pod)
-        nominator = self.moves.nominator
-        if pod.place is not Place.GATED and not nominator.node_of(pod.uid):
-            # After a restart, pods may be listed before their PodGroups: take the nomination from the status.
-            nominator.decide(pod.info, None)
+                if pod.place is _GROUPED:
+                    self._gangs.report_gated(pod)
 
     def _gate_members(self, gang: Gang) -> None:
         """Gate the waiting members: the PodGroup is not known any more."""

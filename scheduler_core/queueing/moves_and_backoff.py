@@ -50,6 +50,9 @@ class GangMembership(Protocol):
     def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
         """Record whether a PreEnqueue plugin gates a pod of a gang: it may hold the other members back."""
 
+    def group_priority(self, uid: str) -> int | None:
+        """Return the priority of the group of a pod; None if the pod's own counts."""
+
 
 class Moves:
     """Moves pods that wait.
@@ -67,7 +70,7 @@ class Moves:
 
     def __init__(self, rules: RulesLookup, clock: Clock, membership: GangMembership) -> None:
         self.places = Places()
-        self.nominator = NominatedPods()
+        self.nominator = NominatedPods(membership.group_priority)
         self.ready = asyncio.Event()
         self._rules = rules
         self._clock = clock
@@ -195,6 +198,9 @@ class Moves:
                 self._membership.note_gate(pod, is_closed=False)
             return True
         pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
+        if status.plugin == GANG_SCHEDULING:
+            # Its PodGroup is not known; whichever gate opens last, the nomination in the status counts again then.
+            pod.is_nomination_withheld = True
         pod.was_flushed = False
         if status.plugin not in pod.rejected_by:
             # Earlier rejecting plugins stay recorded: the gate of a preemption opens by itself.

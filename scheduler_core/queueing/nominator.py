@@ -1,8 +1,11 @@
 """Nominated nodes of pods.
 
 A nominated pod counts on its node while pods of the same or lower priority are filtered there, so that they do not use
-the room that preemption made for it. A nomination exists in memory before it is written to the pod's status, so the
-status may lag behind; this module merges the two.
+the room that preemption made for it. A member of a gang counts by the priority of its group, because the group preempts
+by that priority and needs it to keep its nodes; a pod's status has no priority, so this also holds after a restart.
+
+A nomination exists in memory before it is written to the pod's status, so the status may lag behind; this module merges
+the two.
 
 Follows kube-scheduler v1.37.1, ``backend/queue/nominator.go``.
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from scheduler_core.model.pod import Pod
@@ -19,14 +22,22 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class NominatedPods:
-    """Nominations by node; see :class:`scheduler_core.framework.handle.Nominator`."""
+    """Nominations by node; see :class:`scheduler_core.framework.handle.Nominator`.
 
-    __slots__ = ("_by_node", "_hidden", "_node_of", "_raised")
+    Args:
+        group_priority: Returns the priority of the group of a pod by the pod's UID; None if the pod's own counts.
 
-    def __init__(self) -> None:
+    Attributes:
+        version: Incremented when a nomination is made or withdrawn.
+    """
+
+    __slots__ = ("_by_node", "_group_priority", "_hidden", "_node_of", "version")
+
+    def __init__(self, group_priority: Callable[[str], int | None] = lambda _: None) -> None:
+        self.version = 0
+        self._group_priority = group_priority
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
-        self._raised: dict[str, int] = {}
         self._hidden: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -53,29 +64,23 @@ class NominatedPods:
         """The nominated pod of this UID with the priority by which it counts; None if it is not nominated."""
         return self._by_node.get(self.node_of(uid), {}).get(uid)
 
-    def nominate(self, pod: PodInfo, node_name: str, priority: int | None = None) -> None:
-        """Nominate a pod to a node; an earlier nomination of the pod is replaced.
-
-        Args:
-            pod: The pod.
-            node_name: The node.
-            priority: Priority of its gang, by which its nominations count until they are withdrawn; None for its own.
-        """
-        raised = self._raised.get(pod.uid) if priority is None else priority
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Nominate a pod to a node; an earlier nomination of the pod is replaced."""
         self.withdraw(pod.uid)
-        if raised is not None and raised != pod.priority:
-            self._raised[pod.uid] = raised
+        priority = self._group_priority(pod.uid)
+        if priority is not None and priority != pod.priority:
             pod = copy.copy(pod)
-            pod.priority = raised
+            pod.priority = priority
+        self.version += 1
         self._node_of[pod.uid] = node_name
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
         """Withdraw the nomination of a pod, if any."""
         node_name = self._node_of.pop(uid, None)
-        self._raised.pop(uid, None)
         if node_name is None:
             return
+        self.version += 1
         pods = self._by_node[node_name]
         del pods[uid]
         if not pods:
@@ -94,11 +99,16 @@ class NominatedPods:
         finally:
             self._hidden -= Counter(hidden)
 
-    def decide(self, pod: PodInfo, node_name: str | None, priority: int | None = None) -> None:
-        """Set the nomination of a pod: ``node_name``, none (""), or that of the pod's status (None)."""
+    def decide(self, pod: PodInfo, node_name: str | None) -> None:
+        """Set the nomination of a pod: ``node_name``, none (""), or that of the pod's status (None).
+
+        A pod that runs on a node, and waits there for a resize, has no nomination.
+        """
+        if pod.pod.spec.node_name:
+            node_name = ""
         nominated = pod.pod.status.nominated_node_name if node_name is None else node_name
         if nominated:
-            self.nominate(pod, nominated, priority)
+            self.nominate(pod, nominated)
         elif pod.uid in self._node_of:
             self.withdraw(pod.uid)
 

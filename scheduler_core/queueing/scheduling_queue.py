@@ -113,7 +113,7 @@ class SchedulingQueue:
             return
         if pod.place is _PARKED:
             return
-        if not (pod.is_nomination_withheld or self._gang_entries.is_gated_by_group(pod)):
+        if not pod.is_nomination_withheld:
             self.nominator.update(before, info)
         was_of = pod.group
         self._gang_entries.assign_gang(pod)

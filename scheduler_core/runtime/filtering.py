@@ -27,6 +27,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _CODE_BITS = 16
 _CODE_MASK = 0xFFFF
 _SUCCESS, _UNSCHEDULABLE = Code.SUCCESS, Code.UNSCHEDULABLE
+_NONE: frozenset[str] = frozenset()
 NARROWED = -1
 """Verdict of rows that PreFilter excluded by naming the only nodes to consider."""
 
@@ -68,7 +69,11 @@ def run_pre_filters(
             if isinstance(runner, NodeFilterAdapter):
                 runner.prepare(state)
     left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.pre_filter
+    idle = instance.not_for_resizes if pod.pod.has_deferred_resize else _NONE
+    state.skip_filter |= idle
     for plugin in instance.pre_filter if among is None else among:
+        if plugin.name in idle:
+            continue
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:

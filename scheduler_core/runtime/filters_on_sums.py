@@ -62,7 +62,8 @@ def sum_filters(
     Raises:
         PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
-    if any(True for _ in extended(instance, state)):
+    if pod.pod.has_deferred_resize or any(True for _ in extended(instance, state)):
+        # The sums do not show how much of them is the running pod's own.
         return None
     summing: list[tuple[int, SumsFilter]] = []
     others: list[tuple[int, FilterRunner]] = []

@@ -68,6 +68,7 @@ class FrameworkInstance:
         registrations: Event registrations of the plugins that can reject a pod, by plugin.
         capacity_plugins: Plugins whose queueing hints requeue a pod when a node has more free resources.
         label_plugins: Plugins whose queueing hints requeue a pod when the labels of a node change.
+        not_for_resizes: Plugins that are not called for running pods whose resize is deferred.
         extenders: Extenders in calling order. They register no events, so any event may help a pod that they reject.
         evaluations: Number of evaluations per plugin; continued by the next revision of the profile.
         pod_classes: Results that are reused between pods of one class; None before the first pod and after closing.
@@ -108,6 +109,7 @@ class FrameworkInstance:
         }
         self.capacity_plugins = self._rejecting_with(NodeChange.CAPACITY)
         self.label_plugins = self._rejecting_with(NodeChange.LABELS)
+        self.not_for_resizes = frozenset(name for name, plugin in plugins.items() if not plugin.judges_resizes)
         self.pod_classes: PodClasses | None = None
         self.continue_counts(Evaluations())
         self.extenders = extenders.runners

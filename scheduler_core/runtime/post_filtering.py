@@ -6,6 +6,7 @@ UnschedulableAndUnresolvable or an error ends the point; the reasons of earlier 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scheduler_core.framework.cycle_state import CycleState
@@ -43,7 +44,7 @@ def run_post_filters(
 ) -> PostFilterOutcome:
     """Run PostFilter; never raises, because the attempt has failed already and only its message may change."""
     walk, recorder = _Walk(instance, pod), state.recorder
-    for plugin in instance.post_filter:
+    for plugin in _called(instance, pod):
         try:
             code = walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
             recorder.plugin_left((plugin.name, code, recorder.now()))
@@ -63,7 +64,7 @@ async def run_post_filters_with(
 ) -> PostFilterOutcome:
     """Run PostFilter like :func:`run_post_filters`, with extenders that plugins may call."""
     walk, recorder = _Walk(instance, pod), state.recorder
-    for plugin in instance.post_filter:
+    for plugin in _called(instance, pod):
         try:
             code = walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
             recorder.plugin_left((plugin.name, code, recorder.now()))
@@ -86,7 +87,7 @@ def preview_post_filters(
     previews: list[PostFilterPreview] = []
     released: tuple[str, ...] = ()
     walk = _Walk(instance, pod)
-    for plugin in instance.post_filter:
+    for plugin in _called(instance, pod):
         try:
             preview = plugin.preview(state, pod, nodes, diagnosis)
             if preview is not None:
@@ -103,6 +104,11 @@ def preview_post_filters(
         first = previews[0] if previews else PostFilterPreview(PostFilterResult(outcome.status))
         return outcome, replace(first, released=released)
     return outcome, None
+
+
+def _called(instance: FrameworkInstance, pod: PodInfo) -> Sequence[PostFilterPlugin]:
+    plugins = instance.post_filter
+    return [plugin for plugin in plugins if plugin.judges_resizes] if pod.pod.has_deferred_resize else plugins
 
 
 class _Walk:

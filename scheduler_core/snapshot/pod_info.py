@@ -22,7 +22,7 @@ WILDCARD_IP = "0.0.0.0"  # noqa: S104 - an address to compare with, nothing list
 
 
 class PodInfo:
-    """A compiled pod.
+    """A compiled pod; plugins may refer to it weakly, to store data until it is dropped.
 
     Attributes:
         pod: The pod as decoded.
@@ -41,6 +41,7 @@ class PodInfo:
     """
 
     __slots__ = (
+        "__weakref__",
         "_accounted",
         "_fit",
         "_resources",

@@ -28,6 +28,7 @@ _OTHER_DEFAULTS: dict[str, Any] = {
 _OTHER_BOUNDS = {"seed": {"minimum": 0, "maximum": 2**53 - 1}}
 # What is taken over into the pod or the ServiceMonitor as it is: the API server knows its fields.
 _KUBERNETES = {
+    "recordVolume",
     "affinity",
     "defaultProfile.spec",
     "podSecurityContext",

@@ -298,7 +298,9 @@ def test_columns(objects: Objects, short: str) -> None:
 @pytest.mark.parametrize(
     ("short", "heading"),
     [
-        pytest.param("sp", "BACKOFF GATED BOUND CONTESTED SCHEDULER MESSAGE LAST ERROR", id="profiles"),
+        pytest.param(
+            "sp", "BACKOFF GATED BOUND SHADOWS AGREE DIFFER CONTESTED SCHEDULER MESSAGE LAST ERROR", id="profiles"
+        ),
         pytest.param("plc", "USED BY MESSAGE", id="plugin-configs"),
         pytest.param("bpg", "RUNNING GATED SUCCEEDED FAILED DOMAIN MESSAGE", id="groups"),
     ],

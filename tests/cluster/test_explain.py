@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
@@ -18,6 +24,8 @@ from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
 
 KINDS = "nodes,pods,events,persistentvolumeclaims"
 """Whose versions must stay; the operator writes a profile's counts at its own pace."""
@@ -119,6 +127,32 @@ def test_it_says_what_the_condition_says(asker: Asker) -> None:
     """An explanation and the PodScheduled condition do not contradict each other."""
     shown = json.loads(asker.plane.kubectl("get", "pod", "second", "--output=json"))
     assert asker.operator_says("second")["message"] == shown["status"]["conditions"][0]["message"]
+
+
+def k9s_plugins() -> dict[str, Any]:
+    """Return the plugins that the page shows for k9s."""
+    page = (ROOT / "docs" / "operate" / "other-tools.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    plugins: dict[str, Any] = yaml.safe_load(block)["plugins"]
+    return plugins
+
+
+@pytest.mark.parametrize("plugin", ["bayplan-explain", "bayplan-explain-gang"])
+def test_the_commands_for_k9s_explain(asker: Asker, plugin: str) -> None:
+    """k9s replaces names of variables in each argument, in upper or lower case, and rejects unknown ones."""
+    shown = k9s_plugins()[plugin]
+    pod = shown["scopes"] == ["pods"]
+    config = yaml.safe_load(asker.plane.kubeconfig.read_text(encoding="utf-8"))
+    names = {"CONTEXT": config["current-context"], "NAMESPACE": "default", "NAME": "second" if pod else "nobodys"}
+    args = [re.sub(r"\$(!?[\w|-]+)", lambda found: names[found[1].upper()], each) for each in shown["args"]]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(asker.plane.kubeconfig), "PAGER": "cat"}
+    command = [shown["command"], *args]
+    output = subprocess.run(command, check=True, env=environment, capture_output=True, text=True, timeout=60)
+    if pod:
+        assert output.stdout.startswith("Pod default/second is unschedulable")
+    else:
+        assert output.stdout == "bayplan: PodGroup default/nobodys not found; check the namespace and the name\n"
 
 
 def test_a_pod_that_there_is_not(asker: Asker) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -174,6 +175,17 @@ async def test_bind_outcomes(connection: ApiConnection, namespace: str, writer: 
     bound = await writer.read_pod(namespace, "a")
     assert bound is not None
     assert bound.spec.node_name == "node-1"
+
+
+async def test_a_bind_annotates_the_pod(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
+    """The server writes the annotations of a Binding with the node name."""
+    pod = await create_pod(connection, namespace, "a")
+    await writer.bind(replace(binding(pod, "node-1"), annotations=(("gpu.example.com/devices", "0,1"),)))
+    stored = await raw(connection, pod)
+    assert (stored["spec"]["nodeName"], stored["metadata"]["annotations"]) == (
+        "node-1",
+        {"gpu.example.com/devices": "0,1"},
+    )
 
 
 async def test_status_patch(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:

@@ -119,7 +119,8 @@ def test_wide_columns_show_the_rest(shown: Shown) -> None:
     shown.until_condition(name, "Accepted=false")
     heading, row = shown.plane.kubectl("get", "sp", name, "--output=wide").splitlines()
     columns = re.split(r"\s{2,}", heading.strip())
-    assert columns[7:] == ["BACKOFF", "GATED", "BOUND", "CONTESTED", "SCHEDULER", "MESSAGE", "LAST ERROR"]
+    shadow = ["SHADOWS", "AGREE", "DIFFER"]
+    assert columns[7:] == ["BACKOFF", "GATED", "BOUND", *shadow, "CONTESTED", "SCHEDULER", "MESSAGE", "LAST ERROR"]
     assert "spec.plugins.score.enabled[0].name" in row
 
 

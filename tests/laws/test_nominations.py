@@ -27,13 +27,17 @@ class NominationMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.plain = NominatedPods(), NominatedPods()
+        self.priorities: dict[str, int] = {}
+        self.table, self.plain = NominatedPods(self.priorities.get), NominatedPods(self.priorities.get)
         self.sections: list[tuple[set[str], AbstractContextManager[None]]] = []
 
     @rule(uid=UIDS, node_name=st.sampled_from(NODES), priority=st.sampled_from([None, 7]))
     def nominate(self, uid: str, node_name: str, priority: int | None) -> None:
+        self.priorities.pop(uid, None)
+        if priority is not None:
+            self.priorities[uid] = priority
         for table in (self.table, self.plain):
-            table.nominate(INFOS[uid], node_name, priority)
+            table.nominate(INFOS[uid], node_name)
 
     @rule(uid=UIDS)
     def withdraw(self, uid: str) -> None:

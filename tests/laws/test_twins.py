@@ -24,3 +24,15 @@ def test_twins_decide_equally(seed: int, bounds: Bounds, *, has_gangs: bool) -> 
     assert counts.placed > _DECISIONS // 10
     assert counts.reused > 0
     assert "" not in counts.reuse_errors
+
+
+@pytest.mark.parametrize("seed", [201, 203])
+@pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
+def test_twins_with_devices_decide_equally(seed: int, bounds: Bounds) -> None:
+    """Claims get the same devices, and pods with claims disturb no pod that reuses results."""
+    counts = Life(seed, bounds, has_devices=True).run(_DECISIONS)
+    assert counts.problem == ""
+    assert counts.allocated > 0
+    assert counts.placed > _DECISIONS // 10
+    assert counts.reused > 0
+    assert "" not in counts.reuse_errors

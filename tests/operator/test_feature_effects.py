@@ -37,6 +37,8 @@ def _gated(parts: Parts) -> Iterator[str]:
         yield "GangDeviceBacktracking"
     if parts.scheduler.context.options.gangs_preempt:
         yield "GangPreemption"
+    if parts.scheduler.options.deferred_resizes:
+        yield "InPlacePodVerticalScalingSchedulerPreemption"
     if parts.scheduler.context.options.reuses_results:
         yield "ResultCache"
 

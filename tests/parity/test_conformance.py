@@ -22,7 +22,7 @@ from tests.parity.oracle.generation.families import FAMILIES
 CASES = Path(__file__).parent / "cases"
 CASES_PER_FAMILY = 60
 FILES = [*FAMILIES, "bent"]
-BEHIND_GATES = {"DeferredPodScheduling", "GangScheduling", "PodGroupPodsCount", "TopologyPlacementGenerator"}
+BEHIND_GATES = {"GangScheduling", "PodGroupPodsCount", "TopologyPlacementGenerator"}
 
 Result = dict[str, Any]
 

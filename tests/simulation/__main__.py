@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.fault_counts import FAULTS, shares
+from tests.simulation.records import Records, replay_life
 from tests.simulation.shrinking import shrink
 from tests.simulation.simulation import Outcome, run_seed
 
@@ -27,16 +29,33 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="Run only this seed")
     parser.add_argument("--trace", action="store_true", help="Print every step (with --seed)")
     parser.add_argument("--jobs", type=int, default=0, help="Number of processes; 0 means one per processor")
+    parser.add_argument("--record", type=Path, help="Record the operator (with --seed); its second life in FILE.2")
+    parser.add_argument("--replay", type=Path, help="Replay a record of --record, and exit with 1 if it differs")
     given = parser.parse_args()
+    if given.replay is not None:
+        return _replay(given.replay)
     if given.seed is not None:
-        return _run_one(given.seed, trace=given.trace)
+        return _run_one(given.seed, trace=given.trace, record=given.record)
     began = time.monotonic()
     campaign = run_campaign(range(given.first, given.first + given.seeds), given.jobs)
     return _report(campaign, time.monotonic() - began)
 
 
-def _run_one(seed: int, *, trace: bool) -> int:
-    outcome = run_seed(seed)
+def _replay(path: Path) -> int:
+    decisions, difference = replay_life(path.read_bytes(), str(path))
+    ends = "all equal" if difference is None else f"then {difference}"
+    print(f"{path}: {decisions} decisions replayed, {ends}")
+    return 0 if difference is None else 1
+
+
+def _run_one(seed: int, *, trace: bool, record: Path | None) -> int:
+    records = None if record is None else Records()
+    outcome = run_seed(seed, records=records)
+    if record is not None and records is not None:
+        for number, life in enumerate(records.lives, 1):
+            path = record if number == 1 else record.with_name(f"{record.name}.{number}")
+            path.write_bytes(life.content)
+            _replay(path)
     if trace:
         print("\n".join(outcome.trace))
     print(

@@ -66,6 +66,7 @@ DEVICE_BUGS: dict[str, Bug] = {
     "written allocations stay in flight": _skipped(PodBinding, "end_allocations"),
     "a deleted claim comes back with the answer to a write": lambda: _patched(DeviceIndex, "claim_written", _come_back),
     "a doubtful allocation is taken for a failure": lambda: _patched(ClaimBinder, "_write", _taken_for_failure),
+    "the preparation of devices is not awaited": lambda: _patched(PodBinding, "wait_for_drivers", _unwritten),
     "DynamicResources is deaf to slices": _deaf(DynamicResources, Resource.RESOURCE_SLICE),
     "DynamicResources is deaf to claims": _deaf(DynamicResources, Resource.RESOURCE_CLAIM),
     "devices of deleted claims stay in use": _skipped(AllocatedDevices, "remove_claim"),

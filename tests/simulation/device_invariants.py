@@ -12,6 +12,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import compile_readable_node_selector
 from tests.simulation.api_server import ApiServer
 from tests.simulation.device_api import DeviceApi
+from tests.simulation.device_conditions import unprepared
 from tests.simulation.device_objects import PARTITIONED_MEMORY, SHARED_MEMORY, claim_names, counters_of, is_shared
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.operator_life import OperatorLife
@@ -22,8 +23,12 @@ _LEAVES_RESERVATIONS = (
     "server away",
     "operator killed",
     "operator stopped",
+    "bind answered and never done",
 )
-"""Faults after which a waiting pod may keep a reservation, as in kube-scheduler: Unreserve writes once."""
+"""Faults after which a waiting pod may keep a reservation, as in kube-scheduler.
+
+Unreserve writes once, and is not called for a bind that succeeded by its answer.
+"""
 
 
 def check_allocations(claims: list[ResourceClaim]) -> Iterator[str]:
@@ -52,7 +57,7 @@ def check_allocations(claims: list[ResourceClaim]) -> Iterator[str]:
 
 
 def check_bound_devices(api: DeviceApi, pod: Pod) -> Iterator[str]:
-    """Yield claims of a bound pod that are not allocated for its node, or not reserved for it."""
+    """Yield claims of a bound pod that are not allocated for its node, not reserved for it, or not prepared."""
     uid, node_name = pod.metadata.uid, pod.spec.node_name
     for name in claim_names(pod):
         claim = None if name is None else api.claim(name)
@@ -65,6 +70,8 @@ def check_bound_devices(api: DeviceApi, pod: Pod) -> Iterator[str]:
         selector = allocation.node_selector
         if selector is not None and not compile_readable_node_selector(selector).matches({}, node_name):
             yield f"{uid} is bound to {node_name} and its claim {name} is allocated elsewhere"
+        for device in unprepared(claim):
+            yield f"{uid} is bound to {node_name} and device {device} of its claim {name} is not prepared"
 
 
 @dataclass(frozen=True, slots=True)

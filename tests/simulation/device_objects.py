@@ -48,13 +48,24 @@ def is_shared(device: str) -> bool:
     return _KINDS[device] == _SHARED
 
 
-def slices(rng: random.Random, node_name: str, generation: int) -> tuple[ResourceSlice, ResourceSlice]:
-    """Draw the two slices of a node's pool: its counters, and some of its devices, of which few are tainted."""
+def slices(
+    rng: random.Random, node_name: str, generation: int, *, prepared: bool = False
+) -> tuple[ResourceSlice, ResourceSlice]:
+    """Draw the two slices of a node's pool: its counters, and some of its devices, of which few are tainted.
+
+    Args:
+        rng: Source of randomness.
+        node_name: The node, which is also the name of the pool.
+        generation: Generation of the pool.
+        prepared: Whether the driver has to prepare plain devices before a bind.
+    """
     pool = {"name": node_name, "generation": generation, "resourceSliceCount": 2}
     common = {"driver": DRIVER, "pool": pool, "nodeName": node_name}
     counter_set = {"name": "card", "counters": {"memory": {"value": str(PARTITIONED_MEMORY)}}}
     # Partitions are always there: an allocated device that is not published consumes no counters.
-    devices = [_device(rng, name) for name, kind in _KINDS.items() if kind == _PART or happens(rng, 0.7)]
+    devices = [
+        _device(rng, name, prepared=prepared) for name, kind in _KINDS.items() if kind == _PART or happens(rng, 0.7)
+    ]
     return (
         _slice(f"{node_name}-counters", common | {"sharedCounters": [counter_set]}),
         _slice(f"{node_name}-devices", common | {"devices": devices}),
@@ -65,7 +76,7 @@ def _slice(name: str, spec: Body) -> ResourceSlice:
     return msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec}, ResourceSlice)
 
 
-def _device(rng: random.Random, name: str) -> Body:
+def _device(rng: random.Random, name: str, *, prepared: bool) -> Body:
     kind = _KINDS[name]
     device: Body = {"name": name, "attributes": {"kind": {"string": kind}}}
     consumed = counters_of(name)
@@ -76,6 +87,8 @@ def _device(rng: random.Random, name: str) -> Body:
         device["allowMultipleAllocations"] = True
         policy = {"default": "4", "validRange": {"min": "2", "step": "2"}}
         device["capacity"] = {"memory": {"value": str(SHARED_MEMORY), "requestPolicy": policy}}
+    if prepared and kind == _PLAIN:
+        device |= {"bindingConditions": ["prepared"], "bindingFailureConditions": ["broken"]}
     if happens(rng, 0.08):
         device["taints"] = [{"key": "broken", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]
     return device
@@ -95,6 +108,12 @@ def claim_spec(rng: random.Random) -> ResourceClaimSpec:
     """Draw the requests of a claim."""
     requests = [_request(rng, f"r{number}") for number in range(1 if happens(rng, 0.75) else 2)]
     return msgspec.convert({"devices": {"requests": requests}}, ResourceClaimSpec)
+
+
+def card_spec(halves: int) -> ResourceClaimSpec:
+    """Return a request for partitions of one card; two of them leave nothing of it."""
+    request = {"name": "card", "exactly": {"deviceClassName": _PART, "count": halves}}
+    return msgspec.convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
 
 
 def _request(rng: random.Random, name: str) -> Body:

@@ -18,9 +18,12 @@ from scheduler_core.model.pod import Pod
 from tests.simulation import device_objects, inhabitants
 from tests.simulation.api_server import NODES, PODS, US
 from tests.simulation.device_api import DeviceApi
+from tests.simulation.device_conditions import DevicePreparation
+from tests.simulation.device_contention import DeviceContention
 from tests.simulation.device_controller import ClaimController
 from tests.simulation.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES, claim_names
 from tests.simulation.inhabitants import happens, one_of
+from tests.simulation.steps import has_contention
 
 if TYPE_CHECKING:
     from tests.simulation.world import Scene
@@ -64,6 +67,9 @@ class DeviceWorld:
             "drop a watch of devices": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), in_order=False),
             "expire a watch of devices": lambda rng, _: self._network.expire(one_of(rng, _WATCHED)),
         }
+        self._contention = DeviceContention(scene, api)
+        self._preparation = DevicePreparation(scene, api)
+        self.acts |= self._contention.acts
 
     def begin(self) -> None:
         """Create drivers and classes, and start the controller of claims."""
@@ -76,6 +82,7 @@ class DeviceWorld:
     def heal(self) -> None:
         """Disarm the faults, and let every driver and class come back."""
         self._ambushes.clear()
+        self._contention.heal()
         for each in device_objects.device_classes():
             if each.metadata.name not in self._server.collection(DEVICE_CLASSES).objects:
                 self._server.put(DEVICE_CLASSES, each)
@@ -85,7 +92,11 @@ class DeviceWorld:
 
     def written(self, old: ResourceClaim, new: ResourceClaim, who: str) -> None:
         """Take effect when the operator has written an allocation."""
-        if who == US and old.status.allocation is None and new.status.allocation is not None and self._ambushes:
+        if who != US or old.status.allocation is not None or new.status.allocation is None:
+            return
+        self._contention.written(new)
+        self._preparation.written(new)
+        if self._ambushes:
             self._network.loop.call_soon(self._ambushes.pop(0), new)
 
     # -- pods and claims ----------------------------------------------------------------------------------------
@@ -124,7 +135,8 @@ class DeviceWorld:
         """Publish the two slices of a node's pool; the second one after a delay, until which the pool is incomplete."""
         generation = self._generations[node_name] = self._generations.get(node_name, 0) + 1
         rng = random.Random(f"{self._scene.seed}/devices {node_name} {generation}")
-        pair = list(device_objects.slices(rng, node_name, generation))
+        prepared = has_contention(self._scene.seed)
+        pair = list(device_objects.slices(rng, node_name, generation, prepared=prepared))
         rng.shuffle(pair)
         self._network.say(f"devices of {node_name}, generation {generation}")
         self._server.put(SLICES, pair[0])

@@ -82,6 +82,8 @@ class FreshOpinion:
         fresh.activate(self._profiles.values())
         for source in GroupSource:
             fresh.group_feed.serve(source)
+        for composite in groups.composites.values():
+            fresh.group_feed.group_changed(composite)
         for group in groups.objects.values():
             fresh.group_feed.group_changed(group)
         for pod in server.pods():
@@ -111,7 +113,7 @@ class FreshOpinion:
 
     def gangs_left_waiting(self) -> Iterator[str]:
         """Yield gangs that wait although they fit as a whole, except those of profiles with extenders."""
-        for gang in list(self.context.queue.gangs):
+        for gang in list(self.context.queue.gangs.units()):
             entry = gang.entry
             if entry is None or entry.place is Place.NOWHERE or self._profiles[entry.profile].config.extenders:
                 continue
@@ -129,7 +131,7 @@ class FreshOpinion:
 
     def _waits_with_its_gang(self, pod: Pod) -> bool:
         gang = self.context.queue.gangs.of_uid(pod.metadata.uid)
-        return gang is not None and (gang.group is None or gang.needed > 0)
+        return gang is not None and (gang.group is None or gang.needed > 0 or gang.is_held or gang.tree is not None)
 
 
 def _how_it_waits(gang: Gang | None) -> str:

@@ -25,6 +25,7 @@ from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from tests.simulation.ledger import ReservationLedger
 from tests.simulation.pod_groups import ReceivedGroups
 from tests.simulation.received import ReceivedFeed
+from tests.simulation.tree_quorum import TreeState
 
 
 @dataclass(slots=True)
@@ -48,7 +49,8 @@ class Decision:
 
     Attributes:
         least: minMember of its group; 0 if there was no group.
-        counted: UIDs of the members that it could count; true if the member was received as placed, not only reserved.
+        counted: UIDs of the members that it could count; true if the member was placed before the cycle, which may have
+            waited for an extender while the member ended.
         is_listed: Whether the first list of the group's API was complete.
     """
 
@@ -78,6 +80,7 @@ class GangAccount:
     _of_binding: dict[int, tuple[GangBinding, Quorum]] = field(default_factory=dict)
     _decided: dict[GroupKey, Decision] = field(default_factory=dict)
     _problems: dict[str, str] = field(default_factory=dict)
+    _trees: dict[str, tuple[TreeState, dict[GroupKey, dict[str, bool]]]] = field(default_factory=dict)
     _failed: dict[str, None] = field(default_factory=dict)
     _placed: dict[str, None] = field(default_factory=dict)
     _judged: dict[GroupKey, GangOutcome] = field(default_factory=dict)
@@ -122,6 +125,10 @@ class GangAccount:
             0 if group is None else group.min_member, dict(self._counted(key)), key.source in self.groups.listed
         )
         self._problems[pod.metadata.uid] = problem
+        if group is not None and group.parent:
+            leaves = {each.key: each for each in self.groups.groups.values() if each.parent}
+            counted = {each: dict(self._counted(each)) for each in leaves}
+            self._trees[key.namespace] = TreeState(leaves, dict(self.groups.composites)), counted
         return True
 
     def placed(self, attempt: Attempt) -> None:
@@ -139,15 +146,28 @@ class GangAccount:
             self.ledger.complain(f"{uid} is placed, whose PodGroup the scheduler does not know")
             return
         # The member that was tried last may have been rejected.
-        counted = [each for each, is_received in known.items() if is_received or each in self.ledger.holds]
+        counted = [each for each, was_placed in known.items() if was_placed or each in self.ledger.holds]
         if len(counted) < least:
             self.ledger.complain(
                 f"{uid} is placed for a gang that stays incomplete: {len(counted)} of {least} of {key}"
             )
+        if key.namespace in self._trees:
+            self._placed_in_tree(key, uid)
         if attempt.gang is not None:
             self._placed_together(attempt.gang, key, uid, counted, least)
             self.on_placed(uid)
         self._placed[uid] = None
+
+    def _placed_in_tree(self, key: GroupKey, uid: str) -> None:
+        """Check the groups above the gang of a member, if there are any."""
+        state, counted = self._trees[key.namespace]
+        counts = {
+            leaf: sum(was_placed or each in self.ledger.holds for each, was_placed in known.items())
+            for leaf, known in counted.items()
+        }
+        problem = state.problem(key, counts)
+        if problem:
+            self.ledger.complain(f"{uid} is placed, and {problem}")
 
     def _placed_together(self, binding: GangBinding, key: GroupKey, uid: str, counted: list[str], least: int) -> None:
         known = self._of_binding.get(id(binding))
@@ -161,7 +181,7 @@ class GangAccount:
         self._quorums[uid] = known[1]
 
     def _counted(self, key: GroupKey) -> Iterator[tuple[str, bool]]:
-        """Yield the UIDs of members that have succeeded or have a node, and whether that was received."""
+        """Yield the UIDs of members that have succeeded or have a node, and whether that was so before this cycle."""
         for pod in self.received.pods.values():
             uid = pod.metadata.uid
             if group_key_of(pod) != key:
@@ -170,7 +190,7 @@ class GangAccount:
                 if pod.status.phase == "Succeeded":
                     yield uid, True
             elif pod.metadata.deletion_timestamp is None and (pod.spec.node_name or uid in self.ledger.holds):
-                yield uid, bool(pod.spec.node_name)
+                yield uid, bool(pod.spec.node_name) or uid in self._placed
 
     # -- binding ------------------------------------------------------------------------------------------------
 
@@ -199,10 +219,11 @@ class GangAccount:
             runs = any(pod.metadata.uid == uid and pod.spec.node_name for pod in self.received.pods.values())
             return "" if runs else "has no place"
         known = self._known(hold.pod)
+        if known is not None and known.spec.node_name:
+            # A rival has bound it; from then on it may end at any time.
+            return ""
         if known is None or known.metadata.deletion_timestamp is not None:
             return "is gone"
-        if known.spec.node_name:
-            return ""
         if self.context.waiting.get(uid) is not None:
             return "waits at Permit"
         return "is in PreBind" if self.context.services.in_pre_bind.get(uid) is not None else ""

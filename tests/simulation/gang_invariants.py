@@ -119,6 +119,8 @@ def _count_problems(gang: Gang, pods: Iterable[Pod]) -> Iterator[str]:
 def _waiting_problems(gang: Gang, pods: Iterable[Pod], queue: SchedulingQueue) -> Iterator[str]:
     """Check that all ungated members wait with a gang that lacks members or is held back, and none with another one."""
     is_lacking = gang.group is None or gang.needed > 0 or (gang.group.waits_for_gated and bool(_gated(gang, queue)))
+    if gang.tree is not None:
+        is_lacking = not gang.is_one_by_one
     waiting = []
     for pod in pods:
         if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:

@@ -46,7 +46,6 @@ class GangWorld:
         self.jobs = GangJobs(scene.network.loop, scene.server)
         self._on_placed: list[Callable[[str], None]] = []
         self._kills = 0
-        self._made = 0
         self.acts: dict[str, Act] = {
             "create a gang": self._create,
             "delete a gang": self._delete_gang,
@@ -107,7 +106,7 @@ class GangWorld:
         size = least + one_of(rng, (0, 0, 0, 0, 1, 2, -1))
         job = draw_job(rng, f"g{number}", key, size)
         priority = one_of(rng, (None, None, job.priority, 5, 100))
-        uid, is_native = self._group_uid(key), key.source is GroupSource.NATIVE
+        uid, is_native = self._groups.new_uid(key), key.source is GroupSource.NATIVE
         topology = _topology(rng)
         group = PodGroup(key, uid, least, generation=1, priority=priority, topology=topology, waits_for_gated=is_native)
         group = replace(group, min_resources=self._min_resources(job, least, number))
@@ -127,10 +126,6 @@ class GangWorld:
     def _create_group(self, job: GangJob, group: PodGroup) -> None:
         if self.jobs.jobs.get(job.key) is job and job.key not in self._groups.objects:
             self._groups.put(group)
-
-    def _group_uid(self, key: GroupKey) -> str:
-        self._made += 1
-        return f"{key.namespace}-{key.name}-{self._made}"
 
     def _delete_gang(self, rng: random.Random, number: int) -> None:
         """Delete a job with its members; its group is deleted a little earlier, or stays."""
@@ -180,7 +175,7 @@ class GangWorld:
             return
         self._groups.remove(group.key)
         if happens(rng, 0.9):
-            successor = replace(group, uid=self._group_uid(group.key), generation=1)
+            successor = replace(group, uid=self._groups.new_uid(group.key), generation=1)
             self._network.loop.call_later(0.05 + 4.0 * rng.random() ** 2, self._return_group, successor)
 
     def _return_group(self, group: PodGroup) -> None:

@@ -19,7 +19,7 @@ from tests.simulation.pod_groups import PodGroups
 
 # The scheduler checks every 5 s, and a check takes a while on a slow processor.
 _LOOK_SECONDS = 10.0
-_IN_FLIGHT, _PARKED = "inFlight", "parked"
+_IN_FLIGHT, _PARKED, _ACTIVE, _GATED = "inFlight", "parked", "active", "gated"
 
 
 def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
@@ -47,10 +47,12 @@ def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServe
         if informer.sink_errors:
             yield f"the feed of {path} raised {informer.sink_errors} times"
     yield from _misplaced(life, server)
-    is_delayed = life.scheduler.context.suspension.is_awaited
-    if network.loop.virtual_now - network.reads_failed_until > _LOOK_SECONDS and not is_delayed:
+    now = network.loop.virtual_now
+    if life.scheduler.context.suspension.is_awaited:
         # What was read takes effect after the cycle that waits for an extender; the cycle of a gang may take a minute.
-        yield from _unsettled(life, network.loop.virtual_now - SETTLE_SECONDS - _LOOK_SECONDS)
+        life.reads_delayed_until = now
+    if now - max(network.reads_failed_until, life.reads_delayed_until) > _LOOK_SECONDS:
+        yield from _unsettled(life, now - SETTLE_SECONDS - _LOOK_SECONDS)
 
 
 def _unsettled(life: OperatorLife, before: float) -> Iterator[str]:
@@ -82,9 +84,9 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
         placed = cache.get(uid)
         if uid not in places and placed is None and _waits_on(server, pod):
             yield f"{uid} waits, and is nowhere in the queue"
-        is_tried = context.suspension.is_on and places.get(uid) == [_PARKED]
+        is_tried = context.suspension.is_on and places.get(uid) in ([_PARKED], [_ACTIVE], [_GATED])
         if uid in places and placed is not None and places[uid] != [_IN_FLIGHT] and not is_tried:
-            # A gang's cycle that waits for an extender continues when its profile is removed.
+            # A gang's cycle that waits for an extender continues when its profile is removed, live again or edited.
             yield f"{uid} is held on {placed.info.node_name}, and is {places[uid][0]} in the queue"
     for waiting in context.waiting:
         if waiting.pod.uid in known and waiting.pod.uid not in places and cache.get(waiting.pod.uid) is None:

@@ -20,6 +20,7 @@ from tests.simulation.received import ReceivedFeed
 
 if TYPE_CHECKING:
     from tests.simulation.gang_account import GangAccount
+    from tests.simulation.records import Records
 
 _TURNS = 1
 
@@ -57,6 +58,8 @@ class Surroundings:
         groups: PodGroups.
         on_placed: Called with each pod that was placed with its gang.
         has_devices: Whether the server has resource claims.
+        records: Receives the record of each life; None for no records.
+        shadow: Revision of a shadow of the default profile; "" for none.
     """
 
     server: ApiServer
@@ -70,6 +73,8 @@ class Surroundings:
     groups: PodGroups
     on_placed: Callable[[str], None]
     has_devices: bool = False
+    records: Records | None = None
+    shadow: str = ""
 
 
 class ReservationLedger:

@@ -66,6 +66,7 @@ class Network:
         self._stalled: dict[str, float] = {}
         self._streams: dict[str, list[_Stream]] = {}
         self._delivered = 0
+        self._loses_answer = False
         self._refuses_streamed_lists = rng.random() < 0.2
 
     def say(self, text: str) -> None:
@@ -104,6 +105,10 @@ class Network:
         for path in list(self._streams):
             for stream in list(self._streams[path]):
                 stream.end(ResponseLostError(f"WATCH {path}: the connection broke"))
+
+    def lose_answer(self) -> None:
+        """Break the connection of the request that is being processed, before its answer."""
+        self._loses_answer = True
 
     def heal(self) -> None:
         """Remove all faults."""
@@ -194,6 +199,8 @@ class Network:
             answer = self.server.respond(request.method, request.path, request.body, who)
             if kind_of(request) not in ("event", "list"):
                 self.say(f"did {name} -> {answer[0]}")
+            if self._loses_answer:
+                self._loses_answer, how = False, "lost after"
             if how == "failed":
                 _end(outcome, (500, b'{"message":"etcdserver: leader changed"}'))
             elif how == "lost after":

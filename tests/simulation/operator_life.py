@@ -27,22 +27,27 @@ from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import Binding
+from scheduler_core.ports import Binding, Clock
+from scheduler_core.record_assembly import record_feeds, recorded_ports
+from scheduler_core.recording.recorded_ports import RecordedWriter
+from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from scheduler_core.shadows.shadow_settings import ShadowSettings
 from tests.simulation.extender import ModelExtender
 from tests.simulation.gang_account import GangAccount
 from tests.simulation.ledger import ReservationLedger, Surroundings
 from tests.simulation.network import ModelConnection, Network
 from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
-from tests.simulation.profiles import config_of, defaults
+from tests.simulation.profiles import PROFILES, config_of, defaults
 from tests.simulation.received import ReceivedFeed
 from tests.simulation.virtual_loop import LIFE, LoopClock, VirtualLoop
 
 _REQUEST_SECONDS = 10.0
 _DISPATCHER = DispatcherOptions(retry_maximum_seconds=5.0)
 SETTLE_SECONDS = 6.0
+_SHADOW = "shadow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +124,12 @@ class OperatorLife:
         instances: Every framework instance that was built.
         is_scheduling: Whether its first cycle may have begun.
         is_over: Whether it was killed or has stopped.
+        reads_delayed_until: When a cycle that waited for an extender was last seen to delay what was read, in seconds.
     """
 
     def __init__(self, loop: VirtualLoop, network: Network, around: Surroundings, options: LifeOptions) -> None:
         self.number = options.number
+        self._shadow = around.shadow
         self._loop = loop
         self._context = contextvars.copy_context()
         self._context.run(LIFE.set, options.number)
@@ -138,10 +145,12 @@ class OperatorLife:
             claims=ClaimWrites(connection, _REQUEST_SECONDS),
             make_extender=lambda _, __: ModelExtender(network, around.counts),
         )
-        self.scheduler = make_scheduler(clock, self._writer, self.ledger, options, ports)
-        self.received = ReceivedFeed(self.scheduler)
+        self.scheduler, self._recorder = self._make_scheduler(clock, around, options, ports)
+        self.received = ReceivedFeed(self.scheduler, clock)
         self.scheduler.feed = self.received
-        self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler)
+        self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler, clock)
+        if self._recorder is not None:
+            record_feeds(self._recorder, self.scheduler)
         self.ledger.watch(self.received)
         self.ledger.gangs = GangAccount(
             self.ledger, self.received, self.received_groups, self.scheduler.context, around.on_placed
@@ -155,7 +164,18 @@ class OperatorLife:
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
         self.is_over = False
+        self.reads_delayed_until = 0.0
         self._run: asyncio.Task[Any] | None = None
+
+    def _make_scheduler(
+        self, clock: LoopClock, around: Surroundings, options: LifeOptions, ports: SchedulerPorts
+    ) -> tuple[WatchedScheduler, Recorder | None]:
+        if around.records is None:
+            return make_scheduler(clock, self._writer, self.ledger, options, ports), None
+        record = around.records.begin(core_options(options), ports, registry_of(self.ledger), around.turns)
+        recorder = Recorder(clock, record)
+        writer, ports = RecordedWriter(self._writer, recorder), recorded_ports(recorder, clock, ports)
+        return make_scheduler(recorder.clock, writer, self.ledger, options, ports), recorder
 
     def _make_writer(self, bind_limit: int) -> WatchedWriter:
         options = WriterOptions(bind_limit, _REQUEST_SECONDS, _DISPATCHER, pod_lookup=None)
@@ -178,6 +198,9 @@ class OperatorLife:
         await self._writer.start()
         await self.informers.synced.wait()
         self.activate(*profiles.items())
+        if self._shadow:
+            instance = self.scheduler.build_planned(plan_of(PROFILES[0], self._shadow), is_shadow=True)
+            self.scheduler.shadows.serve({_SHADOW: (instance, ShadowSettings(PROFILES[0], calls_extenders=True))})
         self.is_scheduling = True
         self._run = self._spawn(self.scheduler.run())
 
@@ -193,6 +216,8 @@ class OperatorLife:
 
     def kill(self) -> None:
         """Kill the process; requests that were sent still arrive."""
+        if self._recorder is not None:
+            self._recorder.close()
         self.is_over = self.ledger.is_closed = self._connection.is_dead = self._clock.is_dead = True
         for task in self._loop.tasks_of(self.number):
             task.cancel()
@@ -228,19 +253,23 @@ class OperatorLife:
 
 
 def make_scheduler(
-    clock: LoopClock,
+    clock: Clock,
     writer: Any,
     ledger: ReservationLedger,
     options: LifeOptions,
     ports: SchedulerPorts | None = None,
 ) -> WatchedScheduler:
     """Return a core with the simulation's plugins and without any periodic retry."""
-    core_options = SchedulerOptions(
-        seed=options.seed, max_unschedulable_seconds=float("inf"), confirm_after_seconds=SETTLE_SECONDS
-    )
-    made = WatchedScheduler(clock, writer, core_options, registry_of(ledger), defaults(), ports=ports)
+    made = WatchedScheduler(clock, writer, core_options(options), registry_of(ledger), defaults(), ports=ports)
     made.ledger = ledger
     return made
+
+
+def core_options(options: LifeOptions) -> SchedulerOptions:
+    """Return the options of the core of a life."""
+    return SchedulerOptions(
+        seed=options.seed, max_unschedulable_seconds=float("inf"), confirm_after_seconds=SETTLE_SECONDS
+    )
 
 
 def registry_of(ledger: ReservationLedger) -> Registry:

@@ -293,10 +293,10 @@ def _copied(original: Original) -> Original:
     @contextmanager
     def without(self: NominatedPods, uids: Any) -> Iterator[None]:
         by_node = {name: dict(pods) for name, pods in self._by_node.items()}
-        node_of, raised = dict(self._node_of), dict(self._raised)
+        node_of = dict(self._node_of)
         with original(self, uids):
             yield
-        self._by_node, self._node_of, self._raised = by_node, node_of, raised
+        self._by_node, self._node_of = by_node, node_of
 
     return without
 

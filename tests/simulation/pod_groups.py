@@ -7,6 +7,7 @@ delay, in their order, and each API's first list is complete at some moment befo
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from datetime import datetime
@@ -15,6 +16,7 @@ from bayplan.gangs.accepted_groups import AcceptedGroups
 
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 from tests.simulation.virtual_loop import LoopClock, VirtualLoop
 
@@ -24,35 +26,48 @@ _LATE_LIST_SECONDS = 8.0
 _SOURCES = (GroupSource.BAYPLAN, GroupSource.NATIVE)
 _TICK_SECONDS = 1e-6
 
+Group = PodGroup | CompositePodGroup
+
 
 class PodGroups:
     """The objects.
 
     Attributes:
-        objects: By key.
+        objects: PodGroups by key.
+        composites: CompositePodGroups by key.
         listeners: Called with each change; None stands for a deletion.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.objects: dict[GroupKey, PodGroup] = {}
-        self.listeners: list[Callable[[GroupKey, PodGroup | None], None]] = []
+        self.composites: dict[GroupKey, CompositePodGroup] = {}
+        self.listeners: list[Callable[[GroupKey, Group | None], None]] = []
         self._say = say
+        self._numbers = itertools.count(1)
 
-    def put(self, group: PodGroup) -> None:
+    def new_uid(self, key: GroupKey) -> str:
+        """Return the UID of a new object."""
+        return f"{key.namespace}-{key.name}-{next(self._numbers)}"
+
+    def put(self, group: Group) -> None:
         """Create or replace a group."""
-        self._say(f"PodGroup {group.key} asks for {group.min_member} ({group.uid}, generation {group.generation})")
-        self.objects[group.key] = group
+        if isinstance(group, PodGroup):
+            least = group.min_member
+            self.objects[group.key] = group
+        else:
+            least = group.min_groups
+            self.composites[group.key] = group
+        self._say(f"{group.key.source.kind} {group.key} asks for {least} ({group.uid}, generation {group.generation})")
         self._notify(group.key, group)
 
-    def remove(self, key: GroupKey) -> PodGroup | None:
-        """Delete a group; return its last state, None if there is none."""
-        gone = self.objects.pop(key, None)
+    def remove(self, key: GroupKey) -> None:
+        """Delete a group, if there is one."""
+        gone = self.objects.pop(key, None) or self.composites.pop(key, None)
         if gone is not None:
-            self._say(f"PodGroup {key} is deleted")
+            self._say(f"{key.source.kind} {key} is deleted")
             self._notify(key, None)
-        return gone
 
-    def _notify(self, key: GroupKey, group: PodGroup | None) -> None:
+    def _notify(self, key: GroupKey, group: Group | None) -> None:
         for listener in list(self.listeners):
             listener(key, group)
 
@@ -75,6 +90,8 @@ class GroupWatch:
         self._taker = taker
         self._accepted = AcceptedGroups(taker)
         self._rng = random.Random(f"{seed}/group watch")
+        # Of their own, so that runs without trees stay the same.
+        self._of_trees = random.Random(f"{seed}/tree watch")
         self._relists = random.Random(f"{seed}/group relists")
         self._due: dict[GroupKey, float] = {}
 
@@ -82,7 +99,9 @@ class GroupWatch:
         """List, and watch from there."""
         for group in self._groups.objects.values():
             self._plan(group.key, group, _LONGEST_LIST_SECONDS)
-        for source in _SOURCES:
+        for composite in self._groups.composites.values():
+            self._plan(composite.key, composite, _LONGEST_LIST_SECONDS)
+        for source in (*_SOURCES, GroupSource.COMPOSITE):
             self._list(source)
         self._groups.listeners.append(self._changed)
 
@@ -90,23 +109,30 @@ class GroupWatch:
         """Complete the list of a source once all of its objects are delivered; some lists fail at first."""
         dues = [due for key, due in self._due.items() if key.source is source]
         seconds = max([*dues, self._loop.virtual_now]) - self._loop.virtual_now + _TICK_SECONDS
-        if self._rng.random() < 0.3:
+        rng = self._rng_of(source)
+        if rng.random() < 0.3:
             self._clock.call_later(seconds, lambda: self._taker.withhold(source, "it is refused"))
-            seconds += _LATE_LIST_SECONDS * self._rng.random()
+            seconds += _LATE_LIST_SECONDS * rng.random()
         self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._taker.serve(source))
 
-    def _changed(self, key: GroupKey, group: PodGroup | None) -> None:
+    def _rng_of(self, source: GroupSource) -> random.Random:
+        return self._of_trees if source is GroupSource.COMPOSITE else self._rng
+
+    def _changed(self, key: GroupKey, group: Group | None) -> None:
         self._plan(key, group, _LONGEST_NEWS_SECONDS)
 
-    def _plan(self, key: GroupKey, group: PodGroup | None, longest: float) -> None:
+    def _plan(self, key: GroupKey, group: Group | None, longest: float) -> None:
         """Deliver a change later, never before an earlier one of the same object."""
         now = self._loop.virtual_now
         # Timers of the same moment fire in any order.
-        due = self._due[key] = max(self._due.get(key, 0.0) + _TICK_SECONDS, now + longest * self._rng.random())
+        due = self._due[key] = max(
+            self._due.get(key, 0.0) + _TICK_SECONDS, now + longest * self._rng_of(key.source).random()
+        )
         self._clock.call_later(due - now, lambda: self._notify(key, group))
 
-    def _notify(self, key: GroupKey, group: PodGroup | None) -> None:
-        if group is None and key in self._groups.objects and self._relists.random() < 0.5:
+    def _notify(self, key: GroupKey, group: Group | None) -> None:
+        there = self._groups.objects.keys() | self._groups.composites.keys()
+        if group is None and key in there and self._relists.random() < 0.5:
             # A relist delivers the object that was created since, and not the deletion.
             return
         if group is None:
@@ -119,19 +145,21 @@ class ReceivedGroups(GroupFeed):
     """The scheduler's feed of groups, which records what it has received.
 
     Attributes:
-        groups: By key.
+        groups: PodGroups by key.
+        composites: CompositePodGroups by key.
         listed: Sources whose first list is complete.
         begun: When each of them was first delivered: the clock's seconds, and UTC.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         context = scheduler.context
         super().__init__(context.queue, context.suspension, scheduler.cycles.room)
         self._note = context.suspension.report
         self.groups: dict[GroupKey, PodGroup] = {}
+        self.composites: dict[GroupKey, CompositePodGroup] = {}
         self.listed: set[GroupSource] = set()
         self.begun: dict[GroupKey, tuple[float, datetime]] = {}
-        self._clock = context.clock
+        self._clock = clock
 
     def serve(self, source: GroupSource) -> None:
         """Complete the first list of a source."""
@@ -142,6 +170,8 @@ class ReceivedGroups(GroupFeed):
         """Receive a new or changed group."""
         if isinstance(group, PodGroup):
             self._note(self._remember, group)
+        else:
+            self._note(self.composites.__setitem__, group.key, group)
         super().group_changed(group)
 
     def group_deleted(self, key: GroupKey) -> None:
@@ -157,3 +187,4 @@ class ReceivedGroups(GroupFeed):
 
     def _forget(self, key: GroupKey) -> None:
         self.groups.pop(key, None)
+        self.composites.pop(key, None)

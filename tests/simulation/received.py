@@ -11,6 +11,7 @@ from collections.abc import Callable
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
 
@@ -24,7 +25,7 @@ class ReceivedFeed(PodAndNodeFeed):
         on_returned: Called with the UID of each pod that a read has shown to wait, after its bind was answered.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         context = scheduler.context
         super().__init__(
             cache=context.cache,
@@ -33,7 +34,7 @@ class ReceivedFeed(PodAndNodeFeed):
             profiles=context.profiles,
             invalid_pods=scheduler.feed.invalid_pods,
             room=scheduler.cycles.room,
-            handling=EventHandling(context.suspension, context.clock, context.metrics),
+            handling=EventHandling(context.suspension, clock, context.metrics),
         )
         self._report = context.suspension.report
         self.pods: dict[str, Pod] = {}

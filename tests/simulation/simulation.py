@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from scheduler_core.cycle.failure_handler import SCHEDULER_ERROR
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
 from tests.simulation.api_server import US, ApiServer
@@ -39,7 +40,10 @@ from tests.simulation.operator_life import OperatorLife
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
-from tests.simulation.steps import Step, draw_steps, has_devices
+from tests.simulation.records import Records
+from tests.simulation.steps import Step, draw_steps, has_devices, shadow_revision
+from tests.simulation.tree_invariants import check_trees_at_rest, check_trees_now
+from tests.simulation.tree_world import TreeWorld
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
 from tests.simulation.world import Scene, World
 
@@ -79,13 +83,20 @@ class Outcome:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
 
 
-def run_seed(seed: int, *, without: Collection[int] = (), trials: Callable[[], None] | None = None) -> Outcome:
+def run_seed(
+    seed: int,
+    *,
+    without: Collection[int] = (),
+    trials: Callable[[], None] | None = None,
+    records: Records | None = None,
+) -> Outcome:
     """Run a seed.
 
     Args:
         seed: Seed of everything.
         without: Numbers of steps to leave out.
         trials: Called when the run is set up; tests use it to plant things.
+        records: Receives the records of the operator; None for no records.
 
     Returns:
         The outcome.
@@ -98,7 +109,7 @@ def run_seed(seed: int, *, without: Collection[int] = (), trials: Callable[[], N
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
-        simulation = Simulation(loop, seed, steps)
+        simulation = Simulation(loop, seed, steps, records)
         if trials is not None:
             trials()
         return simulation.run()
@@ -113,7 +124,7 @@ def run_seed(seed: int, *, without: Collection[int] = (), trials: Callable[[], N
 class Simulation:
     """A run under way."""
 
-    def __init__(self, loop: VirtualLoop, seed: int, steps: Iterable[Step]) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, steps: Iterable[Step], records: Records | None = None) -> None:
         self._loop = loop
         self._steps = tuple(steps)
         self._outcome = Outcome(seed, steps=self._steps)
@@ -137,6 +148,8 @@ class Simulation:
             self.groups,
             self._on_placed,
             has_devices(seed),
+            records,
+            shadow_revision(seed),
         )
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorLife(loop, self.network, self._around, options)
@@ -148,6 +161,7 @@ class Simulation:
         self._bound_late: set[str] = set()
         self._devices = DeviceWorld(scene, self._device_api)
         self.world.add_acts(self._devices.acts)
+        self.world.add_acts(TreeWorld(self.network, self.groups, self.world.gangs.jobs).acts)
         self.server.on_device_request = self._device_api.respond
         self._device_api.on_written = self._on_claim_written
 
@@ -195,6 +209,7 @@ class Simulation:
             await asyncio.sleep(min(_LOOK_SECONDS, at - self._loop.virtual_now))
             self._check(check_now(self.supervisor, self.network, self.server))
             self._check(check_gangs_now(self.supervisor))
+            self._check(check_trees_now(self.supervisor))
 
     async def _rest(self) -> None:
         """Remove all faults, wait until nothing happens any more, and check."""
@@ -212,6 +227,7 @@ class Simulation:
             await asyncio.sleep(_REST_LOOK_SECONDS)
             self._check(check_now(self.supervisor, self.network, self.server))
             self._check(check_gangs_now(self.supervisor))
+            self._check(check_trees_now(self.supervisor))
             if self._outcome.problems:
                 return
             now = self._fingerprint()
@@ -220,6 +236,7 @@ class Simulation:
             if quiet >= _REST_SECONDS and not self.supervisor.is_restarting:
                 self._check(check_at_rest(self.supervisor, self.server, self.groups))
                 self._check(check_gangs_at_rest(self.supervisor, self.server, self.groups))
+                self._check(check_trees_at_rest(self.supervisor, self.groups))
                 known = HeldDevices(self.server, self._device_api, self._counts, self._bound_late)
                 self._check(check_devices_at_rest(self.supervisor.life, known))
                 return
@@ -229,8 +246,11 @@ class Simulation:
         """Return a value that changes while anything happens."""
         life = self.supervisor.life
         queue = life.scheduler.context.queue
-        attempts = sum(pod.attempts for pod in queue.readings)
-        attempts += sum(gang.entry.attempts for gang in queue.gangs if gang.entry is not None)
+        # A gang whose attempts end in an error is tried until the error goes: until its members share a domain again.
+        failing = [gang for gang in queue.gangs.units() if gang.outcome and gang.outcome.reason == SCHEDULER_ERROR]
+        members = {uid for gang in failing for uid in gang.waiting}
+        attempts = sum(pod.attempts for pod in queue.readings if pod.uid not in members)
+        attempts += sum(gang.entry.attempts for gang in queue.gangs.units() if gang.entry and gang not in failing)
         return (self.server.version, life.number, attempts, queue.readings.in_flight_count, life.queued_writes)
 
     def _check(self, problems: Iterable[str]) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from tests.simulation.device_contention import KINDS
+from tests.simulation.profiles import REVISIONS
+
 _MIX: dict[str, int] = {
     "create pods": 34,
     "create with a claim": 5,
@@ -86,11 +89,33 @@ _DEVICE_MIX: dict[str, int] = {
 }
 """Weights of the kinds of steps for devices, in the runs that have devices."""
 
+_TREE_MIX: dict[str, int] = {
+    "create a tree": 16,
+    "delete a tree": 3,
+    "change minGroupCount": 6,
+    "recreate a CompositePodGroup": 6,
+    "delete a gang": 3,
+    "resize a gang": 4,
+    "delete a waiting member": 5,
+    "delete a running member": 5,
+    "ambush a placed member": 7,
+    "break a gang's binds": 8,
+    "kill between binds": 5,
+    "members succeed": 5,
+    "members fail": 5,
+    "lift a gang's gates": 8,
+    "change minMember": 5,
+    "recreate a PodGroup": 5,
+}
+"""Weights of the kinds of steps for trees of groups, in the runs that have trees."""
+
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
 _FIRST_GANG_STEP = 1000
 _FIRST_RARE_STEP = 2000
 _FIRST_DEVICE_STEP = 3000
+_FIRST_TREE_STEP = 5000
+_FIRST_CONTENTION_STEP = 4000
 _RARE = ("answer binds only", "withdraw a profile under a cycle") * 4
 
 
@@ -114,14 +139,20 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
 
     Returns:
         70 to 110 steps, in bursts: milliseconds or seconds pass between two of them. Every fourth run has gangs: 25 to
-        40 further steps, which do not change the others. Another fourth has devices. In every fifth run a few binds are
-        answered but never performed, and profiles are removed while a cycle waits for an extender.
+        40 further steps, which do not change the others. Another fourth has devices; in a third of these runs pods
+        compete for them. An eighth has trees of groups. In every eleventh a
+        shadow profile decides, too. In every fifth run a few binds are answered but never
+        performed, and profiles are removed while a cycle waits for an extender.
     """
     steps = _pod_steps(seed)
     if has_gangs(seed):
         steps = (*steps, *_gang_steps(seed))
     if has_devices(seed):
         steps = (*steps, *_device_steps(seed))
+    if has_trees(seed):
+        steps = (*steps, *_tree_steps(seed))
+    if has_contention(seed):
+        steps = (*steps, *_contention_steps(seed))
     if seed % 5 == 2:
         steps = (*steps, *_rare_steps(seed))
     return tuple(sorted(steps, key=lambda step: step.at))
@@ -135,6 +166,32 @@ def has_gangs(seed: int) -> bool:
 def has_devices(seed: int) -> bool:
     """Return whether a run has devices and pods with resource claims."""
     return seed % 4 == 0
+
+
+def has_contention(seed: int) -> bool:
+    """Return whether pods compete for devices in a run that has devices."""
+    return seed % 12 == 8
+
+
+def has_trees(seed: int) -> bool:
+    """Return whether a run has CompositePodGroups."""
+    return seed % 8 == 3
+
+
+def shadow_revision(seed: int) -> str:
+    """Return the revision of a shadow of the default profile; "" for a run without a shadow."""
+    return REVISIONS[seed // 11 % len(REVISIONS)] if seed % 11 == 7 else ""
+
+
+def _tree_steps(seed: int) -> tuple[Step, ...]:
+    rng = random.Random(f"{seed}/tree steps")
+    steps = [Step(_FIRST_TREE_STEP, 0.1, "create a tree"), Step(_FIRST_TREE_STEP + 1, 0.9, "create a tree")]
+    at = 1.5
+    for number in range(_FIRST_TREE_STEP + 2, _FIRST_TREE_STEP + rng.randrange(25, 41)):
+        at += rng.random() * (0.3 if rng.random() < 0.4 else 4.0)
+        [kind] = rng.choices(tuple(_TREE_MIX), tuple(_TREE_MIX.values()))
+        steps.append(Step(number, round(at, 3), kind))
+    return tuple(steps)
 
 
 def _rare_steps(seed: int) -> tuple[Step, ...]:
@@ -164,6 +221,12 @@ def _device_steps(seed: int) -> tuple[Step, ...]:
         [kind] = rng.choices(tuple(_DEVICE_MIX), tuple(_DEVICE_MIX.values()))
         steps.append(Step(number, round(at, 3), kind))
     return tuple(steps)
+
+
+def _contention_steps(seed: int) -> tuple[Step, ...]:
+    rng = random.Random(f"{seed}/contention steps")
+    times = sorted(round(2.0 + 40.0 * rng.random(), 3) for _ in KINDS)
+    return tuple(Step(_FIRST_CONTENTION_STEP + number, at, KINDS[number]) for number, at in enumerate(times))
 
 
 def _pod_steps(seed: int) -> tuple[Step, ...]:

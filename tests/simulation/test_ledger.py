@@ -34,7 +34,7 @@ def lost_to_rival() -> tuple[ReservationLedger, ReceivedFeed, PodInfo, list[str]
             ApiServer(), FaultCounts(), {}, lambda _: None, problems.append, lambda: 0.0, {}, {}, groups, lambda _: None
         )
     )
-    received = ReceivedFeed(made.scheduler)
+    received = ReceivedFeed(made.scheduler, made.scheduler.context.clock)
     ledger.watch(received)
     for name, cpu in (("large", "1000m"), ("small", "300m")):
         received.node_added(node(name, allocatable={"cpu": cpu, "memory": "1Gi", "pods": "10"}))

@@ -9,9 +9,11 @@ import pytest
 from tests.simulation.device_bugs import DEVICE_BUGS
 from tests.simulation.gang_bugs import GANG_BUGS
 from tests.simulation.planted_bugs import BUGS
+from tests.simulation.shadow_bugs import SHADOW_BUGS
 from tests.simulation.shrinking import kind_of, shrink
 from tests.simulation.simulation import Outcome, run_seed
-from tests.simulation.steps import has_devices, has_gangs
+from tests.simulation.steps import has_devices, has_gangs, has_trees, shadow_revision
+from tests.simulation.tree_bugs import TREE_BUGS
 
 MOST_SEEDS = 500
 
@@ -38,7 +40,15 @@ LATE: dict[str, int] = {
 }
 """Seed that last found a bug that few seeds find; the search starts there, then from the beginning."""
 
-ALL = BUGS | GANG_BUGS | DEVICE_BUGS
+ALL = BUGS | GANG_BUGS | DEVICE_BUGS | TREE_BUGS | SHADOW_BUGS
+
+IN_SOME_RUNS = (
+    (GANG_BUGS, has_gangs),
+    (DEVICE_BUGS, has_devices),
+    (TREE_BUGS, has_trees),
+    (SHADOW_BUGS, shadow_revision),
+)
+"""Bugs that are searched only in the runs that have what they break."""
 
 SAMPLE = [name for name in ALL if name not in LATE][::5]
 """Bugs that every run plants; `make nightly` plants all."""
@@ -48,7 +58,7 @@ def first_failure(name: str) -> Outcome | None:
     """Return the first run that finds a bug; bugs of gangs and devices are searched in runs that have these."""
     planted = ALL[name]
     for seed in chain((LATE.get(name, 0),), range(MOST_SEEDS)):
-        if (name in GANG_BUGS and not has_gangs(seed)) or (name in DEVICE_BUGS and not has_devices(seed)):
+        if any(name in bugs and not occurs(seed) for bugs, occurs in IN_SOME_RUNS):
             continue
         with planted():
             outcome = run_seed(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -13,12 +14,13 @@ import pytest
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.fault_counts import FAULTS, FaultCounts, shares
 from tests.simulation.simulation import run_seed
-from tests.simulation.steps import draw_steps
+from tests.simulation.steps import draw_steps, has_trees
 
 SEEDS = 60
 """Seeds of every run; `make nightly` runs 3,000 others."""
 SEEDS_AT_ONCE = 20
 SEEDS_OF_SPREAD = 6
+TREES = 4
 ROOT = Path(__file__).parents[2]
 REPEATED = (11, 13, 193)
 DIGESTS = (
@@ -60,6 +62,17 @@ def test_a_fault_that_is_not_on_the_list() -> None:
     """It would be counted and never be shown."""
     with pytest.raises(KeyError, match="add it to FAULTS"):
         FaultCounts().add("a flood")
+
+
+def test_trees_are_bound() -> None:
+    """Gangs of a tree are bound, members of several of them in one run."""
+    seeds = [seed for seed in range(SEEDS) if has_trees(seed)][:TREES]
+    traces = ["\n".join(run_seed(seed).trace) for seed in seeds]
+    leaves = [
+        len(set(re.findall(r"did POST /api/v1/namespaces/\w+/pods/(t\d+-\d)-\d+/binding -> 201", t))) for t in traces
+    ]
+    assert max(leaves) > 1
+    assert sum(map(bool, leaves)) * 2 > TREES
 
 
 def test_shares() -> None:

@@ -260,7 +260,9 @@ class _Watch:
 
 
 def _passed_back(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name: answer.headers[name] for name in ("Content-Type", "Retry-After") if name in answer.headers}
+    # The API server compresses large lists, such as that of all definitions.
+    passed = ("Content-Type", "Content-Encoding", "Retry-After")
+    return {name: answer.headers[name] for name in passed if name in answer.headers}
 
 
 def _status_body(status: int) -> bytes:

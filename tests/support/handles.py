@@ -1,15 +1,18 @@
 """The rest of the scheduler, as small as a plugin's test needs it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.handle import DryRun, PodInPreBind, WaitingPod
+from scheduler_core.framework.handle import DryRun, PodInPreBind, R, WaitingPod
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
@@ -202,6 +205,14 @@ class FakeHandle:
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
         """The objects of a kind, as the test has put them into :attr:`declared`."""
         return self.declared.declare(kind.path)
+
+    def new_uid(self) -> str:
+        """A random UUID."""
+        return str(uuid4())
+
+    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Run a coroutine in a task."""
+        return asyncio.get_running_loop().create_task(work)
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Note the pods."""

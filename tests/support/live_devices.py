@@ -23,17 +23,19 @@ class LiveDevices(LiveGangs):
     Attributes:
         driver: The driver.
         device_class: Name of a class that selects the driver's devices.
+        version: Group and version of all objects.
     """
 
-    def __init__(self, api: ApiClient, operator: OperatorProcess, namespace: str) -> None:
+    def __init__(self, api: ApiClient, operator: OperatorProcess, namespace: str, version: str = API) -> None:
         super().__init__(api, operator, namespace)
-        self.driver = DeviceDriver(api, f"{self.token}.example.com")
-        self.device_class = self.wide("DeviceClass", "any", API, spec={"selectors": self._of_driver()})
+        self.version = version
+        self.driver = DeviceDriver(api, f"{self.token}.example.com", version)
+        self.device_class = self.wide("DeviceClass", "any", version, spec={"selectors": self._of_driver()})
 
     def class_for(self, resource: str) -> None:
         """Create a class that serves an extended resource."""
         spec = {"selectors": self._of_driver(), "extendedResourceName": resource}
-        self.wide("DeviceClass", "extended", API, spec=spec)
+        self.wide("DeviceClass", "extended", self.version, spec=spec)
 
     def machine(self, short: str, *devices: Manifest) -> str:
         """Create a node with devices; its name."""
@@ -98,13 +100,15 @@ class LiveDevices(LiveGangs):
         return {"devices": {"requests": list(requests) or [{"name": "one", "exactly": self.exactly()}]}}
 
     def _object(self, kind: str, name: str) -> Manifest:
-        return {"apiVersion": API, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
+        return {"apiVersion": self.version, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
 
 
 @contextmanager
-def live_devices(plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveDevices]:
+def live_devices(
+    plane: ControlPlane, operator: OperatorProcess, namespace: str, version: str = API
+) -> Iterator[LiveDevices]:
     """A world with devices, which is removed at the end."""
     with ApiClient(plane) as api:
-        world = LiveDevices(api, operator, namespace)
+        world = LiveDevices(api, operator, namespace, version)
         yield world
         world.clean_up()

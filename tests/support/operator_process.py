@@ -67,6 +67,11 @@ class OperatorProcess:
             self.kill()
 
     @property
+    def records(self) -> Path:
+        """Directory of its records, beside its log: a failing test leaves them."""
+        return self._log.with_name(f"{self._log.name}.records")
+
+    @property
     def log(self) -> str:
         """What it has written so far, over all its starts."""
         return self._log.read_text()
@@ -75,7 +80,8 @@ class OperatorProcess:
         """Start it on a free port, with further flags, and wait until it is ready, if not disabled."""
         self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
-        command += [f"--serve-address={LOOPBACK}:{self._port}", *self._flags, *flags]
+        command += [f"--serve-address={LOOPBACK}:{self._port}", f"--record={self.records}", "--record-mebibytes=64"]
+        command += [*self._flags, *flags]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment(self._installed)

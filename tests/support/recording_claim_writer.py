@@ -55,16 +55,16 @@ class RecordingClaimWriter:
         """Store reservations."""
         return self.store(replace(self._begin("write_reservation", claim), status=claim.status))
 
-    async def deallocate(self, claim: ResourceClaim) -> None:
+    async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Store an empty status."""
-        self.store(replace(self._begin("deallocate", claim), status=ResourceClaimStatus()))
+        return self.store(replace(self._begin("deallocate", claim), status=ResourceClaimStatus()))
 
-    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
         """Remove a consumer, whatever the version is."""
         self.calls.append("end_reservation")
         stored = self.claims[claim.key]
         left = tuple(each for each in stored.status.reserved_for if each.uid != consumer_uid)
-        self.store(replace(stored, status=replace(stored.status, reserved_for=left)))
+        return self.store(replace(stored, status=replace(stored.status, reserved_for=left)))
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
         """Store a claim with a generated name."""

@@ -21,7 +21,8 @@ _LEAK_CHECK_SECONDS = 2.0
 _POLL_SECONDS = 1.0
 READY = "bayplan.app: Scheduling: "
 """Text in the log of ``bayplan run`` when all lists have arrived and cycles begin."""
-GATES = "CompositePodGroup=CompositePodGroups"
+_RESIZES = "InPlacePodVerticalScalingSchedulerPreemption"
+GATES = f"CompositePodGroup=CompositePodGroups,{_RESIZES}={_RESIZES}"
 """Pairs of a gate of kube-scheduler and the gate of ``bayplan run`` for the same feature, separated by commas."""
 
 SKIPPED = "skipped by the test itself"

@@ -19,7 +19,7 @@ from scheduler_core.errors import ConfigError, SchedulerCoreError
 EXIT_ERROR = 1
 EXIT_BAD_INPUT = 2
 
-_ALWAYS_BAD_INPUT = ("diff",)
+_ALWAYS_BAD_INPUT = ("diff", "replay")
 """Commands whose exit code 1 says something else, as of diff(1): every error has exit code 2."""
 
 _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -33,8 +33,11 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bayplan.cli.validate:validate",
             "Report all problems of manifests, without a cluster.",
         ),
+        "replay": ("bayplan.cli.replay:replay_command", "Replay a record of the operator."),
+        "record": ("bayplan.cli.record:record", "Show or cut a record of the operator."),
         "history": ("bayplan.cli.history:history", "Show the stored revisions of a profile."),
         "rollback": ("bayplan.cli.rollback:rollback", "Roll a profile back to an earlier revision."),
+        "promote": ("bayplan.cli.promote:promote", "Write the spec of a shadow profile into its live profile."),
         "import-config": (
             "bayplan.cli.import_config:import_config",
             "Convert a KubeSchedulerConfiguration to manifests.",

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from bayplan.cli.cluster_connection import ClusterChoice
-from bayplan.cli.diff_page import as_html
-from bayplan.cli.diff_report import as_json, as_table, as_yaml
+from bayplan.cli.diff_report import as_html, as_json, as_table, as_yaml
 from bayplan.comparison.profile_choice import ProfileReference, find_profile, parse_reference
 from bayplan.comparison.profile_comparison import ComparedProfile, Comparison, compare
 from bayplan.comparison.rescheduled_pods import PodSelection, Reschedule, parse_label_query
@@ -87,9 +86,9 @@ def diff(
     claims: "empty" takes all of them off their nodes first; "present" restarts one after another, the members of a gang
     together, while all others keep running.
 
-    The output has the pods that are decided differently, and for both profiles the use of resources, empty nodes, free
-    amounts that no compared pod can use, the imbalance of nodes and zones, and how many running pods would move. Both
-    runs take place in memory, with the same seed; nothing is written to the cluster.
+    The output has the pods that are decided differently, and for both profiles the use of resources and
+    devices, empty nodes, free amounts that no compared pod can use, the imbalance of nodes and zones, and how many
+    running pods would move. Both runs take place in memory, with the same seed; nothing is written to the cluster.
 
     Exit codes: 0 no pod is decided differently, 1 a pod is, 2 the profiles or the cluster cannot be read.
     """

@@ -1,6 +1,6 @@
-"""Renders the comparison of two profiles as tables, JSON and YAML.
+"""Renders the comparison of two profiles as tables, JSON, YAML and HTML.
 
-Tables start with the summary. JSON and YAML contain everything.
+Tables start with the summary. The other formats contain everything.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from bayplan.comparison.packing import Packing
 from bayplan.comparison.profile_comparison import Change, Comparison, Outcome, PodDifference, Side
-from bayplan.simulation.node_usage import amount, share
+from bayplan.simulation.node_usage import amount, devices_title, share
+from bayplan.simulation.packing import Packing
 from bayplan.simulation.rejection_causes import cause_of
 from bayplan.texts.document_formats import PIPED_WIDTH
+from bayplan.texts.html_pages import page_of
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import plain_table, text_of
 
@@ -71,10 +73,19 @@ def _side(side: Side) -> dict[str, Any]:
             usage.name: {
                 "requested": usage.requested,
                 "allocatable": usage.allocatable,
+                "largestFreeOnOneNode": packing.largest_free.get(usage.name, 0),
                 "unusableShareOfFree": packing.unusable.get(usage.name),
                 "imbalance": packing.imbalance.get(usage.name),
             }
             for usage in packing.usages
+        },
+        "devices": {
+            usage.name: {
+                "inUse": usage.requested,
+                "published": usage.allocatable,
+                "imbalance": packing.imbalance.get(devices_title(usage.name)),
+            }
+            for usage in packing.devices
         },
         "zoneSkew": packing.zone_skew,
         "notices": list(side.notices),
@@ -102,20 +113,44 @@ def as_table(comparison: Comparison, *, every: bool) -> str:
         comparison: The comparison.
         every: Whether to list all pods instead of the first :data:`SHORT_LIST` of each kind.
     """
-    sections: list[RenderableType] = [Text(printable_record(line)) for line in [summary(comparison)]]
-    figures = plain_table("", "BEFORE", "AFTER")
-    for row in figure_rows(comparison):
-        figures.add_row(*(Text(printable_record(cell)) for cell in row))
-    sections.append(figures)
+    sections: list[RenderableType] = [Text(printable_record(summary(comparison))), _figure_table(comparison)]
     shown, hidden = shown_differences(comparison, every=every)
     if shown:
-        pods = plain_table("POD", "CHANGE", "RUNS ON", "BEFORE", "AFTER", "REASON")
-        for each in shown:
-            pods.add_row(*(Text(printable_record(cell)) for cell in pod_row(each)))
-        sections.append(pods)
+        sections.append(_pod_table(shown))
     if hidden:
         sections.append(Text(f"{hidden} more pods differ; list them with --all", style="dim"))
     return text_of(sections)
+
+
+def as_html(comparison: Comparison) -> str:
+    """Return a page with the summary, the figures, all pods that differ, and the notices."""
+    sections: list[RenderableType] = [
+        Text(summary(comparison)),
+        Group(Text("Figures", style="bold"), _figure_table(comparison)),
+    ]
+    if comparison.differences:
+        sections.append(Group(Text("Pods", style="bold"), _pod_table(comparison.differences)))
+    notices = [
+        *comparison.notices,
+        *(f"with {side.title}: {each}" for side in (comparison.before, comparison.after) for each in side.notices),
+    ]
+    if notices:
+        sections.append(Group(Text("Notes", style="bold"), *map(Text, notices)))
+    return page_of(f"{comparison.before.title} and {comparison.after.title}", sections)
+
+
+def _figure_table(comparison: Comparison) -> Table:
+    table = plain_table("", "BEFORE", "AFTER")
+    for row in figure_rows(comparison):
+        table.add_row(*(Text(printable_record(cell)) for cell in row))
+    return table
+
+
+def _pod_table(differences: Sequence[PodDifference]) -> Table:
+    table = plain_table("POD", "CHANGE", "RUNS ON", "BEFORE", "AFTER", "REASON")
+    for each in differences:
+        table.add_row(*(Text(printable_record(cell)) for cell in pod_row(each)))
+    return table
 
 
 def summary(comparison: Comparison) -> str:
@@ -154,6 +189,11 @@ def figure_rows(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     yield "nodes without pods", str(before.packing.empty_nodes), str(after.packing.empty_nodes)
     for name in [usage.name for usage in before.packing.usages if usage.allocatable and usage.requested]:
         yield f"{name} requested", _requested(before.packing, name), _requested(after.packing, name)
+    for usage in before.packing.devices:
+        name = usage.name
+        yield f"{devices_title(name)} in use", _in_use(before.packing, name), _in_use(after.packing, name)
+    for name in sorted(before.packing.unusable.keys() | after.packing.unusable.keys()):
+        yield f"largest free {name} on one node", _largest(before.packing, name), _largest(after.packing, name)
     for title, figure in (("free {} that no compared pod can use", "unusable"), ("imbalance of {}", "imbalance")):
         values: tuple[dict[str, float], dict[str, float]] = (
             getattr(before.packing, figure),
@@ -171,6 +211,15 @@ def _requested(packing: Packing, name: str) -> str:
         return "-"
     both = amount(name, usage.requested), amount(name, usage.allocatable)
     return f"{' of '.join(both)} ({share(usage.requested, usage.allocatable)})"
+
+
+def _in_use(packing: Packing, driver: str) -> str:
+    usage = next((each for each in packing.devices if each.name == driver), None)
+    return "-" if usage is None else f"{usage.requested} of {usage.allocatable}"
+
+
+def _largest(packing: Packing, name: str) -> str:
+    return amount(name, packing.largest_free[name]) if name in packing.largest_free else "-"
 
 
 def _percent(part: float | None) -> str:

@@ -47,7 +47,7 @@ class _Options:
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="With -f, --offline: seed to resolve ties."
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option(
     "--cases",
     "source",
@@ -90,6 +90,8 @@ def explain(
     best nodes, a dry run of preemption, and the events that would requeue the pod. For a gang it lists the members and
     a dry run of its group cycle by domain: how many members fit, what the next one lacks, and the preemption victims.
 
+    With -o html it is one file without scripts that needs no server, to attach to a ticket.
+
     With --cases, the command makes one attempt for the pod of each case and writes one JSON result on each line in the
     conformance format, in the order of the cases. It reports a case that cannot be run on standard error and skips it;
     the exit code is then 1.
@@ -103,7 +105,7 @@ def explain(
             context.exit(1)
         return
     options = _Options(pod, namespace, file_pod, files, offline, server, kubeconfig, kube_context, seed, others_placed)
-    click.echo(_explained(options, output), nl=output != "yaml")
+    click.echo(_explained(options, output), nl=output not in ("yaml", "html"))
 
 
 def _explained(options: _Options, output: str) -> str:

@@ -97,6 +97,9 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("plugin-time-budget", str, metavar="SECONDS")
 @_flag("liveness-limit", str, metavar="SECONDS")
 @_flag("enable-profiling", bool)
+@_flag("record", str, metavar="DIRECTORY")
+@_flag("record-mebibytes", int)
+@_flag("record-age", str, metavar="SECONDS")
 @click.option(
     "--feature-gates",
     callback=lambda _, __, text: None if text is None else parse_feature_gates(text),

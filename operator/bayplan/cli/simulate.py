@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_json, as_table, as_yaml
+from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_html, as_json, as_table, as_yaml
+from bayplan.explanation.unscheduled_pods import ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.simulation import SimulationOptions, Verdict, installed_plugins
+from bayplan.simulation.simulation import PodPlacement, SimulationOptions, Verdict, installed_plugins
 from bayplan.simulation.simulation import simulate as run_simulation
 from bayplan.texts.printable import printable_record
+from scheduler_core.scheduler import Scheduler
 
+_EXPLAINED = 20
 EXIT_UNDECIDED = 1
 EXIT_UNSCHEDULABLE = 3
 
 
 @click.command(short_help="Schedule the pods in files, without a cluster.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties.")
 @click.option(
     "--percentage-of-nodes-to-score",
@@ -49,25 +54,41 @@ def simulate(
     configurations, and lists of them as "kubectl get -o yaml" prints them; - is standard input. Without any profile
     the default profile serves the pods of default-scheduler.
 
-    The output starts with a summary: scheduled pods, requested and allocatable amounts of all nodes by resource, and
-    the causes for which pods were not scheduled. Lists of pods, gangs and nodes follow if they are short; --pods,
-    --gangs and --nodes print long ones. With -o json and -o yaml everything is printed.
+    The output starts with a summary: scheduled pods; requested and allocatable amounts of all nodes by resource, and
+    devices in use by driver; fragmentation; and the causes for which pods were not scheduled. LARGEST FREE is the
+    largest free amount on one node. UNUSABLE is the share of the free amount on nodes where a pod does not fit,
+    averaged over the decided pods that request the resource. For pods whose resource claims cannot be allocated it has
+    what `bayplan explain` prints about devices, once for pods with equal specs. Lists of pods, gangs and nodes follow
+    if they are short; --pods, --gangs and --nodes print long ones. With -o json and -o yaml everything is printed.
+    With -o html it is one file without scripts that needs no server, to attach to a ticket.
 
     Claims are bound as a volume controller and provisioners would bind them, immediately and with unlimited capacity. A
     PodDisruptionBudget allows the disruptions in its status, none without a status.
 
     Exit codes: 0 success, 1 a plugin failed, 2 the files are invalid, 3 see --fail-on-unschedulable.
     """
-    cluster = admit(read_cluster_files(files, installed_plugins().decoded_types()))
-    result = run_simulation(cluster, SimulationOptions(seed, percentage))
+    registry = installed_plugins()
+    cluster = admit(read_cluster_files(files, registry.decoded_types()))
+    given = {(pod.metadata.namespace, pod.metadata.name): pod for pod in cluster.pods}
+    claims = ExplainedPods()
+
+    def explain_claims(scheduler: Scheduler, placements: Sequence[PodPlacement]) -> None:
+        nonlocal claims
+        waiting = (given[each.namespace, each.name] for each in placements if not each.node)
+        rejected = [pod for pod in waiting if is_rejected_for_devices(scheduler, pod)]
+        claims = explain_unscheduled(scheduler, rejected, _EXPLAINED)
+
+    result = run_simulation(cluster, SimulationOptions(seed, percentage), registry, inspect=explain_claims)
     if output == "json":
-        click.echo(as_json(result))
+        click.echo(as_json(result, claims))
     elif output == "yaml":
-        click.echo(as_yaml(result), nl=False)
+        click.echo(as_yaml(result, claims), nl=False)
+    elif output == "html":
+        click.echo(as_html(result, Lists(pods, gangs, nodes), claims), nl=False)
     else:
         for notice in result.notices:
             click.echo(printable_record(f"note: {notice}"), err=True)
-        click.echo(as_table(result, Lists(pods, gangs, nodes)))
+        click.echo(as_table(result, Lists(pods, gangs, nodes), claims))
     if result.count(Verdict.ERROR):
         context.exit(EXIT_UNDECIDED)
     if fail_on_unschedulable and result.count(Verdict.PLACED) < len(result.pods):

@@ -1,4 +1,4 @@
-"""Renders the result of a simulation as tables, JSON and YAML.
+"""Renders the result of a simulation as tables, JSON, YAML and HTML.
 
 Tables start with the summary. A list of more than :data:`SHORT_LIST` rows is printed on request only, because a real
 cluster has thousands of pods.
@@ -7,19 +7,35 @@ cluster has thousands of pods.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import RenderableType
+import msgspec
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bayplan.explanation.device_rendering import device_sections
+from bayplan.explanation.gang_rendering import nearest_place
+from bayplan.explanation.unscheduled_pods import EqualPods, ExplainedPods
 from bayplan.simulation.gang_placements import GangPlacement
-from bayplan.simulation.node_usage import PODS, NodeUsage, ResourceUsage, amount, cores, gibibytes, share, total_usage
+from bayplan.simulation.node_usage import (
+    PODS,
+    NodeUsage,
+    ResourceUsage,
+    amount,
+    cores,
+    devices_title,
+    gibibytes,
+    share,
+)
+from bayplan.simulation.packing import Packing
 from bayplan.simulation.rejection_causes import RejectionCause, rejection_causes
 from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict
-from bayplan.texts.document_formats import PIPED_WIDTH
+from bayplan.texts.document_formats import PIPED_WIDTH, printable_document
+from bayplan.texts.html_pages import page_of
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import text_of
 from scheduler_core.model.pod_requests import CPU, MEMORY
@@ -28,6 +44,7 @@ SHORT_LIST = 50
 """Rows up to which a list is printed without being requested."""
 
 _CAUSES = 20
+_EXPLAINED_IN_TABLES = 5
 _BASIC = (PODS, CPU, MEMORY)
 _STYLES = {
     Verdict.PLACED: "green",
@@ -47,8 +64,13 @@ class Lists:
     nodes: bool = False
 
 
-def as_document(result: SimulationResult) -> dict[str, Any]:
-    """Return a result as plain JSON types; CPU in millicores, everything else in whole units."""
+def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -> dict[str, Any]:
+    """Return a result as plain JSON types; CPU in millicores, everything else in whole units.
+
+    Args:
+        result: The result.
+        claims: Explanations of pods whose claims cannot be allocated.
+    """
     return {
         "pods": [
             {
@@ -72,6 +94,7 @@ def as_document(result: SimulationResult) -> dict[str, Any]:
                 "memoryBytes": node.memory_bytes,
                 "allocatableMemoryBytes": node.allocatable_memory_bytes,
                 "otherResources": _amounts(node.others),
+                "devices": _devices(node.devices),
             }
             for node in result.nodes
         ],
@@ -96,12 +119,14 @@ def as_document(result: SimulationResult) -> dict[str, Any]:
             "noProfile": result.count(Verdict.NO_PROFILE),
             "errors": result.count(Verdict.ERROR),
             "running": result.running,
-            "resources": _amounts(total_usage(result.nodes)),
+            "resources": _totals(result.packing),
+            "devices": _devices(result.packing.devices),
             "causes": [
                 {"verdict": cause.verdict.value, "cause": cause.text, "pods": cause.pods, "example": cause.example}
                 for cause in rejection_causes(result.pods)
             ],
         },
+        "claims": msgspec.to_builtins(claims or ExplainedPods()),
         "notices": list(result.notices),
     }
 
@@ -110,37 +135,69 @@ def _amounts(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:
     return {usage.name: {"requested": usage.requested, "allocatable": usage.allocatable} for usage in usages}
 
 
-def as_json(result: SimulationResult) -> str:
+def _totals(packing: Packing) -> dict[str, dict[str, int | float | None]]:
+    return {
+        name: {
+            **amounts,
+            "largestFreeOnOneNode": packing.largest_free.get(name, 0),
+            "unusableShareOfFree": packing.unusable.get(name),
+            "imbalance": packing.imbalance.get(name),
+        }
+        for name, amounts in _amounts(packing.usages).items()
+    }
+
+
+def _devices(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:
+    return {usage.name: {"inUse": usage.requested, "published": usage.allocatable} for usage in usages}
+
+
+def as_json(result: SimulationResult, claims: ExplainedPods | None = None) -> str:
     """Return a result as indented JSON."""
-    return printable_json(json.dumps(as_document(result), indent=2))
+    return printable_json(json.dumps(as_document(result, claims), indent=2))
 
 
-def as_yaml(result: SimulationResult) -> str:
+def as_yaml(result: SimulationResult, claims: ExplainedPods | None = None) -> str:
     """Return a result as YAML."""
-    return printable_yaml(as_document(result), PIPED_WIDTH)
+    return printable_yaml(as_document(result, claims), PIPED_WIDTH)
 
 
-def as_table(result: SimulationResult, lists: Lists | None = None) -> str:
+def as_table(result: SimulationResult, lists: Lists | None = None, claims: ExplainedPods | None = None) -> str:
     """Return a summary, and tables of pods, gangs and nodes if they are short or requested.
 
     Args:
         result: The result.
         lists: Lists to print even if they are long; none by default.
+        claims: Explanations of pods whose claims cannot be allocated.
 
     Returns:
         Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
     """
+    return text_of(_sections(result, lists, claims, _EXPLAINED_IN_TABLES))
+
+
+def as_html(result: SimulationResult, lists: Lists | None = None, claims: ExplainedPods | None = None) -> str:
+    """Return a page with what :func:`as_table` prints, and the notices."""
+    sections = _sections(result, lists, claims, sys.maxsize)
+    if result.notices:
+        sections.append(Group(Text("Notes", style="bold"), *map(Text, result.notices)))
+    return page_of("Simulation", sections)
+
+
+def _sections(
+    result: SimulationResult, lists: Lists | None, claims: ExplainedPods | None, explained: int
+) -> list[RenderableType]:
     requested = lists or Lists()
     causes = rejection_causes(result.pods)
-    usages = [usage for usage in total_usage(result.nodes) if usage.name in _BASIC or usage.is_notable]
     sections: list[RenderableType] = [Text(summary(result))]
-    if usages:
-        sections.append(_resource_table(usages))
+    if result.nodes:
+        sections.append(_resource_table(result.packing))
     if causes:
         sections.append(_cause_table(causes[:_CAUSES]))
     if len(causes) > _CAUSES:
         rest = sum(cause.pods for cause in causes[_CAUSES:])
         sections.append(Text(f"{len(causes) - _CAUSES} more causes, of {rest} pods, are in -o json"))
+    if claims is not None:
+        sections += _claim_sections(printable_document(claims), explained)
     hidden = []
     if result.pods and (requested.pods or len(result.pods) <= SHORT_LIST):
         sections.append(_pod_table(result.pods))
@@ -156,17 +213,26 @@ def as_table(result: SimulationResult, lists: Lists | None = None) -> str:
         hidden.append(f"{len(result.nodes)} nodes (--nodes)")
     if hidden:
         sections.append(Text(f"not listed: {', '.join(hidden)}", style="dim"))
-    return text_of(sections)
+    return sections
 
 
-def _resource_table(usages: Sequence[ResourceUsage]) -> Table:
+def _resource_table(packing: Packing) -> Table:
     table = _table()
     table.add_column("RESOURCE", overflow="fold")
-    for heading in ("REQUESTED", "ALLOCATABLE", ""):
+    for heading in ("REQUESTED", "ALLOCATABLE", "", "LARGEST FREE", "UNUSABLE"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for usage in usages:
-        amounts = (amount(usage.name, usage.requested), amount(usage.name, usage.allocatable))
-        table.add_row(_cell(usage.name), *amounts, share(usage.requested, usage.allocatable))
+    resources = [(usage.name, usage) for usage in packing.usages if usage.name in _BASIC or usage.is_notable]
+    devices = [(devices_title(usage.name), usage) for usage in packing.devices]
+    for title, usage in (*resources, *devices):
+        unusable = packing.unusable.get(title)
+        table.add_row(
+            _cell(title),
+            amount(title, usage.requested),
+            amount(title, usage.allocatable),
+            share(usage.requested, usage.allocatable),
+            amount(title, packing.largest_free[title]) if title in packing.largest_free else "-",
+            "-" if unusable is None else f"{100 * unusable:.0f}%",
+        )
     return table
 
 
@@ -178,6 +244,30 @@ def _cause_table(causes: Sequence[RejectionCause]) -> Table:
     for cause in causes:
         table.add_row(Text(str(cause.pods), style=_STYLES[cause.verdict]), _cell(cause.text), _cell(cause.example))
     return table
+
+
+def _claim_sections(claims: ExplainedPods, limit: int) -> Iterator[RenderableType]:
+    for each in claims.groups[:limit]:
+        parts = _claim_parts(each)
+        if parts:
+            more = f" and {each.pods - 1} equal pods" if each.pods > 2 else " and 1 equal pod" if each.pods == 2 else ""
+            name = f"{each.explanation.namespace}/{each.explanation.name}"
+            yield Group(Text(f"Why the claims of {name}{more} cannot be allocated", style="bold underline"), *parts)
+    in_documents = sum(each.pods for each in claims.groups[limit:])
+    if in_documents:
+        yield Text(f"the claims of {in_documents} more pods are explained in -o json and -o html", style="dim")
+    if claims.omitted:
+        yield Text(f"the claims of {claims.omitted} more pods are explained by: bayplan explain -f", style="dim")
+
+
+def _claim_parts(each: EqualPods) -> list[RenderableType]:
+    """Return what bayplan explain prints about devices: of the pod alone, or of the next member of its gang."""
+    explanation = each.explanation
+    if explanation.devices is not None:
+        return list(device_sections(explanation.devices))
+    if explanation.gang is None or not explanation.gang.places:
+        return []
+    return list(nearest_place(explanation.gang.places[0]))
 
 
 def _pod_table(pods: Sequence[PodPlacement]) -> Table:
@@ -212,9 +302,18 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
     table.add_column("NODE", overflow="fold")
     for heading in ("PODS", "CPU", "", "MEMORY", ""):
         table.add_column(heading, justify="right", no_wrap=True)
-    others = [", ".join(_of_allocatable(usage) for usage in node.others if usage.is_notable) for node in nodes]
+    others = [
+        ", ".join(
+            _of_allocatable(title, usage)
+            for title, usage in node.by_resource.items()
+            if title not in _BASIC and (title != usage.name or usage.is_notable)
+        )
+        for node in nodes
+    ]
     if any(others):
-        table.add_column("OTHER RESOURCES", overflow="fold")
+        table.add_column(
+            "OTHER RESOURCES, DEVICES" if any(node.devices for node in nodes) else "OTHER RESOURCES", overflow="fold"
+        )
     for node, other in zip(nodes, others, strict=True):
         cells: list[RenderableType] = [
             _cell(node.name),
@@ -230,8 +329,8 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
     return table
 
 
-def _of_allocatable(usage: ResourceUsage) -> str:
-    return f"{usage.name} {amount(usage.name, usage.requested)}/{amount(usage.name, usage.allocatable)}"
+def _of_allocatable(title: str, usage: ResourceUsage) -> str:
+    return f"{title} {amount(title, usage.requested)}/{amount(title, usage.allocatable)}"
 
 
 def _cell(text: str, style: str = "") -> Text:

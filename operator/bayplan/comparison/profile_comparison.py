@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from bayplan.comparison.packing import Packing, measure_packing
 from bayplan.comparison.rescheduled_pods import PodSelection, RescheduledPods, choose_pods
+from bayplan.resources.scheduler_profile import SHADOW_FIELDS
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Placed
+from bayplan.simulation.packing import Packing, measure_packing, zones_of
 from bayplan.simulation.rejection_causes import cause_of
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, SimulationResult, Verdict, simulate
 from scheduler_core.framework.registry import Registry
 from scheduler_core.model.pod import Pod
-
-ZONE_LABEL = "topology.kubernetes.io/zone"
 
 Raw = dict[str, Any]
 
@@ -212,7 +211,8 @@ def with_profile(cluster: AdmittedCluster, profile: ComparedProfile, served: Com
         served: The profile whose pods it decides; the decider gets its name and scheduler name.
     """
     body = profile.profile.object
-    spec = {**(body.get("spec") or {}), "schedulerName": served.scheduler_name}
+    written = {name: value for name, value in (body.get("spec") or {}).items() if name not in SHADOW_FIELDS}
+    spec = {**written, "schedulerName": served.scheduler_name}
     decider = {**body, "metadata": {**body["metadata"], "name": served.name}, "spec": spec}
     others = tuple(
         each
@@ -246,13 +246,8 @@ def _side(
     moved = {pod.key for pod in again.chosen if outcomes[pod.key].node != pod.spec.node_name} | set(result.preempted)
     names = {f"{each.namespace}/{each.name}" for each in compared}
     pods: list[Pod] = [pod for pod in cluster.pods if pod.key in names]
-    zones = {
-        node.metadata.name: node.metadata.labels[ZONE_LABEL]
-        for node in cluster.nodes
-        if ZONE_LABEL in node.metadata.labels
-    }
     placed = [each.node for each in compared if each.node]
-    packing = measure_packing(result.nodes, pods, zones, placed)
+    packing = measure_packing(result.nodes, result.packing.devices, pods, zones_of(cluster.nodes), placed)
     return Side(profile.title, len(placed), len(compared) - len(placed), len(moved), packing, result.notices)
 
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
-from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR, UNSUPPORTED
+from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
@@ -52,7 +52,7 @@ STANDARD_INPUT = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 
 IN_TREE_NAMES = frozenset(
-    (*(entry.name for entry in default_plugins().multi_point.enabled), *BUILT_IN_BEHAVIOUR, *UNSUPPORTED)
+    (*(entry.name for entry in default_plugins(deferred_resizes=True).multi_point.enabled), *BUILT_IN_BEHAVIOUR)
 )
 """kube-scheduler v1.37.1's own plugins (``framework/plugins/registry.go``). A case may name any of them; those that are
 not registered are removed from its profile and not rejected, so that the rest can be compared."""

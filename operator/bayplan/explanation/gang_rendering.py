@@ -19,8 +19,9 @@ from bayplan.explanation.gang_model import (
 )
 from bayplan.explanation.shared_model import Victim
 from bayplan.explanation.shared_rendering import events_table, nearest_table
-from bayplan.texts.document_formats import read_answer, renderers
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.document_formats import read_answer
+from bayplan.texts.html_pages import report_renderers
+from bayplan.texts.tables import plain_table
 from scheduler_core.model.pod_group import GroupSource
 
 _STYLES = {
@@ -46,22 +47,13 @@ def read_gang_explanation(answer: bytes) -> GangExplanation:
     return read_answer(answer, GangExplanation, "an explanation of a gang")
 
 
-def as_text(explanation: GangExplanation) -> str:
-    """Render an explanation as a headline and tables.
-
-    Returns:
-        Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
-    """
-    return text_of(_sections(explanation))
-
-
-RENDERERS = renderers(as_text)
-
-
 def _sections(explanation: GangExplanation) -> Iterator[RenderableType]:
     headline = explanation.headline[:1].upper() + explanation.headline[1:]
     yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
     yield from gang_sections(explanation)
+
+
+RENDERERS = report_renderers(lambda explanation: f"Gang {explanation.namespace}/{explanation.name}", _sections)
 
 
 def gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:
@@ -74,7 +66,7 @@ def gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:
         yield Group(Text("Placement", style="bold"), _placement(explanation.placement))
     if explanation.places:
         yield Group(Text("Domains where it does not fit, nearest first", style="bold"), _places(explanation.places))
-        yield from _nearest_place(explanation.places[0])
+        yield from nearest_place(explanation.places[0])
     if explanation.preemption is not None:
         yield Text.assemble(("Preemption  ", "bold"), _preemption(explanation.preemption))
     if explanation.reservation is not None:
@@ -116,7 +108,8 @@ def _places(places: Sequence[PlaceFit]) -> Table:
     return table
 
 
-def _nearest_place(place: PlaceFit) -> Iterator[RenderableType]:
+def nearest_place(place: PlaceFit) -> Iterator[RenderableType]:
+    """Yield what nodes lack for the first member without one, and the events that would help."""
     following = place.next_member
     if following is None:
         return

@@ -12,8 +12,9 @@ from bayplan.explanation.device_rendering import device_sections
 from bayplan.explanation.gang_rendering import gang_sections
 from bayplan.explanation.pod_model import Explanation, Preemption, Verdict
 from bayplan.explanation.shared_rendering import events_table, nearest_table
-from bayplan.texts.document_formats import read_answer, renderers
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.document_formats import read_answer
+from bayplan.texts.html_pages import report_renderers
+from bayplan.texts.tables import plain_table
 
 _STYLES = {
     Verdict.FITS: "green",
@@ -35,18 +36,6 @@ def read_explanation(answer: bytes) -> Explanation:
     return read_answer(answer, Explanation, "an explanation")
 
 
-def as_text(explanation: Explanation) -> str:
-    """Render an explanation as a headline and tables.
-
-    Returns:
-        Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
-    """
-    return text_of(_sections(explanation))
-
-
-RENDERERS = renderers(as_text)
-
-
 def _sections(explanation: Explanation) -> Iterator[RenderableType]:
     headline = explanation.headline[:1].upper() + explanation.headline[1:]
     yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
@@ -66,6 +55,9 @@ def _sections(explanation: Explanation) -> Iterator[RenderableType]:
         yield from gang_sections(explanation.gang)
     for notice in explanation.notices:
         yield Text(f"Note: {notice}", style="dim")
+
+
+RENDERERS = report_renderers(lambda explanation: f"Pod {explanation.namespace}/{explanation.name}", _sections)
 
 
 def _rejections(explanation: Explanation) -> Table:

@@ -100,7 +100,7 @@ class GroupSources:
             )
         else:
             for source in (GroupSource.NATIVE, GroupSource.SCHEDULER_PLUGINS):
-                scheduler.context.queue.gangs.ignore(source)
+                feed.ignore(source)
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return the watches of the other APIs, which run until cancelled, by name of the resource."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from bayplan.texts.document_formats import read_answer, renderers
+from bayplan.texts.document_formats import read_answer
+from bayplan.texts.html_pages import report_renderers
 from scheduler_core.snapshot.cache_comparison import CacheDifference
 
 
@@ -30,12 +33,12 @@ def read_cache_report(answer: bytes) -> CacheReport:
     return read_answer(answer, CacheReport, "a cache report")
 
 
-def as_text(report: CacheReport) -> str:
-    """Render a report as text."""
+def _sections(report: CacheReport) -> Iterator[RenderableType]:
     if not report.differences:
-        return "Cache and queue agree with the API server."
+        yield Text("Cache and queue agree with the API server.")
+        return
     count = len(report.differences)
-    return "\n".join((f"{count} difference{'s' if count > 1 else ''}:", *report.differences))
+    yield Group(Text(f"{count} difference{'s' if count > 1 else ''}:"), *map(Text, report.differences))
 
 
-RENDERERS = renderers(as_text)
+RENDERERS = report_renderers(lambda _: "Check of the cache", _sections)

@@ -7,26 +7,19 @@ slices target several nodes is complete here if all of its slices exist.
 from __future__ import annotations
 
 from bayplan.introspection.status_model import DevicesState
-from bayplan.kube.watches.device_informers import API
-from scheduler_core.devices.pools import PooledSlice, PoolKey, pool_content
+from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.indexes.device_use import devices_in_use, newest_slices
 
 
-def devices_state(devices: DeviceIndex, *, is_read: bool) -> DevicesState:
+def devices_state(devices: DeviceIndex, claims_path: str | None) -> DevicesState:
     """Return the counts.
 
     Args:
         devices: Objects of Dynamic Resource Allocation.
-        is_read: Whether resource claims are watched.
+        claims_path: Path from which resource claims are watched; None if they are not.
     """
-    pools: dict[PoolKey, list[PooledSlice]] = {}
-    for each in devices.hardware.inventory.slices():
-        slices = pools.setdefault(each.pool_key, [])
-        if slices and each.generation != slices[0].generation:
-            if each.generation < slices[0].generation:
-                continue
-            slices.clear()
-        slices.append(each)
+    pools = newest_slices(devices.hardware.inventory.slices())
     checks = devices.hardware.features.partitionable_devices
     states = [_pool_state(slices, validates_counters=checks) for slices in pools.values()]
     allocated = [claim.status.allocation is not None for claim in devices.claims]
@@ -34,17 +27,11 @@ def devices_state(devices: DeviceIndex, *, is_read: bool) -> DevicesState:
         claim.status.allocation is None and devices.in_flight(claim.metadata.uid) is not None
         for claim in devices.claims
     )
-    used = {
-        (result.driver, result.pool, result.device)
-        for _, allocation in devices.allocations()
-        for result in allocation.devices.results
-        if not result.admin_access
-    }
     return DevicesState(
-        api_version=API.removeprefix("/apis/") if is_read else "",
+        api_version="" if claims_path is None else claims_path.removeprefix("/apis/").rpartition("/")[0],
         problem=devices.withheld,
         devices=sum(len(each.names) for slices in pools.values() for each in slices),
-        in_use=len(used),
+        in_use=len(devices_in_use(devices)),
         pools_complete=states.count("complete"),
         pools_incomplete=states.count("incomplete"),
         pools_invalid=states.count("invalid"),

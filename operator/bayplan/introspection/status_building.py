@@ -24,9 +24,9 @@ from bayplan.introspection.status_model import (
     Status,
     WaitingPodState,
 )
+from bayplan.kube.device_api import CLAIMS
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_version_support import ServerSupport
-from bayplan.kube.watches.device_informers import CLAIMS
 from bayplan.kube.watches.informer import Informer
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -68,7 +68,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         limit: Maximum number of pods for each place in the queue, and of gangs; 0 for all.
     """
     context = sources.scheduler.context
-    now = context.clock.now()
+    now, claims = context.clock.now(), sources.informers.get(CLAIMS)
     by_place: dict[str, list[QueuedPod]] = {}
     for place, pod in context.queue.readings.places():
         by_place.setdefault(place, []).append(pod)
@@ -102,7 +102,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         gangs=tuple(gangs[: limit or None]),
         selector=sources.selector,
         server=sources.server,
-        devices=devices_state(context.cache.columns.devices, is_read=CLAIMS in sources.informers),
+        devices=devices_state(context.cache.columns.devices, None if claims is None else claims.path),
     )
 
 

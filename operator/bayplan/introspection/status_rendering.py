@@ -10,8 +10,9 @@ from rich.text import Text
 
 from bayplan.introspection.status_model import DevicesState, ProfileState, QueuedPodState, Status
 from bayplan.kube.server_version_support import SUPPORTED_RELEASES
-from bayplan.texts.document_formats import read_answer, renderers
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.document_formats import read_answer
+from bayplan.texts.html_pages import report_renderers
+from bayplan.texts.tables import plain_table
 
 
 def read_status(answer: bytes) -> Status:
@@ -21,18 +22,6 @@ def read_status(answer: bytes) -> Status:
         ServerUnavailableError: The response is not a status.
     """
     return read_answer(answer, Status, "a status")
-
-
-def as_text(status: Status) -> str:
-    """Render a status as a headline and tables.
-
-    Returns:
-        Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
-    """
-    return text_of(_sections(status))
-
-
-RENDERERS = renderers(as_text)
 
 
 def _sections(status: Status) -> Iterator[RenderableType]:
@@ -61,6 +50,9 @@ def _sections(status: Status) -> Iterator[RenderableType]:
     failing = [informer for informer in status.informers if informer.last_error or not informer.synced]
     for informer in failing:
         yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")
+
+
+RENDERERS = report_renderers(lambda _: "Status of Bayplan", _sections)
 
 
 def _devices(devices: DevicesState) -> Iterator[RenderableType]:

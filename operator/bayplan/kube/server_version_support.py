@@ -35,11 +35,13 @@ class _Api(Struct, frozen=True):
         version: Group and version.
         resource: Plural of a resource in it.
         consequence: What does not work without it.
+        older: Versions that are read instead.
     """
 
     version: str
     resource: str
     consequence: str
+    older: tuple[str, ...] = ()
 
 
 _NEWER_APIS = (
@@ -48,7 +50,12 @@ _NEWER_APIS = (
         "podgroups",
         "pods with spec.schedulingGroup wait unless the server has an older version of this API that Bayplan reads",
     ),
-    _Api("resource.k8s.io/v1", "resourceclaims", "there are no devices for pods with resource claims"),
+    _Api(
+        "resource.k8s.io/v1",
+        "resourceclaims",
+        "there are no devices for pods with resource claims",
+        older=("resource.k8s.io/v1beta2",),
+    ),
 )
 
 
@@ -123,7 +130,10 @@ class ServerWatch:
             _report(found)
 
     async def _serves(self, api: _Api) -> bool:
-        return api.resource in await served_resources(self._connection, f"/apis/{api.version}")
+        for version in (api.version, *api.older):
+            if api.resource in await served_resources(self._connection, f"/apis/{version}"):
+                return True
+        return False
 
 
 def _report(found: ServerSupport) -> None:

@@ -30,6 +30,10 @@ _UNINTERRUPTIBLE = frozenset({"scheduler_core", "bayplan", "asyncio", "importlib
 _HARMLESS = ("scheduler_core.runtime.node_adapters", "scheduler_core.framework.")
 
 
+SHADOW_CALL_SECONDS = 0.05
+"""Maximum duration of one call into a plugin of a shadow profile."""
+
+
 class OutOfTimeError(BaseException):
     """Raised in a plugin whose time budget is used up.
 
@@ -63,14 +67,25 @@ class PluginWatchdog:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._before)
 
-    def guarded(self, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
+    def shorter(self, budget_seconds: float) -> ShorterWatchdog:
+        """Return a watchdog for calls of other plugins, with a budget that is not longer."""
+        return ShorterWatchdog(self, min(budget_seconds, self._budget))
+
+    def guarded(
+        self, plugin: str, point: str, call: Callable[P, T], budget_seconds: float | None = None
+    ) -> Callable[P, T]:
         """Wrap a call into a plugin with the time budget; a call nested in a watched call shares its budget."""
+        budget = self._budget if budget_seconds is None else budget_seconds
+
+        remedy = "or raise the setting pluginTimeBudget"
+        if budget < self._budget:
+            remedy = "because a shadow profile may not delay live profiles"
 
         def in_time(*args: P.args, **kwargs: P.kwargs) -> T:
             if self._armed or self._thread != threading.get_ident():
                 return call_named(*args, **kwargs)
             self._armed = True
-            signal.setitimer(signal.ITIMER_REAL, self._budget, _LOOK_AGAIN_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, budget, _LOOK_AGAIN_SECONDS)
             try:
                 return call_named(*args, **kwargs)
             finally:
@@ -81,10 +96,7 @@ class PluginWatchdog:
             try:
                 return call(*args, **kwargs)
             except OutOfTimeError as interruption:
-                message = (
-                    f"was interrupted after its time budget of {self._budget:g} s; make it faster, "
-                    "or raise the setting pluginTimeBudget"
-                )
+                message = f"was interrupted after its time budget of {budget:g} s; make it faster, {remedy}"
                 raise PluginError(plugin, point, message) from interruption
 
         return in_time
@@ -92,6 +104,23 @@ class PluginWatchdog:
     def _time_is_up(self, _number: int, frame: FrameType | None) -> None:
         if self._armed and _is_in_plugin(frame):
             raise OutOfTimeError
+
+
+class ShorterWatchdog:
+    """Implementation of :class:`scheduler_core.ports.Watchdog` by another watchdog, with a shorter budget.
+
+    Args:
+        watchdog: The watchdog.
+        budget_seconds: Maximum duration of one call into a plugin.
+    """
+
+    def __init__(self, watchdog: PluginWatchdog, budget_seconds: float) -> None:
+        self._watchdog = watchdog
+        self._budget = budget_seconds
+
+    def guarded(self, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a call into a plugin with the shorter time budget."""
+        return self._watchdog.guarded(plugin, point, call, self._budget)
 
 
 def _is_in_plugin(frame: FrameType | None) -> bool:

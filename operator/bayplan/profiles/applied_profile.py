@@ -8,6 +8,7 @@ from bayplan.profiles.desired_profiles import DesiredProfile
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import Problem
 from scheduler_core.framework.plugin_set_merge import ResolvedPlugins
+from scheduler_core.shadows.shadow_settings import ShadowSettings
 
 
 class ProfileFindings(Struct, frozen=True):
@@ -22,6 +23,7 @@ class ProfileFindings(Struct, frozen=True):
         resolved: The plugins of that revision.
         waiting_for: Profiles with another QueueSort; None if it does not wait.
         name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
+        shadow: How a shadow is run; None for other profiles.
     """
 
     generation: int
@@ -32,6 +34,7 @@ class ProfileFindings(Struct, frozen=True):
     resolved: ResolvedPlugins = field(default_factory=dict)
     waiting_for: tuple[str, ...] | None = None
     name_is_reserved: bool = False
+    shadow: ShadowSettings | None = None
 
 
 class AppliedProfile(Struct, frozen=True):

@@ -21,8 +21,10 @@ from bayplan.settings.profile_selection import ProfileSelection
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import did_you_mean, path_steps
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.shadows.shadow_settings import DEFAULT_BUDGET_PERCENT, ShadowSettings
 
 DEFAULT_SCHEDULER = "default-scheduler"
+_ALL_PERCENT = 100
 _NO_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -41,6 +43,7 @@ class DesiredProfile:
         origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
         status: The status of the object.
         name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
+        shadow: How a shadow is run; None for other profiles. A shadow claims no scheduler name.
     """
 
     meta: ObjectMeta
@@ -52,6 +55,7 @@ class DesiredProfile:
     origins: tuple[str, ...]
     status: Mapping[str, Any]
     name_is_reserved: bool = False
+    shadow: ShadowSettings | None = None
 
     def located(self, problem: Problem) -> Problem:
         """Return a problem of ``config`` with the path at which the user wrote it."""
@@ -81,6 +85,15 @@ class DesiredState:
     profiles: tuple[DesiredProfile, ...]
     plugin_configs: tuple[DesiredPluginConfig, ...]
     elsewhere: frozenset[str] = frozenset()
+
+    def of_live_profiles(self) -> DesiredState:
+        """Return the state without shadows."""
+        return replace(self, profiles=tuple(each for each in self.profiles if each.shadow is None))
+
+    @property
+    def shadows(self) -> tuple[DesiredProfile, ...]:
+        """The shadows."""
+        return tuple(each for each in self.profiles if each.shadow is not None)
 
 
 def desired_state(
@@ -114,12 +127,16 @@ def desired_state(
     by_name = {config.meta.name: config for config in configs}
     holders: dict[str, _Claim] = {}
     for claim in claims:
-        holders.setdefault(claim.scheduler_name, claim)
+        if not claim.shadow_of:
+            holders.setdefault(claim.scheduler_name, claim)
     validated, elsewhere = [], set[str]()
     for claim in claims:
         if selection is not None and not selection.matches(claim.labels):
-            if holders[claim.scheduler_name] is claim:
+            if holders.get(claim.scheduler_name) is claim:
                 elsewhere.add(claim.scheduler_name)
+            continue
+        if claim.shadow_of:
+            validated.append(_as_shadow(_validate(claim, None, by_name), claim))
             continue
         is_reserved = claim.scheduler_name == DEFAULT_SCHEDULER and not allow_default_scheduler
         problem = _name_problem(claim, holders[claim.scheduler_name], is_reserved=is_reserved)
@@ -139,7 +156,10 @@ class _Claim:
         status = body.get("status")
         self.status: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
         written = self.spec.get("schedulerName")
-        self.scheduler_name = written if isinstance(written, str) and written else self.meta.name
+        shadow_of = self.spec.get("shadowOf")
+        self.shadow_of = shadow_of if isinstance(shadow_of, str) else ""
+        has_name = isinstance(written, str) and written and not self.shadow_of
+        self.scheduler_name = str(written) if has_name else self.meta.name
         self.age = (self.meta.creation_timestamp or _NO_TIME, self.meta.name)
         self.problems: tuple[Problem, ...] = ()
         self.profile = self._read(self.spec)
@@ -168,6 +188,19 @@ class _Claim:
     def _parse(self, spec: Mapping[str, Any]) -> SchedulerProfile:
         metadata = self.meta.model_dump(by_alias=True)
         return SchedulerProfile.from_object({"metadata": metadata, "spec": spec})
+
+
+def _as_shadow(profile: DesiredProfile, claim: _Claim) -> DesiredProfile:
+    spec = None if claim.profile is None else claim.profile.spec
+    percent = None if spec is None else spec.sample_percent
+    budget = None if spec is None else spec.shadow_budget_percent
+    settings = ShadowSettings(
+        claim.shadow_of,
+        _ALL_PERCENT if percent is None else percent,
+        DEFAULT_BUDGET_PERCENT if budget is None else budget,
+        calls_extenders=bool(spec is not None and spec.shadow_extenders),
+    )
+    return replace(profile, holds_name=False, shadow=settings)
 
 
 def _without(spec: Mapping[str, Any], paths: Iterable[str]) -> Mapping[str, Any]:

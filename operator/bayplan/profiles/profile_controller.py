@@ -31,6 +31,8 @@ from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_rollout import ProfileRollout
 from bayplan.profiles.profile_status import Progress, plugin_config_status, profile_status
 from bayplan.profiles.revision_store import RevisionHistory, RevisionStore
+from bayplan.profiles.shadow_rollout import ShadowRollout
+from bayplan.profiles.shadow_status import running_shadow
 from bayplan.profiles.status_publisher import StatusPublisher, StatusSource, StatusWriter
 from bayplan.resources.conditions import ConditionState, problems_message
 from bayplan.resources.object_store import Body, ObjectStore
@@ -101,6 +103,7 @@ class ProfileController:
         self.history = RevisionHistory(ports.revisions)
         self._validation = PluginConfigValidation(scheduler.registry)
         self._live = ProfileRollout(scheduler, self.history.last_good)
+        self._shadows = ShadowRollout(scheduler)
         self._publisher = StatusPublisher(ports.statuses, ports.clock, scheduler.context.writer.record)
         self._stores: dict[type[CustomResource], ObjectStore] = {
             SchedulerProfile: ObjectStore(),
@@ -144,7 +147,9 @@ class ProfileController:
             selection=self._served.selection,
         )
         before = _uids(self._profiles)
-        self._profiles = self._live.apply(desired)
+        rolled_out = (*self._live.apply(desired.of_live_profiles()), *self._shadows.apply(desired.shadows))
+        order = {profile.meta.uid: place for place, profile in enumerate(desired.profiles)}
+        self._profiles = tuple(sorted(rolled_out, key=lambda each: order[each.desired.meta.uid]))
         self._plugin_configs = desired.plugin_configs
         for uid in before - _uids(self._profiles):
             self.history.forget(uid)
@@ -281,6 +286,8 @@ class ProfileController:
 
     def _progress(self, findings: ProfileFindings, counts: Mapping[str, QueueCounts]) -> Progress:
         """Return what the profile has done; all zero if it does not run."""
+        if findings.shadow is not None:
+            return Progress(shadow=running_shadow(self._scheduler, findings.scheduler_name))
         name = findings.scheduler_name
         record = self._scheduler.context.metrics.records.get(name)
         if not findings.holds_name or record is None:

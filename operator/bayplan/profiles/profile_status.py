@@ -15,6 +15,7 @@ from bayplan.extenders.http_extender import ExtenderState
 from bayplan.profiles.applied_profile import ProfileFindings
 from bayplan.profiles.contested_condition import CONTESTED, contested, last_lost_time
 from bayplan.profiles.plugin_config_validation import DesiredPluginConfig
+from bayplan.profiles.shadow_status import RunningShadow, shadow_conditions, shadow_status
 from bayplan.resources.conditions import (
     Condition,
     ConditionUpdate,
@@ -38,7 +39,7 @@ COUNT_INTERVAL_SECONDS = 10.0
 """Minimum interval between writes of one object's counts."""
 
 _COUNTS = frozenset(
-    {"queue", "pending", "scheduledTotal", "lastScheduledTime", "lastError", "lostBinds", "lastLostBindTime"}
+    {"shadow", "queue", "pending", "scheduledTotal", "lastScheduledTime", "lastError", "lostBinds", "lastLostBindTime"}
 )
 _CONDITIONS_FIELD = "conditions"
 _UNDER_WAY = frozenset({"Reconciling", "Stalled"})
@@ -60,6 +61,7 @@ class Progress(Struct, frozen=True):
     lost_binds: int = 0
     last_lost_bind: LostBind | None = None
     extenders: tuple[ExtenderState, ...] = ()
+    shadow: RunningShadow | None = None
 
 
 class StatusChange(Struct, frozen=True):
@@ -95,13 +97,15 @@ def profile_status(
     rivalry = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
     accepted, ready = _accepted(findings), _ready(findings)
     updates = [accepted, ready, rivalry, *_under_way(accepted, ready, findings)]
+    if findings.shadow is not None:
+        updates = [accepted, *shadow_conditions(findings, progress.shadow), *_under_way(accepted, ready, findings)]
     types = {update.type for update in updates}
     conditions: Sequence[Condition] = [one for one in known if one.type in types or one.type not in _UNDER_WAY]
     for update in updates:
         conditions = set_condition(conditions, update, findings.generation, now)
     status = SchedulerProfileStatus(
         observed_generation=findings.generation,
-        scheduler_name=findings.scheduler_name,
+        scheduler_name=None if findings.shadow else findings.scheduler_name,
         active_revision=findings.live_revision or None,
         conditions=tuple(conditions),
         plugins=_points(findings.resolved),
@@ -118,6 +122,7 @@ def profile_status(
         lost_binds=progress.lost_binds,
         last_lost_bind_time=lost_time,
         extenders=tuple(_extender(state) for state in progress.extenders),
+        shadow=shadow_status(progress.shadow),
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -205,7 +210,7 @@ def _accepted(findings: ProfileFindings) -> ConditionUpdate:
     if not findings.problems:
         return ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
     message = _sentence(problems_message(findings.problems))
-    if not findings.holds_name and len(findings.problems) == 1:
+    if findings.shadow is None and not findings.holds_name and len(findings.problems) == 1:
         reason = "SchedulerNameReserved" if findings.name_is_reserved else "SchedulerNameTaken"
         return ConditionUpdate("Accepted", "False", reason, message)
     live = findings.live_revision

@@ -153,12 +153,38 @@ async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool)
         RollbackError: The API server rejects the spec.
         ClusterWriteError: The request failed.
     """
-    name, body = rollback.history.name, rollback.history.body
+    what = f"the spec of revision {rollback.revision.number}"
+    change = SpecWrite(rollback.history.body, rollback.spec, rollback.cause, FIELD_MANAGER, what)
+    return await write_spec(connection, change, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecWrite:
+    """A spec to write into a profile.
+
+    Attributes:
+        body: The profile, as it was read.
+        spec: The spec.
+        cause: The change cause, for the annotation.
+        field_manager: Name of the command in ``managedFields``.
+        what: The spec in error messages.
+    """
+
+    body: Body
+    spec: Mapping[str, Any]
+    cause: str
+    field_manager: str
+    what: str
+
+
+async def write_spec(connection: ApiConnection, change: SpecWrite, *, dry_run: bool) -> Body:
+    """Write a spec, unless the profile has changed since it was read; the errors are those of :func:`write`."""
+    body, name = change.body, str(change.body["metadata"]["name"])
     metadata = dict(body["metadata"])
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), CHANGE_CAUSE: rollback.cause}
-    changed = {**body, "metadata": metadata, "spec": rollback.spec}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), CHANGE_CAUSE: change.cause}
+    changed = {**body, "metadata": metadata, "spec": change.spec}
     params = (
-        ("fieldManager", FIELD_MANAGER),
+        ("fieldManager", change.field_manager),
         ("fieldValidation", "Strict"),
         *((("dryRun", "All"),) if dry_run else ()),
     )
@@ -170,9 +196,7 @@ async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool)
             f'SchedulerProfile "{name}" was changed in the meantime; check it and run the command again: {error}'
         ) from error
     except InvalidRequestError as error:
-        raise RollbackError(
-            f"the API server rejects the spec of revision {rollback.revision.number}: {error}"
-        ) from error
+        raise RollbackError(f"the API server rejects {change.what}: {error}") from error
     except ForbiddenError as error:
         raise ForbiddenError(
             f'you may not change SchedulerProfile "{name}"; ask for the right to update it: {error}'

@@ -75,6 +75,19 @@ _BACKOFF_RULE: JsonDict = {
     "message": "must be at least podInitialBackoffSeconds",
     "fieldPath": ".podMaxBackoffSeconds",
 }
+_SHADOW_NAME_RULE: JsonDict = {
+    "rule": "!has(self.shadowOf) || !has(self.schedulerName) || size(self.schedulerName) == 0",
+    "message": "a shadow schedules no pods of its own; remove it, or shadowOf",
+    "fieldPath": ".schedulerName",
+}
+_SHADOW_FIELD_RULES: list[JsonDict] = [
+    {
+        "rule": f"has(self.shadowOf) || !has(self.{name})",
+        "message": "only a shadow has it; set shadowOf, or remove it",
+        "fieldPath": f".{name}",
+    }
+    for name in ("samplePercent", "shadowBudgetPercent", "shadowExtenders")
+]
 _ENABLED_RULES = [
     {
         "rule": "self.all(p, self.exists_one(q, q.name == p.name))",
@@ -107,7 +120,7 @@ OVERLAYS: dict[str, dict[str, Any]] = {
                 "x-kubernetes-validations": [_BINDER_RULE, _MANAGED_RESOURCE_RULE],
             },
         },
-        "x-kubernetes-validations": [_BACKOFF_RULE],
+        "x-kubernetes-validations": [_BACKOFF_RULE, _SHADOW_NAME_RULE, *_SHADOW_FIELD_RULES],
     },
     "Plugin": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
     "PluginSet": {

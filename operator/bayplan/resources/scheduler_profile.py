@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
 from bayplan.resources.crd_rules import MAX_EXTENDERS, MAX_PLUGINS
@@ -20,12 +21,17 @@ from bayplan.resources.resource_model import (
     StatusModel,
     Timestamp,
 )
+from bayplan.resources.shadow_status import ShadowStatus
 from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.profile_config import ProfileConfig, ProfileSettings
 from scheduler_core.config.validation import repeated, validate
 
 _EFFECTIVE_NAME = "(has({0}.spec.schedulerName) ? {0}.spec.schedulerName : {0}.metadata.name)"
+
+
+SHADOW_FIELDS = ("shadowOf", "samplePercent", "shadowBudgetPercent", "shadowExtenders")
+"""Fields of a spec that only shadows have."""
 
 
 class PluginConfigRef(ConfigModel):
@@ -51,9 +57,42 @@ class SchedulerProfileSpec(ProfileSettings):
         },
     )
 
+    shadow_of: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Scheduler name of a live profile. This profile is then its shadow: it decides the pods of that "
+        "profile again, after their binds were sent, and binds none. What it decides differently is in status.shadow. "
+        "It has no schedulerName of its own, and the field cannot be added or removed later; bayplan promote writes "
+        "the spec of a shadow into the live profile.",
+        json_schema_extra={"maxLength": MAX_NAME_LENGTH},
+    )
+    sample_percent: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Percentage of the live profile's decisions that a shadow makes, too. Default: 100.",
+    )
+    shadow_budget_percent: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Largest percentage of the scheduler's time that a shadow uses; further decisions are not "
+        "compared. Default: 10.",
+    )
+    shadow_extenders: bool | None = Field(
+        default=None,
+        description="Whether the extenders of a shadow are called, which live decisions wait for within the budget. "
+        "Without it, pods that an extender takes part in are not compared. Default: false.",
+    )
+
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Check repeated references, too."""
+        """Check repeated references and the fields of shadows, too."""
         yield from super().rule_problems()
+        if self.shadow_of is not None and self.scheduler_name:
+            yield RuleProblem(("schedulerName",), "a shadow schedules no pods of its own; remove it, or shadowOf")
+        for name in ("sample_percent", "shadow_budget_percent", "shadow_extenders"):
+            if self.shadow_of is None and getattr(self, name) is not None:
+                yield RuleProblem((to_camel(name),), "only a shadow has it; set shadowOf, or remove it")
         for index in repeated([reference.name for reference in self.plugin_config_refs]):
             yield RuleProblem(
                 ("pluginConfigRefs", index, "name"),
@@ -129,7 +168,8 @@ class SchedulerProfileStatus(StatusModel):
         default=(),
         description="Accepted: whether the current spec is valid, with every problem and its field path. Ready: "
         "whether a revision is live, the last good one if the spec is invalid. Contested: whether another client has "
-        "recently bound pods that this profile was binding. Stalled and Reconciling are present only while they are "
+        "recently bound pods that this profile was binding. Comparing: whether a shadow decides the pods of its live "
+        "profile. Stalled and Reconciling are present only while they are "
         "true, for tools that wait for a spec to take effect: it was rejected, or waits for other profiles.",
         json_schema_extra=dict(CONDITIONS_SCHEMA),
     )
@@ -167,6 +207,9 @@ class SchedulerProfileStatus(StatusModel):
         description="The extenders of the live revision, in the order of the spec.",
         json_schema_extra={"maxItems": MAX_EXTENDERS, "x-kubernetes-list-type": "atomic"},
     )
+    shadow: ShadowStatus | None = Field(
+        default=None, description="What a shadow decided; absent for other profiles, and while it does not run."
+    )
 
 
 class SchedulerProfile(CustomResource):
@@ -195,6 +238,9 @@ class SchedulerProfile(CustomResource):
             PrinterColumn(
                 "Bound", "integer", ".status.scheduledTotal", "Pods bound since the operator started.", wide=True
             ),
+            PrinterColumn("Shadows", "string", ".spec.shadowOf", "Live profile of a shadow.", wide=True),
+            PrinterColumn("Agree", "integer", ".status.shadow.agreed", "Equal decisions of a shadow.", wide=True),
+            PrinterColumn("Differ", "integer", ".status.shadow.differed", "Other decisions of a shadow.", wide=True),
             PrinterColumn(
                 "Contested",
                 "string",
@@ -217,6 +263,11 @@ class SchedulerProfile(CustomResource):
                 f"{_EFFECTIVE_NAME.format('self')} == {_EFFECTIVE_NAME.format('oldSelf')}",
                 "cannot change; create another SchedulerProfile with the new name",
                 ".spec.schedulerName",
+            ),
+            ObjectRule(
+                "has(self.spec.shadowOf) == has(oldSelf.spec.shadowOf)",
+                "cannot be added or removed; create another SchedulerProfile, or promote a shadow with bayplan promote",
+                ".spec.shadowOf",
             ),
         ),
     )
@@ -241,6 +292,6 @@ class SchedulerProfile(CustomResource):
         Raises:
             ConfigError: A plugin is configured twice.
         """
-        fields = {name: value for name, value in self.spec if name != "plugin_config_refs"}
+        fields = {name: value for name, value in self.spec if name in ProfileSettings.model_fields}
         fields |= {"scheduler_name": self.scheduler_name, "plugin_config": (*self.spec.plugin_config, *referenced)}
         return validate(ProfileConfig, fields, "spec")

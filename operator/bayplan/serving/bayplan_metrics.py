@@ -36,6 +36,7 @@ _INFORMER_COUNTERS = (
     ("decode_errors", "Objects that could not be decoded and were skipped."),
     ("sink_errors", "Changes that the scheduler failed to process."),
 )
+_DIFFERENCES = {"OtherNode": "other_node", "WouldReject": "would_reject", "WouldPlace": "would_place"}
 _STATUSES = ("True", "False", "Unknown")
 _CONDITIONS = (
     ("schedulerprofiles", "bayplan_profile_condition", "profile", "SchedulerProfile"),
@@ -75,6 +76,50 @@ class ProfileCollector(ScrapeCollector):
             "bayplan_parked_pods",
             "Pods whose schedulerName no live profile serves.",
             context.queue.readings.parked_count,
+        )
+
+
+class ShadowCollector(ScrapeCollector):
+    """Collector of the metrics of shadow profiles.
+
+    Args:
+        scheduler: The scheduler.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics; none while no shadow runs."""
+        if not self._scheduler.cycles.decided.profiles:
+            return
+        shadows = sorted(self._scheduler.shadows, key=lambda shadow: shadow.name)
+        labels = ["profile", "shadow_of"]
+        compared, skipped = [], []
+        for shadow in shadows:
+            names, record = (shadow.name, shadow.settings.shadow_of), shadow.record
+            kinds = {kind.value: count for kind, count in record.kinds.items()}
+            results = {"agreed": record.agreed, "error": record.errors}
+            results |= {result: kinds.get(kind, 0) for kind, result in _DIFFERENCES.items()}
+            compared += [((*names, result), count) for result, count in results.items()]
+            skipped += [((*names, reason), count) for reason, count in record.skipped.items()]
+        yield counters(
+            "bayplan_shadow_decisions",
+            "Decisions of a shadow profile; they start at 0 when the shadow or its live profile changes.",
+            [*labels, "result"],
+            compared,
+        )
+        yield counters(
+            "bayplan_shadow_not_compared",
+            "Decisions of the live profile that the shadow did not make, by reason.",
+            [*labels, "reason"],
+            skipped,
+        )
+        yield counters(
+            "bayplan_shadow_seconds",
+            "Time of the scheduler that a shadow profile used.",
+            labels,
+            (((shadow.name, shadow.settings.shadow_of), shadow.budget.spent) for shadow in shadows),
         )
 
 
@@ -293,6 +338,7 @@ def metrics_registry(scheduler: Scheduler, informers: Mapping[str, Informer[Any]
     registry = CollectorRegistry()
     registry.register(SchedulerCollector(scheduler.context, lambda: scheduler.binding_count))
     registry.register(ProfileCollector(scheduler.context))
+    registry.register(ShadowCollector(scheduler))
     registry.register(InformerCollector(informers, scheduler.context.clock))
     ProcessCollector(registry=registry)
     return registry

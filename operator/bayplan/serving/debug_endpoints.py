@@ -20,6 +20,7 @@ from bayplan.introspection.profiler_and_tasks import (
     profile_text,
     tasks_text,
 )
+from bayplan.introspection.shadow_report import ShadowReport
 from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
 from bayplan.kube.leader_endpoint import LeaderState
@@ -44,6 +45,7 @@ class DebugSources(Struct, frozen=True):
         status: Returns the status, with at most the given number of pods for each place in the queue.
         check_cache: Compares the cache with the API server.
         leader: Returns the leader.
+        shadow: Returns the report of a shadow profile by its name; None if it does not run here.
         is_profiling_enabled: Whether ``/debug/profile`` is enabled.
     """
 
@@ -51,6 +53,7 @@ class DebugSources(Struct, frozen=True):
     check_cache: Callable[[], Awaitable[list[CacheDifference]]]
     leader: Callable[[], LeaderState]
     is_profiling_enabled: bool = False
+    shadow: Callable[[str], ShadowReport | None] = lambda _: None
 
 
 class DebugEndpoints:
@@ -81,6 +84,7 @@ class DebugEndpoints:
         profile = "" if self._sources.is_profiling_enabled else "  (off; start with --enable-profiling)"
         return web.Response(
             text=f"{STATUS_PATH}?limit=N           queue, waiting pods, nominations, cache, profiles: bayplan status\n"
+            f"{STATUS_PATH}?shadow=NAME       what a shadow profile decided differently: bayplan status --shadow\n"
             f"{CACHE_PATH}                    differences between the cache and the API server\n"
             f"{LEADER_PATH}                   the leader and its address\n"
             f"{TASKS_PATH}                    stacks of all tasks\n"
@@ -90,6 +94,12 @@ class DebugEndpoints:
         )
 
     async def _status(self, request: web.Request) -> web.Response:
+        name = request.query.get("shadow")
+        if name is not None:
+            report = self._sources.shadow(name)
+            if report is None:
+                return refusal(404, f'no shadow profile "{name}" runs here; see: kubectl get schedulerprofiles -o wide')
+            return web.Response(body=msgspec.json.encode(report), content_type="application/json")
         text = request.query.get("limit", str(DEFAULT_LIMIT))
         if not text.isdigit():
             return refusal(400, f"limit must be a number of pods, 0 for all, not {text!r}")

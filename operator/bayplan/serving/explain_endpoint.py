@@ -7,6 +7,7 @@ response.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -69,6 +70,9 @@ class ExplainEndpoint:
             return refusal(503, f"not ready: {'; '.join(missing)}; retry")
         if self._readiness.role:
             return refusal(503, f"{self._readiness.role}; send the request to the leader, or use --offline")
+        if self._is_suspended():
+            # Shadow profiles decide within this turn of the loop; an extender takes longer.
+            await asyncio.sleep(0)
         if self._is_suspended():
             return refusal(503, "a scheduling cycle waits for an extender; retry")
         namespace, name = request.query.get("namespace", ""), request.query.get("pod", "")

@@ -13,6 +13,7 @@ from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
 from bayplan.extenders.extender_states import extender_states
 from bayplan.introspection.cache_debugger import check_cache
+from bayplan.introspection.shadow_report import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_endpoint import LeaderState
@@ -52,7 +53,15 @@ class Endpoints:
         """Return the routes to add to the server."""
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(self._explain, parts.readiness, lambda: context.suspension.is_on, self._explain_gang)
-        debug = DebugEndpoints(DebugSources(self._status, self._check_cache, self._leader, parts.is_profiling_enabled))
+        debug = DebugEndpoints(
+            DebugSources(
+                self._status,
+                self._check_cache,
+                self._leader,
+                parts.is_profiling_enabled,
+                lambda name: shadow_report(parts.scheduler, name),
+            )
+        )
         return [*explain.routes, *debug.routes]
 
     def _explain(self, namespace: str, name: str) -> Explanation | None:

@@ -60,6 +60,7 @@ RESULT_CACHE = "ResultCache"
 DRA_WORKLOAD_RESOURCE_CLAIMS = "DRAWorkloadResourceClaims"
 GANG_DEVICE_BACKTRACKING = "GangDeviceBacktracking"
 GANG_PREEMPTION = "GangPreemption"
+DEFERRED_RESIZE_PREEMPTION = "InPlacePodVerticalScalingSchedulerPreemption"
 COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
 COMPOSITE_POD_GROUPS = "CompositePodGroups"
 
@@ -107,6 +108,15 @@ GATES: tuple[FeatureGate, ...] = (
         "0.1",
         "A gang that does not fit evicts pods of lower priority if its quorum then fits. When off, it waits until "
         "capacity becomes free; single pods preempt either way.",
+    ),
+    FeatureGate(
+        DEFERRED_RESIZE_PREEMPTION,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "A running pod whose in-place resize the kubelet has deferred evicts pods of lower priority on its node, "
+        "unless spec.podPreemptionPolicy of the node disables that (Kubernetes 1.37, with the gate of the same name of "
+        "the API server). Adds DeferredPodScheduling to the default plugins. When off, such a pod waits for room.",
     ),
     FeatureGate(
         RESULT_CACHE,

@@ -205,6 +205,19 @@ class Settings(ServingSettings):
     tracing: TracingSettings | None = Field(
         default=None, description="Export of cycles as OpenTelemetry spans. Default: none."
     )
+    record: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Directory for records of everything that enters the scheduler and of each decision, for `bayplan "
+        "replay`. Default: nothing is recorded.",
+    )
+    record_mebibytes: int = Field(
+        default=1024, ge=16, le=INT32_MAX, description="Maximum size of all records in MiB; the oldest are deleted."
+    )
+    record_age: Seconds = Field(
+        default=86_400.0, gt=0, description="Maximum age of records; seconds, or a duration such as 24h."
+    )
     feature_gates: dict[str, bool] = Field(
         default_factory=dict,
         description="Feature gates by name, such as ResultCache: false. A gate left out keeps its default.",

@@ -17,6 +17,8 @@ import msgspec
 import yaml
 
 from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
+from bayplan.kube.device_api import GROUP as DEVICE_GROUP
+from bayplan.kube.device_api import VERSIONS as DEVICE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding_problems import decoding_problem
 from bayplan.simulation.storage_admission import WrittenStorageClass
@@ -120,11 +122,17 @@ _DECODED: Mapping[tuple[str, str], tuple[str, type[msgspec.Struct]]] = {
     ("storage.k8s.io/v1", "CSIDriver"): ("storage", CsiDriver),
     ("storage.k8s.io/v1", "CSIStorageCapacity"): ("storage", CsiStorageCapacity),
     ("storage.k8s.io/v1", "VolumeAttachment"): ("storage", VolumeAttachment),
-    ("resource.k8s.io/v1", "ResourceClaim"): ("devices", ResourceClaim),
-    ("resource.k8s.io/v1", "ResourceSlice"): ("devices", ResourceSlice),
-    ("resource.k8s.io/v1", "DeviceClass"): ("devices", DeviceClass),
-    ("resource.k8s.io/v1", "DeviceTaintRule"): ("devices", DeviceTaintRule),
-    ("resource.k8s.io/v1", "ResourceClaimTemplate"): ("claim_templates", ResourceClaimTemplate),
+    **{
+        (f"{DEVICE_GROUP}/{version}", kind.__name__): (field_name, kind)
+        for version in DEVICE_VERSIONS
+        for kind, field_name in (
+            (ResourceClaim, "devices"),
+            (ResourceSlice, "devices"),
+            (DeviceClass, "devices"),
+            (DeviceTaintRule, "devices"),
+            (ResourceClaimTemplate, "claim_templates"),
+        )
+    },
     ("v1", "Namespace"): ("surroundings", Namespace),
     ("v1", "Service"): ("surroundings", Service),
     ("v1", "ReplicationController"): ("surroundings", ReplicationController),

@@ -11,11 +11,9 @@ from typing import Any
 
 from bayplan.gangs.group_listing import list_groups
 from bayplan.kube.custom_resources import CustomResources
+from bayplan.kube.device_api import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
-from bayplan.kube.watches.device_informers import API as DEVICE_API
-from bayplan.kube.watches.device_informers import OPTIONAL as OPTIONAL_DEVICES
-from bayplan.kube.watches.device_informers import REQUIRED as REQUIRED_DEVICES
 from bayplan.kube.watches.object_lists import list_objects
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
@@ -118,15 +116,14 @@ async def _list_profiles(
 
 async def _list_devices(connection: ApiConnection, notices: list[str]) -> tuple[list[DeviceObject], str]:
     """Return classes, slices and claims, and why they are not known; "" if they are."""
+    paths = await DeviceApi().paths(connection)
+    if not paths:
+        return [], NOT_SERVED
     found: list[DeviceObject] = []
     withheld = ""
-    for plural, kind in {**REQUIRED_DEVICES, **OPTIONAL_DEVICES}.items():
+    for plural, path in paths.items():
         try:
-            objects, unreadable = await list_objects(connection, f"{DEVICE_API}/{plural}", kind)
-        except NotFoundError:
-            if plural in REQUIRED_DEVICES:
-                return found, "the API server does not serve resource.k8s.io/v1"
-            continue
+            objects, unreadable = await list_objects(connection, path, {**REQUIRED, **OPTIONAL}[plural])
         except ForbiddenError as error:
             notices.append(f"{plural} cannot be listed; pods with resource claims are gated: {error}")
             withheld = f"{plural} cannot be listed"

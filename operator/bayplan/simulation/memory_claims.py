@@ -106,21 +106,24 @@ class MemoryClaims:
         status = replace(current.status, allocation=claim.status.allocation, reserved_for=claim.status.reserved_for)
         return self._put(replace(current, status=status))
 
-    async def deallocate(self, claim: ResourceClaim) -> None:
+    async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Remove the allocation, the reservations and the states of devices.
 
         Raises:
             NotFoundError: The claim does not exist.
             ConflictError: The claim has another version.
         """
-        self._put(replace(self._checked(claim), status=ResourceClaimStatus()))
+        return self._put(replace(self._checked(claim), status=ResourceClaimStatus()))
 
-    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
-        """Remove one consumer, whatever the version of the claim is."""
-        current = self._claims.get(claim.key)
-        if current is not None:
-            kept = tuple(each for each in current.status.reserved_for if each.uid != consumer_uid)
-            self._put(replace(current, status=replace(current.status, reserved_for=kept)))
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
+        """Remove one consumer, whatever the version of the claim is.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+        """
+        current = await self.read(claim)
+        kept = tuple(each for each in current.status.reserved_for if each.uid != consumer_uid)
+        return self._put(replace(current, status=replace(current.status, reserved_for=kept)))
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
         """Create a claim for the extended resources of its owner."""

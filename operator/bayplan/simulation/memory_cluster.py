@@ -19,6 +19,7 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition, PodStatus
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
 from scheduler_core.scheduler import Scheduler
@@ -85,7 +86,8 @@ class MemoryCluster:
             raise ConflictError(f"pod {pod.key} is already assigned to node {pod.spec.node_name}")
         status = _with_condition(pod, PodCondition(POD_SCHEDULED, "True"))
         spec = msgspec.structs.replace(pod.spec, node_name=binding.node_name)
-        self._replace(pod, msgspec.structs.replace(pod, spec=spec, status=status), immediately=True)
+        metadata = _with_annotations(pod.metadata, binding)
+        self._replace(pod, msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status), immediately=True)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """Return the current state of a pod; None if it does not exist."""
@@ -163,6 +165,13 @@ def offline_scheduler() -> Scheduler:
     registry = in_tree_registry()
     registry.load_entry_points()
     return Scheduler(SimulatedClock(), MemoryCluster(), registry=registry)
+
+
+def _with_annotations(metadata: ObjectMeta, binding: Binding) -> ObjectMeta:
+    """Return the metadata of a bound pod; annotations are dropped if no plugin declares that it reads them."""
+    if not binding.annotations or not isinstance(metadata, AnnotatedMeta):
+        return metadata
+    return msgspec.structs.replace(metadata, annotations={**metadata.annotations, **dict(binding.annotations)})
 
 
 def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:

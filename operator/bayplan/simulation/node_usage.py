@@ -1,4 +1,7 @@
-"""Requested and allocatable amounts of every node at the end of a simulation, their totals, and amounts as text."""
+"""Requested and allocatable amounts of every node at the end of a simulation, their totals, and amounts as text.
+
+Devices of Dynamic Resource Allocation are counted by driver, beside the resources.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended_resource
+from scheduler_core.snapshot.indexes.device_use import DeviceUse, device_uses
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
 
@@ -22,9 +26,9 @@ class ResourceUsage:
     """Amounts of one resource; CPU in milli, everything else in whole units.
 
     Attributes:
-        name: Name of the resource, such as ``nvidia.com/gpu``.
-        requested: Sum of the requests of the pods that are bound there.
-        allocatable: Allocatable amount of the node or the cluster.
+        name: Name of the resource, such as ``nvidia.com/gpu``; for devices the driver.
+        requested: Sum of the requests of the pods that are bound there; for devices those in use.
+        allocatable: Allocatable amount of the node or the cluster; for devices those that are published.
     """
 
     name: str
@@ -43,6 +47,7 @@ class NodeUsage:
 
     Attributes:
         others: Every other resource that some node offers and that this node offers or its pods request, by name.
+        devices: Devices that only this node reaches, by driver.
     """
 
     name: str
@@ -53,6 +58,18 @@ class NodeUsage:
     memory_bytes: int
     allocatable_memory_bytes: int
     others: tuple[ResourceUsage, ...] = ()
+    devices: tuple[ResourceUsage, ...] = ()
+
+    @property
+    def by_resource(self) -> dict[str, ResourceUsage]:
+        """Amounts of the node by title: pods, CPU, memory, the other resources, and devices of each driver."""
+        first = (
+            ResourceUsage(PODS, self.pods, self.allowed_pods),
+            ResourceUsage(CPU, self.cpu_milli, self.allocatable_cpu_milli),
+            ResourceUsage(MEMORY, self.memory_bytes, self.allocatable_memory_bytes),
+        )
+        devices = {devices_title(usage.name): usage for usage in self.devices}
+        return {usage.name: usage for usage in (*first, *self.others)} | devices
 
 
 def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
@@ -63,6 +80,9 @@ def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
     """
     names = columns.resources.keys
     others = np.setdiff1d(np.arange(len(names)), (CPU_COLUMN, MEMORY_COLUMN))
+    devices: dict[str, list[ResourceUsage]] = {}
+    for use in device_uses(columns.devices):
+        devices.setdefault(use.node_name, []).append(_of_devices(use))
 
     def others_of(row: int) -> tuple[ResourceUsage, ...]:
         amounts = zip(
@@ -84,6 +104,7 @@ def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
             memory_bytes=int(columns.requested[MEMORY_COLUMN, row]),
             allocatable_memory_bytes=int(columns.allocatable[MEMORY_COLUMN, row]),
             others=others_of(row),
+            devices=tuple(devices.get(name, ())),
         )
         for row, name in enumerate(columns.names)
         if name is not None
@@ -92,20 +113,35 @@ def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
 
 
 def total_usage(nodes: Iterable[NodeUsage]) -> tuple[ResourceUsage, ...]:
-    """Sum the amounts of all nodes: pods, CPU and memory first, then the other resources by name."""
+    """Sum the amounts of all nodes: pods, CPU and memory first, then the other resources by name; devices left out."""
     requested, allocatable = Counter[str](), Counter[str]()
     for node in nodes:
-        for usage in (
-            ResourceUsage(PODS, node.pods, node.allowed_pods),
-            ResourceUsage(CPU, node.cpu_milli, node.allocatable_cpu_milli),
-            ResourceUsage(MEMORY, node.memory_bytes, node.allocatable_memory_bytes),
-            *node.others,
-        ):
-            requested[usage.name] += usage.requested
-            allocatable[usage.name] += usage.allocatable
+        for title, usage in node.by_resource.items():
+            if title == usage.name:
+                requested[title] += usage.requested
+                allocatable[title] += usage.allocatable
     first = (PODS, CPU, MEMORY)
     names = [*first, *sorted(requested.keys() - set(first))] if requested else []
     return tuple(ResourceUsage(name, requested[name], allocatable[name]) for name in names)
+
+
+def devices_title(driver: str) -> str:
+    """Return the title of the devices of a driver; no resource has such a name."""
+    return f"devices of {driver}"
+
+
+def total_devices(columns: NodeColumns) -> tuple[ResourceUsage, ...]:
+    """Count the devices of the cluster by driver, those that several nodes reach included."""
+    found: dict[str, DeviceUse] = {}
+    for use in device_uses(columns.devices):
+        total = found.setdefault(use.driver, DeviceUse(use.driver, ""))
+        total.devices += use.devices
+        total.in_use += use.in_use
+    return tuple(map(_of_devices, found.values()))
+
+
+def _of_devices(use: DeviceUse) -> ResourceUsage:
+    return ResourceUsage(use.driver, use.in_use, use.devices)
 
 
 def amount(resource: str, number: int) -> str:

@@ -112,6 +112,9 @@ def _add_objects(scheduler: Scheduler, cluster: AdmittedCluster, built: BuiltPro
                 found += profile.build_problems(error)
         if found:
             built.invalid[name] = list(dict.fromkeys(found))
+        elif instance is not None and profile.shadow is not None:
+            # A shadow places no pods.
+            instance.retire()
         elif instance is not None:
             built.instances.append(instance)
         where = f"{places[name]} (SchedulerProfile {name})"

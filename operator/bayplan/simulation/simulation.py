@@ -11,7 +11,7 @@ seed the same objects therefore get the same placements as in a cluster whose no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -22,7 +22,8 @@ from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_snapshot import report_surroundings
 from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
-from bayplan.simulation.node_usage import NodeUsage, node_usages
+from bayplan.simulation.node_usage import NodeUsage, node_usages, total_devices
+from bayplan.simulation.packing import Packing, measure_packing, zones_of
 from bayplan.simulation.simulated_clock import SimulatedClock
 from bayplan.simulation.simulated_profiles import activate_profiles
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -91,6 +92,7 @@ class SimulationResult:
     Attributes:
         pods: Results of the pending pods, by namespace and name.
         nodes: Usage of the nodes, by name.
+        packing: Totals and fragmentation at the end, for the pods of ``pods``.
         running: Number of pods that had a node at the start.
         notices: Notices about ignored objects and other limitations.
         gangs: Results of the gangs, by namespace and name.
@@ -100,6 +102,7 @@ class SimulationResult:
 
     pods: tuple[PodPlacement, ...]
     nodes: tuple[NodeUsage, ...]
+    packing: Packing
     running: int
     notices: tuple[str, ...]
     gangs: tuple[GangPlacement, ...] = ()
@@ -109,6 +112,10 @@ class SimulationResult:
     def count(self, verdict: Verdict) -> int:
         """Return the number of pods with a verdict."""
         return sum(pod.verdict is verdict for pod in self.pods)
+
+
+Inspect = Callable[[Scheduler, Sequence[PodPlacement]], None]
+"""Reads the scheduler at the end of a run, between two cycles, with the results of the pods."""
 
 
 def installed_plugins() -> Registry:
@@ -127,6 +134,7 @@ def simulate(
     options: SimulationOptions | None = None,
     registry: Registry | None = None,
     restarts: Sequence[Sequence[Pod]] = (),
+    inspect: Inspect | None = None,
 ) -> SimulationResult:
     """Schedule the pods of a cluster.
 
@@ -136,6 +144,7 @@ def simulate(
         registry: Available plugins; defaults to :func:`installed_plugins`.
         restarts: Running pods that are restarted after the pending ones are decided: the pods of one entry are deleted
             and created again without a node, and the next entry follows when they are decided.
+        inspect: Called at the end with the scheduler and the results of the pods.
 
     Returns:
         The result for each pending or restarted pod.
@@ -144,7 +153,8 @@ def simulate(
         ConfigError: A profile is invalid.
         RegistryError: An installed plugin cannot be loaded.
     """
-    return asyncio.run(_simulate(cluster, options or SimulationOptions(), registry or installed_plugins(), restarts))
+    plugins = registry or installed_plugins()
+    return asyncio.run(_simulate(cluster, options or SimulationOptions(), plugins, restarts, inspect))
 
 
 def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:
@@ -165,7 +175,11 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
 
 
 async def _simulate(
-    cluster: AdmittedCluster, options: SimulationOptions, registry: Registry, restarts: Sequence[Sequence[Pod]]
+    cluster: AdmittedCluster,
+    options: SimulationOptions,
+    registry: Registry,
+    restarts: Sequence[Sequence[Pod]],
+    inspect: Inspect | None,
 ) -> SimulationResult:
     clock, world = SimulatedClock(), MemoryCluster()
     settings = SchedulerOptions(seed=options.seed, percentage_of_nodes_to_score=options.percentage_of_nodes_to_score)
@@ -190,6 +204,8 @@ async def _simulate(
     running = [pod for pod in cluster.pods if pod.spec.node_name and not pod.is_terminal]
     placements = [_placement(scheduler, world, pod, queued) for pod, queued in decided.values()]
     gangs = gang_placements(scheduler.context.queue.gangs)
+    if inspect is not None:
+        inspect(scheduler, placements)
     await scheduler.stop(0)
     preempted = [pod for pod in running if world.pod(pod.metadata.namespace, pod.metadata.name) is None]
     notices = (
@@ -198,9 +214,14 @@ async def _simulate(
         *_pods_on_unknown_nodes(cluster, running),
         *_preempted(preempted),
     )
+    columns = scheduler.context.cache.columns
+    nodes = node_usages(columns)
+    pods = [pod for pod, _ in decided.values()]
+    placed = [each.node for each in placements if each.node]
     return SimulationResult(
         pods=tuple(placements),
-        nodes=node_usages(scheduler.context.cache.columns),
+        nodes=nodes,
+        packing=measure_packing(nodes, total_devices(columns), pods, zones_of(cluster.nodes), placed),
         running=len(running),
         notices=notices,
         gangs=gangs,

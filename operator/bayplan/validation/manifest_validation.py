@@ -118,7 +118,8 @@ class ManifestValidation:
         missing = set(_missing(plain, [config.meta.name for config in state.plugin_configs]))
         self._report(manifest, missing, Severity.WARNING)
         problems = [problem for problem in validated.problems if problem not in missing]
-        problems += self._name_problems(manifest, validated.scheduler_name)
+        if validated.shadow is None:
+            problems += self._name_problems(manifest, validated.scheduler_name)
         if validated.config is not None:
             notes = [validated.located(note) for note in enabled_notes(validated.config.plugins)]
             self._report(manifest, notes, Severity.NOTE)
@@ -127,7 +128,7 @@ class ManifestValidation:
             except ConfigError as error:
                 problems += validated.build_problems(error)
             else:
-                if not problems:
+                if not problems and validated.shadow is None:
                     problems += self._order_problems(manifest, queue_sort_of(instance))
                 instance.retire()
         return problems

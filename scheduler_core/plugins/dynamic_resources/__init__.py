@@ -49,7 +49,7 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unreso
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
-from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.extended_resources import (
     claim_in_memory,
     extended_claim_of,
@@ -94,6 +94,7 @@ class DynamicResources(
     """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
 
     name = "DynamicResources"
+    judges_resizes = False
     reasons = REASONS
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     remaining_rows_only = True
@@ -104,7 +105,6 @@ class DynamicResources(
         """Store the args and the handle."""
         super().__init__(args, handle)
         self._args = args if args is not None else _DEFAULT_ARGS
-        self._background = BackgroundWrites()
         self._hints = DeviceHints(handle)
         self._rows: RowFilter | None = None
 
@@ -137,7 +137,7 @@ class DynamicResources(
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Look up the claims and their classes; reject the pod if one is missing or being allocated to another pod."""
         devices = nodes.devices
-        attempt = PodDevices(pod, nodes)
+        attempt = PodDevices(pod, nodes, new_uid=self.handle.new_uid)
         state.write(ATTEMPT, attempt)
         amounts = served_amounts(pod, devices)
         if not pod.pod.spec.resource_claims and not amounts:
@@ -153,7 +153,7 @@ class DynamicResources(
         if amounts:
             attempt.extended_amounts = amounts
             known = extended_claim_of(pod.pod, devices.claims.for_resources_of(pod.uid))
-            attempt.extended_claim = known or claim_in_memory(pod.pod)
+            attempt.extended_claim = known or claim_in_memory(pod.pod, self.handle.new_uid)
             claims.append(attempt.extended_claim)
         if not claims:
             state.skip_score.add(self.name)
@@ -242,10 +242,11 @@ class DynamicResources(
         if attempt is None or binder is None:
             return preview.result
         claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
+        turns = self.handle.nodes.devices.turns
         if claim is not None:
-            self._background.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod))
+            turns.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod))
         elif stale is not None:
-            self._background.start("delete resource claim", stale, binder.delete(stale))
+            turns.start("delete resource claim", stale, binder.delete(stale))
         return preview.result
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
@@ -316,11 +317,11 @@ class DynamicResources(
                 continue
             if is_extended:
                 if not is_in_memory(claim):
-                    self._background.start("delete resource claim", claim, binder.delete(claim))
+                    devices.turns.start("delete resource claim", claim, binder.delete(claim))
             elif claim.status.allocation is not None and is_reserved_for(claim, pod.pod):
                 binder.drop_reservation(claim, pod.pod)
                 what = f"end the reservation for pod {pod.key} of resource claim"
-                self._background.start(what, claim, binder.end_reservation(claim, pod.pod))
+                devices.turns.start(what, claim, binder.end_reservation(claim, pod.pod))
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Return Skip for a pod without claims."""
@@ -335,8 +336,8 @@ class DynamicResources(
         if binder is None:
             return error("resource claims cannot be written; run the scheduler with write access to resource claims")
         # An earlier attempt may still be ending the reservation that is written next, or deallocating the claim.
-        is_changed = await self._background.finished(attempt.claims)
-        binding = PodBinding(self.handle, binder, attempt, node_name, self._background)
+        is_changed = await self.handle.nodes.devices.turns.finished(attempt.claims)
+        binding = PodBinding(self.handle, binder, attempt, node_name)
         try:
             if is_changed:
                 await binding.read_claims()

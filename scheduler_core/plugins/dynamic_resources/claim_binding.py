@@ -9,9 +9,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -29,9 +27,8 @@ from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResu
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest, Pod
 from scheduler_core.plugins.dynamic_resources.pod_claims import is_reserved_for
 from scheduler_core.ports import ClaimWriter
+from scheduler_core.snapshot.indexes.claim_turns import WaitingConsumer
 from scheduler_core.snapshot.pod_info import PodInfo
-
-log = logging.getLogger(__name__)
 
 UNKNOWN_OUTCOMES = (WriteTimeoutError, ServerUnavailableError)
 """Errors after which a write may have taken effect, or may still do so."""
@@ -41,6 +38,9 @@ _LAST_TRY = (*(False,) * (_TRIES - 1), True)
 """For each try of a write, whether it is the last one."""
 _RETRY_SECONDS = 0.01
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 30.0
+
+MOST_CONSUMERS = 256
+"""Most entries of ``reservedFor`` that the API server accepts."""
 
 
 class ClaimBinder:
@@ -53,6 +53,7 @@ class ClaimBinder:
 
     def __init__(self, handle: Handle, writer: ClaimWriter) -> None:
         self._handle = handle
+        self._devices = handle.nodes.devices
         self._writer = writer
 
     async def bind(
@@ -60,27 +61,35 @@ class ClaimBinder:
     ) -> ResourceClaim:
         """Write a claim's new allocation, if there is one, and its reservation for the pod or its PodGroup.
 
-        A write whose outcome is unknown is settled by reading the claim: devices that are allocated must not be free
-        for other pods until a watch shows the allocation. kube-scheduler does not read here.
+        Writes to one claim wait for each other, and a write reserves the claim for all who wait. A write whose outcome
+        is unknown is settled by reading the claim: devices that are allocated must not be free for other pods until a
+        watch shows the allocation. kube-scheduler does neither.
 
         Returns:
-            The claim as written.
+            The claim as written; the index has it, too.
 
         Raises:
             DeviceError: The claim was deleted, allocated or deallocated meanwhile.
             ClusterWriteError: A write failed.
         """
-        is_stale = False
-        for attempt in range(1, _TRIES + 1):
-            try:
-                if is_stale:
-                    claim = await self.read_again(claim)
-                return await self._write(consumer, claim, allocation)
-            except (ConflictError, *UNKNOWN_OUTCOMES):
-                if attempt == _TRIES:
-                    raise
-                is_stale = True
-                await self._handle.clock.sleep(_RETRY_SECONDS * attempt)
+        reserver = WaitingConsumer(consumer, allocation or claim.status.allocation)
+        async with self._devices.turns.turn(claim, reserver) as waiting:
+            stored, is_stale = self._devices.claims.get(claim.key), False
+            if stored is not None and stored.metadata.uid == claim.metadata.uid:
+                claim = stored
+            for attempt in range(1, _TRIES + 1):
+                try:
+                    if is_stale:
+                        claim = await self.read_again(claim)
+                    claim = await self._write(waiting, claim, is_new=allocation is not None)
+                except (ConflictError, *UNKNOWN_OUTCOMES):
+                    if attempt == _TRIES:
+                        raise
+                    is_stale = True
+                    await self._handle.clock.sleep(_RETRY_SECONDS * attempt)
+                else:
+                    self._devices.claim_written(claim)
+                    return claim
         raise AssertionError("the last try returns or raises")
 
     async def read_again(self, claim: ResourceClaim) -> ResourceClaim:
@@ -96,47 +105,50 @@ class ClaimBinder:
             raise DeviceError(f"get updated claim {claim.key} after conflict: {problem}") from problem
         if found.metadata.uid != claim.metadata.uid:
             raise DeviceError(f"claim {claim.key} got deleted in the meantime")
+        # Its devices are in use from now on, also if it is being deleted and the pod cannot use it.
+        self._devices.claim_written(found)
         return found
 
-    async def _write(
-        self, consumer: ClaimConsumer, claim: ResourceClaim, allocation: AllocationResult | None
-    ) -> ResourceClaim:
+    async def _write(self, waiting: Sequence[WaitingConsumer], claim: ResourceClaim, *, is_new: bool) -> ResourceClaim:
+        """Write a claim for the first of those who wait; the others are reserved with it if they use its allocation."""
         if claim.metadata.deletion_timestamp is not None:
             raise DeviceError(f"claim {claim.key} got deleted in the meantime")
-        status = claim.status
-        is_new = allocation is not None and not _is_written(status.allocation, allocation, claim)
-        if (
-            not is_new
-            and status.allocation is not None
-            and any(each.uid == consumer.uid for each in status.reserved_for)
-        ):
-            # Another member wrote the reservation for their PodGroup, or the answer to an earlier try was lost.
-            return claim
+        status, first = claim.status, waiting[0]
+        chosen = status.allocation
+        if chosen is None:
+            if not is_new or first.allocation is None:
+                raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+            chosen = first.allocation
+        elif not _is_same(chosen, first.allocation):
+            raise DeviceError(f"claim {claim.key} got allocated elsewhere in the meantime")
+        else:
+            is_new = False
+            if any(each.uid == first.consumer.uid for each in status.reserved_for):
+                # An earlier turn wrote the reservation, or the answer to an earlier try was lost.
+                return claim
         if is_new and DELETE_PROTECTION not in claim.metadata.finalizers:
             finalizers = (*claim.metadata.finalizers, DELETE_PROTECTION)
             protected = replace(claim, metadata=replace(claim.metadata, finalizers=finalizers))
             claim = await self._writer.write_finalizers(protected)
-            status = claim.status
-        chosen = allocation if is_new else status.allocation
-        if chosen is None:
-            raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         if chosen.allocation_timestamp is None:
             chosen = replace(chosen, allocation_timestamp=self._handle.clock.wall().replace(microsecond=0))
-        reserved_for = (*status.reserved_for, consumer)
-        reserved = replace(claim, status=replace(status, allocation=chosen, reserved_for=reserved_for))
+        consumers = [each.consumer for each in waiting if _is_same(chosen, each.allocation)]
+        reserved_for = _with_consumers(claim.status.reserved_for, consumers)
+        reserved = replace(claim, status=replace(claim.status, allocation=chosen, reserved_for=reserved_for))
         if is_new:
             return await self._writer.write_allocation(reserved)
         return await self._writer.write_reservation(reserved)
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Create the claim for a pod's extended resources.
+        """Create the claim for a pod's extended resources, with the finalizer that kube-scheduler writes later.
 
         Raises:
             DeviceError: The write failed.
         """
         metrics = self._handle.device_metrics
+        protected = replace(claim, metadata=replace(claim.metadata, finalizers=(DELETE_PROTECTION,)))
         try:
-            created = await self._writer.create(claim)
+            created = await self._writer.create(protected)
         except ClusterWriteError as problem:
             metrics.claim_created(has_failed=True)
             raise DeviceError(
@@ -160,11 +172,10 @@ class ClaimBinder:
 
     def drop_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
         """Remove a pod from ``reservedFor`` in the index, so that PreBind of the next attempt reserves the claim."""
-        devices = self._handle.nodes.devices
-        stored = devices.claims.get(claim.key)
+        stored = self._devices.claims.get(claim.key)
         if stored is not None and stored.metadata.uid == claim.metadata.uid:
             left = tuple(each for each in stored.status.reserved_for if each.uid != pod.metadata.uid)
-            devices.assign_claim(replace(stored, status=replace(stored.status, reserved_for=left)))
+            self._devices.assign_claim(replace(stored, status=replace(stored.status, reserved_for=left)))
 
     async def end_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
         """Remove a pod from ``reservedFor``, as soon as the API server answers; the allocation stays.
@@ -172,11 +183,14 @@ class ClaimBinder:
         Raises:
             ClusterWriteError: The write was rejected.
         """
-        for seconds in _waits():
-            try:
-                return await self._writer.end_reservation(claim, pod.metadata.uid)
-            except UNKNOWN_OUTCOMES:
-                await self._handle.clock.sleep(seconds)
+        async with self._devices.turns.turn(claim):
+            for seconds in _waits():
+                try:
+                    written = await self._writer.end_reservation(claim, pod.metadata.uid)
+                except UNKNOWN_OUTCOMES:
+                    await self._handle.clock.sleep(seconds)
+                else:
+                    return self._devices.claim_written(written)
         return None
 
     async def settle(
@@ -192,13 +206,13 @@ class ClaimBinder:
             pod: The pod.
             write: The write, which returns the claim.
         """
-        devices = self._handle.nodes.devices
+        writer = writer_of(pod.pod)
         try:
             written = await self._outcome(claim, write)
-            if written is not None:
-                devices.claim_written(written)
         finally:
-            devices.end_allocation(held.metadata.uid, writer_of(pod.pod))
+            in_flight = self._devices.in_flight_of(writer)
+            self._devices.end_allocation(held.metadata.uid, writer)
+            self._devices.report_freed(in_flight)
         if written is not None and is_reserved_for(written, pod.pod):
             self.drop_reservation(written, pod.pod)
             await self.end_reservation(written, pod.pod)
@@ -223,22 +237,36 @@ class ClaimBinder:
         return None
 
     async def deallocate(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Remove the allocation of a claim, unless another version of it is used by others than the pod."""
-        for is_last in _LAST_TRY:
-            try:
-                return await self._writer.deallocate(claim)
-            except NotFoundError:
-                return None
-            except ConflictError:
-                if is_last:
-                    raise
-            found = await self._read_unless_gone(claim)
-            if found is None or found.status.allocation is None:
-                return None
-            if any(consumer.uid != pod.metadata.uid for consumer in found.status.reserved_for):
-                return None
-            claim = found
-        return None
+        """Remove the allocation of a claim, unless another version of it is used by others than the pod.
+
+        The index has the outcome when this returns, so that the next attempt does not rely on the allocation. A write
+        with an unknown outcome is repeated until the API server answers: it could take effect later.
+
+        Raises:
+            ClusterWriteError: The write was rejected.
+        """
+        conflicts = 0
+        async with self._devices.turns.turn(claim):
+            while True:
+                try:
+                    return self._devices.claim_written(await self._writer.deallocate(claim))
+                except NotFoundError:
+                    return None
+                except ConflictError:
+                    conflicts += 1
+                    if conflicts == _TRIES:
+                        raise
+                except UNKNOWN_OUTCOMES:
+                    pass
+                found = await self._read_unless_gone(claim)
+                if found is None:
+                    return None
+                self._devices.claim_written(found)
+                if found.status.allocation is None:
+                    return None
+                if any(consumer.uid != pod.metadata.uid for consumer in found.status.reserved_for):
+                    return None
+                claim = found
 
     async def delete(self, claim: ResourceClaim) -> None:
         """Delete a claim that was created for extended resources, its finalizer first."""
@@ -261,13 +289,17 @@ class ClaimBinder:
         return None
 
     async def _read_unless_gone(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """Return the newest version of a claim after a conflict; None if it was deleted, or created again."""
-        await self._handle.clock.sleep(_RETRY_SECONDS)
-        try:
-            found = await self._writer.read(claim)
-        except NotFoundError:
-            return None
-        return found if found.metadata.uid == claim.metadata.uid else None
+        """Return the newest version of a claim, as soon as it can be read; None if it was deleted or created again."""
+        for seconds in _waits(_RETRY_SECONDS):
+            await self._handle.clock.sleep(seconds)
+            try:
+                found = await self._writer.read(claim)
+            except NotFoundError:
+                return None
+            except UNKNOWN_OUTCOMES:
+                continue
+            return found if found.metadata.uid == claim.metadata.uid else None
+        return None
 
 
 def writer_of(pod: Pod) -> str:
@@ -275,56 +307,21 @@ def writer_of(pod: Pod) -> str:
     return f"{pod.metadata.uid}/write"
 
 
-def _waits() -> Iterator[float]:
+def _waits(first: float = _FIRST_WAIT_SECONDS) -> Iterator[float]:
     """Yield seconds to wait between tries, without end."""
-    seconds = _FIRST_WAIT_SECONDS
+    seconds = first
     while True:
         yield seconds
         seconds = min(2 * seconds, _LONGEST_WAIT_SECONDS)
 
 
-def _is_written(stored: AllocationResult | None, allocation: AllocationResult, claim: ResourceClaim) -> bool:
-    """Return whether a claim has the allocation already, because a member of the same gang wrote it.
-
-    Raises:
-        DeviceError: The claim has another allocation.
-    """
-    if stored is None:
-        return False
-    if stored.devices.results != allocation.devices.results:
-        raise DeviceError(f"claim {claim.key} got allocated elsewhere in the meantime")
-    return True
+def _is_same(stored: AllocationResult, allocation: AllocationResult | None) -> bool:
+    """Return whether an allocation has the devices of another."""
+    return allocation is not None and stored.devices.results == allocation.devices.results
 
 
-class BackgroundWrites:
-    """Runs writes that no extension point awaits; PreBind of the same claim waits for them."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[None], str] = {}
-
-    def start(self, what: str, claim: ResourceClaim, write: Coroutine[Any, Any, None]) -> None:
-        """Run a write.
-
-        Args:
-            what: For the log, if it fails; the claim is added.
-            claim: The claim that is written.
-            write: The write.
-        """
-        task = asyncio.get_running_loop().create_task(_logged(f"{what} {claim.key}", write))
-        self._tasks[task] = claim.metadata.uid
-        task.add_done_callback(self._tasks.pop)
-
-    async def finished(self, claims: Sequence[ResourceClaim]) -> bool:
-        """Wait until no write to one of the claims runs; return whether there was one."""
-        uids = {claim.metadata.uid for claim in claims}
-        running = [task for task, uid in self._tasks.items() if uid in uids]
-        if running:
-            await asyncio.wait(running)
-        return bool(running)
-
-
-async def _logged(what: str, write: Coroutine[Any, Any, None]) -> None:
-    try:
-        await write
-    except ClusterWriteError as problem:
-        log.warning("%s: %s", what, problem)
+def _with_consumers(stored: Sequence[ClaimConsumer], consumers: Sequence[ClaimConsumer]) -> tuple[ClaimConsumer, ...]:
+    """Add consumers that are not reserved yet: the first in any case, the others up to the limit."""
+    known = {each.uid for each in stored}
+    added = {each.uid: each for each in consumers if each.uid not in known}
+    return (*stored, *list(added.values())[: max(1, MOST_CONSUMERS - len(stored))])

@@ -8,8 +8,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/extendeddynamicresour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from uuid import uuid4
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -47,13 +46,13 @@ class NodeRequests(Struct, frozen=True):
     mappings: tuple[ExtendedResourceRequest, ...]
 
 
-def claim_in_memory(pod: Pod) -> ResourceClaim:
-    """Return a claim without requests that exists in memory only, under a UID of its own."""
+def claim_in_memory(pod: Pod, new_uid: Callable[[], str]) -> ResourceClaim:
+    """Return a claim without requests that exists in memory only, under a new UID."""
     owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", controller=True)
     metadata = ClaimMeta(
         name=NAME_IN_MEMORY,
         namespace=pod.metadata.namespace,
-        uid=str(uuid4()),
+        uid=new_uid(),
         owner_references=(owner,),
         annotations={EXTENDED_RESOURCE_CLAIM: "true"},
     )

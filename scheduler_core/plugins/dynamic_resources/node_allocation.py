@@ -105,6 +105,7 @@ class PodDevices(Struct):
         unavailable: Indices of allocated claims that some node cannot reach, or whose devices failed.
         searches: Searches of Filter, by the extended resources that nodes provide through devices.
         reserved_extended: What stands for the extended resources on the node of Reserve; None before, or for nothing.
+        new_uid: Returns a random UUID for a share of a device.
     """
 
     pod: PodInfo
@@ -119,6 +120,7 @@ class PodDevices(Struct):
     unavailable: set[int] = field(default_factory=set)
     searches: dict[frozenset[str], NodeSearch] = field(default_factory=dict)
     reserved_extended: ExtendedClaim | None = None
+    new_uid: Callable[[], str] = random_share_id
     _requests: dict[frozenset[str], ExtendedClaim] = field(default_factory=dict)
     _allocators: dict[str, Allocator] = field(default_factory=dict)
 
@@ -285,7 +287,7 @@ class PodDevices(Struct):
         found = None if allocator is None else allocator.find(node.metadata.name, node.metadata.labels)
         if found is None:
             return None
-        results = iter(found.results(random_share_id))
+        results = iter(found.results(self.new_uid))
         return [self.pending[index] or next(results) for index in self.to_allocate()]
 
     def all_allocations(self, node: Node, on_step: Callable[[], None]) -> Iterator[list[AllocationResult]]:
@@ -300,7 +302,7 @@ class PodDevices(Struct):
             return
         allocator = self._allocator(None if extended is None else extended.claim)
         for found in allocator.find_all(node.metadata.name, node.metadata.labels, on_step):
-            results = iter(found.results(random_share_id))
+            results = iter(found.results(self.new_uid))
             yield [self.pending[index] or next(results) for index in indices]
 
     def _allocator(self, extended: ResourceClaim | None) -> Allocator:

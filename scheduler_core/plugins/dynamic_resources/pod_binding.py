@@ -17,7 +17,6 @@ from scheduler_core.plugins.dynamic_resources.binding_conditions import (
 )
 from scheduler_core.plugins.dynamic_resources.claim_binding import (
     UNKNOWN_OUTCOMES,
-    BackgroundWrites,
     ClaimBinder,
     writer_of,
 )
@@ -38,14 +37,10 @@ class PodBinding:
         binder: Writes claims.
         attempt: The pod's claims; each is replaced by what was written.
         node_name: The node.
-        background: Awaits writes that PreBind no longer awaits.
     """
 
-    def __init__(
-        self, handle: Handle, binder: ClaimBinder, attempt: PodDevices, node_name: str, background: BackgroundWrites
-    ) -> None:
+    def __init__(self, handle: Handle, binder: ClaimBinder, attempt: PodDevices, node_name: str) -> None:
         self._handle = handle
-        self._background = background
         self._devices = handle.nodes.devices
         self._binder = binder
         self._attempt = attempt
@@ -63,7 +58,6 @@ class PodBinding:
             if claim is self._attempt.extended_claim:
                 continue
             found = await self._binder.read_again(claim)
-            self._devices.claim_written(found)
             if claim.status.allocation is not None and found.status.allocation is None:
                 raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
             self._attempt.claims[index] = found
@@ -98,7 +92,6 @@ class PodBinding:
         finally:
             if allocation is not None:
                 self._handle.device_metrics.allocation_written(self._handle.profile_name, has_failed=not is_bound)
-        self._devices.claim_written(claim)
         if is_extended:
             mappings = () if found is None else found.mappings
             await self._binder.write_mappings(self._pod, mappings, claim)
@@ -120,13 +113,13 @@ class PodBinding:
         bind = self._binder.bind(self._attempt.consumer(index), claim, allocation)
         if allocation is None:
             return await bind
-        write, name = asyncio.ensure_future(bind), writer_of(self._pod)
+        write, name = self._handle.spawn(bind), writer_of(self._pod)
         self._devices.begin_allocation(held, allocation, name)
         try:
             claim = await asyncio.shield(write)
         except (asyncio.CancelledError, *UNKNOWN_OUTCOMES):
             settling = self._binder.settle(held, claim, self._attempt.pod, write)
-            self._background.start("learn the outcome of the allocation of resource claim", claim, settling)
+            self._devices.turns.start("learn the outcome of the allocation of resource claim", claim, settling)
             raise
         except BaseException:
             self._devices.end_allocation(held.metadata.uid, name)
@@ -177,6 +170,9 @@ class PodBinding:
             claim = self._devices.claims.get(known.key)
             if claim is None or claim.metadata.uid != known.metadata.uid:
                 raise DeviceError(f'could not find ResourceClaim "{known.key}"')
+            if claim.status.allocation is None:
+                # kube-scheduler waits until the timeout.
+                raise DeviceError(f"claim {known.key} got deallocated elsewhere in the meantime")
             self._attempt.claims[index] = claim
             if not is_ready_for_binding(claim):
                 if is_past_binding_timeout(claim, timeout_seconds, self._handle.clock.wall()):

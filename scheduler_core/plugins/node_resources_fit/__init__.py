@@ -36,11 +36,12 @@ from scheduler_core.model.pod_requests import is_extended_resource
 from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
 from scheduler_core.plugins.node_resources_fit.free_columns import FreeColumns
 from scheduler_core.plugins.node_resources_fit.hints import FitHints
+from scheduler_core.plugins.node_resources_fit.resize_demand import OwnPlace, ResizeDemand
 from scheduler_core.plugins.node_resources_fit.scoring import FitScorer
 from scheduler_core.plugins.resource_score_inputs import Demand
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.snapshot.row_sums import RowSums
 
 _FIT_KEY: StateKey[FitDemand] = StateKey("NodeResourcesFit/preFilter")
@@ -144,9 +145,19 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
             kept = [pair for pair in zip(amounts, names, strict=True) if not self._is_ignored(pair[1])]
             amounts, names = [amount for amount, _ in kept], [name for _, name in kept]
         devices = self.handle.nodes.devices
-        if not devices.classes or not names or names[-1] in FIXED_RESOURCES:
-            return FitDemand(amounts, names)
-        return FitDemand(amounts, names, frozenset(name for name in names if devices.class_of_resource(name)))
+        by_devices = frozenset[str]()
+        if devices.classes and names and names[-1] not in FIXED_RESOURCES:
+            by_devices = frozenset(name for name in names if devices.class_of_resource(name))
+        if pod.pod.has_deferred_resize:
+            return ResizeDemand(amounts, names, by_devices, self._own_place(pod))
+        return FitDemand(amounts, names, by_devices)
+
+    def _own_place(self, pod: PodInfo) -> OwnPlace:
+        """Return where a running pod counts already, and with how much."""
+        nodes = self.handle.nodes
+        row = nodes.row_of(pod.pod.spec.node_name)
+        counted = nodes.pods[row].get(pod.uid) if row != NO_ROW else None
+        return OwnPlace(row, {} if counted is None else counted.requests.accounted)
 
     def _is_ignored(self, name: str) -> bool:
         if not is_extended_resource(name):

@@ -116,6 +116,22 @@ class FitDemand:
             codes |= np.multiply(capacities[bit - 1] < amount, np.int16(_TOO_SMALL))
         return codes
 
+    def code_of(self, short: Sequence[bool], *, too_many_pods: bool, too_small: bool) -> int:
+        """Return the code of a row.
+
+        Args:
+            short: Whether too little of each resource is free, in the order of ``names``.
+            too_many_pods: Whether no pod slot is free.
+            too_small: Whether even the empty node is too small.
+        """
+        marks = [too_many_pods, *short, too_small]
+        if not any(marks):
+            return 0
+        if self._bit_sets is not None:
+            return self._bit_sets.intern(np.packbits(marks).tobytes()) + 1
+        code = sum(1 << bit for bit, mark in enumerate(marks[:-1]) if mark)
+        return code | _TOO_SMALL if too_small else code
+
     def explain(self, code: int) -> Status:
         """Return the status of a code, with all its reasons.
 

@@ -35,15 +35,30 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
         return Hint.QUEUE
     if new is None:
         held = old.spec.node_name or old.status.nominated_node_name
-        return Hint.QUEUE if held else Hint.SKIP
-    if not isinstance(new, Pod) or new.metadata.uid == pod.metadata.uid:
+        return Hint.QUEUE if held and not _is_elsewhere(old, pod) else Hint.SKIP
+    if not isinstance(new, Pod):
         return Hint.QUEUE
     if not new.spec.node_name:
+        return Hint.QUEUE if new.metadata.uid == pod.metadata.uid else Hint.SKIP
+    if _is_elsewhere(new, pod):
         return Hint.SKIP
     before, after = pod_requests(old).accounted, pod_requests(new).accounted
     asked = pod_requests(pod).accounted
     freed = any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in asked.items())
     return Hint.QUEUE if freed else Hint.SKIP
+
+
+def after_pod_growth(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Return whether a pod that was scaled up concerns ``pod``: a resize that fitted on their node may fit no more."""
+    del old
+    if not isinstance(new, Pod):
+        return Hint.QUEUE
+    return Hint.QUEUE if pod.has_deferred_resize and not _is_elsewhere(new, pod) else Hint.SKIP
+
+
+def _is_elsewhere(other: Pod, pod: Pod) -> bool:
+    """Return whether a pod is not on the node on which ``pod`` waits for its resize."""
+    return pod.has_deferred_resize and other.spec.node_name != pod.spec.node_name
 
 
 class FitHints:
@@ -63,6 +78,7 @@ class FitHints:
         return (
             EventRegistration(_FREED, after_pod_change),
             EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
+            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_UP), after_pod_growth),
             EventRegistration(node, self.after_node_change),
             EventRegistration(device_class, after_class_change),
         )
@@ -81,6 +97,8 @@ class FitHints:
         """
         if not isinstance(new, Node):
             return Hint.SKIP if new is None else Hint.QUEUE
+        if pod.has_deferred_resize and new.metadata.name != pod.spec.node_name:
+            return Hint.SKIP
         asked = {name: amount for name, amount in pod_requests(pod).fit.items() if amount}
         room, places = _room(new)
         resolve = self._handle.nodes.devices.class_of_resource

@@ -13,14 +13,16 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dra_manager.go``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM, AllocationResult, ResourceClaim
 from scheduler_core.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.snapshot.indexes.claim_turns import ClaimTurns
 
 DeviceObject = ResourceClaim | DeviceClass | ResourceSlice | DeviceTaintRule
 """Any of these kinds."""
@@ -107,6 +109,8 @@ class DeviceIndex:
         group_claims: Whether PodGroups may have claims (gate DRAWorkloadResourceClaims).
         classes_version: Incremented by every change of a class.
         hardware: Devices of all slices, with the taints of the rules, and those in use.
+        turns: Turns of the writes to claims.
+        on_freed: Called with a claim as it would have been allocated, and as it is, if its allocation was given up.
     """
 
     def __init__(self) -> None:
@@ -116,6 +120,8 @@ class DeviceIndex:
         self.classes: dict[str, DeviceClass] = {}
         self.classes_version = 0
         self.hardware = ClusterDevices.empty()
+        self.turns = ClaimTurns()
+        self.on_freed: list[Callable[[ResourceClaim, ResourceClaim], None]] = []
         self._in_flight: dict[str, InFlightAllocation] = {}
         self._resources: dict[str, DeviceClass] = {}
 
@@ -172,6 +178,19 @@ class DeviceIndex:
     def in_flight(self, uid: str) -> InFlightAllocation | None:
         """Return the allocation of a claim that is not written yet."""
         return self._in_flight.get(uid)
+
+    def in_flight_of(self, pod_uid: str) -> list[InFlightAllocation]:
+        """Return the allocations in flight that a pod is reserved with."""
+        return [held for held in self._in_flight.values() if pod_uid in held.sharers]
+
+    def report_freed(self, held: Iterable[InFlightAllocation]) -> None:
+        """Call :attr:`on_freed` for those allocations that are not in flight any more and were not written."""
+        for each in held:
+            claim = self.claims.get(each.claim.key) or each.claim
+            if each.claim.metadata.uid not in self._in_flight and claim.status.allocation is None:
+                allocated = replace(claim, status=replace(claim.status, allocation=each.allocation))
+                for callback in self.on_freed:
+                    callback(allocated, claim)
 
     def begin_allocation(
         self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str, group: GroupKey | None = None

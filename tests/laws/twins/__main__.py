@@ -26,11 +26,13 @@ def main() -> int:
         "--tiny", action="store_true", help="set every bound of the reuse and of the snapshot to a handful"
     )
     parser.add_argument("--gangs", action="store_true", help="let PodGroups come")
+    parser.add_argument("--devices", action="store_true", help="let nodes have devices, and pods claims")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     begun, totals, errors, failed, seed = time.monotonic(), Counter[str](), Counter[str](), 0, given.seed
     while totals["decisions"] < given.decisions:
-        counts = Life(seed, TINY if given.tiny else REAL, has_gangs=given.gangs).run(DECISIONS_PER_LIFE)
+        life = Life(seed, TINY if given.tiny else REAL, has_gangs=given.gangs, has_devices=given.devices)
+        counts = life.run(DECISIONS_PER_LIFE)
         for name in ("decisions", "placed", "gangs", "victims", "reused"):
             totals[name] += getattr(counts, name)
         errors.update(counts.reuse_errors)

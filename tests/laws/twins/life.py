@@ -22,6 +22,7 @@ from scheduler_core.model.taints import Toleration
 from scheduler_core.model.workloads import LabelPairsSpec, Service
 from scheduler_core.scheduler import Scheduler
 from tests.laws.twins.cluster_draws import draw_group, draw_node, draw_profile
+from tests.laws.twins.devices import SHARED_CLAIMS, draw_class, draw_device_claim, draw_slice
 from tests.laws.twins.pod_draws import (
     NAMESPACES,
     PROFILES,
@@ -32,6 +33,7 @@ from tests.laws.twins.pod_draws import (
 from tests.laws.twins.storage import draw_claim, draw_csi_node
 from tests.laws.twins.twin import REAL, Bounds, Decision, Twin
 from tests.support.builders import PodFields, pod
+from tests.support.devices import using
 from tests.support.gangs import LABEL
 from tests.support.storage import mounts
 
@@ -51,6 +53,7 @@ class LifeCounts(Struct):
         victims: Pods that were evicted.
         reused: Pods whose node was chosen from reused results.
         reuse_errors: Errors in reused results, by plugin.
+        allocated: Most claims that were allocated at a time.
         problem: How the twins differ; "" if they do not.
     """
 
@@ -60,6 +63,7 @@ class LifeCounts(Struct):
     victims: int = 0
     reused: int = 0
     reuse_errors: dict[str, int] = {}
+    allocated: int = 0
     problem: str = ""
 
 
@@ -70,11 +74,23 @@ class Life:
         seed: What is drawn.
         bounds: Bounds of the scheduler that reuses results.
         has_gangs: Whether PodGroups come.
+        has_devices: Whether nodes have devices, and pods claims.
+        twins: The schedulers to compare; one that reuses results and one that computes everything, if left out.
     """
 
-    def __init__(self, seed: int, bounds: Bounds = REAL, *, has_gangs: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        bounds: Bounds = REAL,
+        *,
+        has_gangs: bool = False,
+        has_devices: bool = False,
+        twins: tuple[Twin, Twin] | None = None,
+    ) -> None:
+        self._has_devices = has_devices
+        self._generation = 0
         self._rng = Random(seed)
-        self._twins = Twin(bounds), Twin(None)
+        self._twins = twins or (Twin(bounds), Twin(None))
         self._is_calm = self._rng.random() < 0.5
         self._max_nodes = self._rng.choice((4, 12, 12, 30))
         self._nodes: dict[str, Node] = {}
@@ -97,6 +113,7 @@ class Life:
             self._time_passes: 1,
             self._gang_comes: 3 if has_gangs else 0,
             self._gang_goes: 1 if has_gangs else 0,
+            self._devices_change: 4 if has_devices else 0,
         }
         for name in PROFILES:
             self._serve(name)
@@ -130,6 +147,11 @@ class Life:
             return False
         if reusing is None:
             return False
+        allocated, computed = [twin.devices.allocations() for twin in self._twins]
+        if allocated != computed:
+            self.counts.problem = f"decision {self.counts.decisions}: devices {allocated}, without reuse {computed}"
+            return False
+        self.counts.allocated = max(self.counts.allocated, len(allocated))
         self._follow(reusing)
         return True
 
@@ -176,7 +198,28 @@ class Life:
                 own["volumes"] = mounts(*self._claims(name, fields.get("namespace", "default")))
             if rng.random() < 0.02 and not self._is_calm:
                 own["nominated_node"] = rng.choice(list(self._nodes))
-            self._add(pod(name, **own))
+            self._add(self._with_devices(pod(name, **own)))
+
+    def _with_devices(self, made: Pod) -> Pod:
+        """Let some pods use devices: by a claim of their own, or by one of others."""
+        if not self._has_devices or self._rng.random() < 0.6:
+            return made
+        name = self._rng.choice((*SHARED_CLAIMS, made.metadata.name, made.metadata.name))
+        shown = draw_device_claim(self._rng, name, made.metadata.namespace)
+        for twin in self._twins:
+            twin.devices.show(shown)
+        return using(made, name)
+
+    def _devices_change(self) -> None:
+        """Replace the devices of a node, or the class."""
+        self._generation += 1
+        shown = (
+            draw_class(self._rng)
+            if self._rng.random() < 0.1 or self._generation == 1
+            else draw_slice(self._rng, self._rng.choice(list(self._nodes)), self._generation)
+        )
+        for twin in self._twins:
+            twin.devices.show(shown)
 
     def _claims(self, name: str, namespace: str) -> list[str]:
         names = [f"{name}-{number}" for number in range(self._rng.randint(1, 2))]
@@ -243,6 +286,10 @@ class Life:
         if gone is None:
             return
         self._feed(lambda scheduler: scheduler.feed.pod_deleted(gone))
+        for reference in gone.spec.resource_claims:
+            if reference.resource_claim_name not in SHARED_CLAIMS:
+                for twin in self._twins:
+                    twin.devices.delete_claim(f"{gone.metadata.namespace}/{reference.resource_claim_name}")
         for each in gone.spec.volumes:
             if each.claim is not None:
                 for twin in self._twins:
@@ -264,10 +311,14 @@ class Life:
         drivers = draw_csi_node(self._rng, name)
         for twin in self._twins:
             twin.controllers.show(drivers)
+        if self._has_devices:
+            self._devices_change()
 
     def _node_goes(self) -> None:
         gone = self._nodes.pop(self._rng.choice(list(self._nodes)))
         self._feed(lambda scheduler: scheduler.feed.node_deleted(gone))
+        for twin in self._twins:
+            twin.devices.withdraw(gone.metadata.name)
 
     def _node_changes(self) -> None:
         name = self._rng.choice(list(self._nodes))

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.runtime.equivalence.reuse import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.table_bounds import SnapshotBounds
+from tests.laws.twins.devices import TwinClaims
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
 from tests.laws.twins.storage import CLASSES, VolumeControllers
 from tests.support.scheduling import rig
@@ -89,10 +90,12 @@ class Twin:
             reuse_bounds=own.reuse,
         )
         storage = RecordingStorageWriter()
-        ports = SchedulerPorts(storage=storage)
+        self.devices = TwinClaims()
+        ports = SchedulerPorts(storage=storage, claims=self.devices.writer)
         self.rig = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=options, serve=False, ports=ports)
         self.scheduler = self.rig.scheduler
         self.controllers = VolumeControllers(self.scheduler.storage_feed, storage)
+        self.devices.serve(self.scheduler.device_feed)
         for shown in CLASSES:
             self.controllers.show(shown)
         self.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -120,6 +123,7 @@ class Twin:
         queued = self.rig.queue.pop()
         if queued is None:
             return None
+        self.pop(queued)
         events, patches, deletions = len(writer.events), len(writer.patches), len(writer.deletions)
         attempts: Sequence[Attempt]
         if isinstance(queued, QueuedGang):
@@ -128,6 +132,7 @@ class Twin:
             attempt = self.rig.scheduler.cycles.pods.schedule(queued)
             attempts = () if attempt is None else (attempt,)
         chosen = tuple((each.info.uid, each.node_name, each.feasible_count) for each in attempts)
+        await self.decided()
         bound = await self._bind(attempts)
         return Decision(
             queued.uid,
@@ -141,6 +146,12 @@ class Twin:
             tuple(deletion.uid for deletion in writer.deletions[deletions:]),
             self._outcome(queued) if isinstance(queued, QueuedGang) else None,
         )
+
+    def pop(self, queued: QueuedPod) -> None:
+        """Note an entry that was popped; for schedulers that do more."""
+
+    async def decided(self) -> None:
+        """Note the end of a cycle; for schedulers that do more."""
 
     def _outcome(self, entry: QueuedGang) -> tuple[str, str, str] | None:
         gang = self.rig.queue.gangs.get(entry.gang_key)

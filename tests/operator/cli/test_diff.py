@@ -41,6 +41,8 @@ def test_prints_tables() -> None:
         "cpu requested                             18.6 of 40 (46%)       18.6 of 40 (46%)",
         "memory requested                          55.1Gi of 160Gi (34%)  55.1Gi of 160Gi (34%)",
         "example.com/gpu requested                 2 of 2 (100%)          2 of 2 (100%)",
+        "largest free cpu on one node              8                      8",
+        "largest free memory on one node           48Gi                   48Gi",
         "free cpu that no compared pod can use     20.0%                  20.0%",
         "free memory that no compared pod can use  15.4%                  15.4%",
         "imbalance of cpu                          26.8%                  39.1%",
@@ -100,7 +102,7 @@ def test_a_page() -> None:
     for text in ("10 pending pods decided on 6 nodes: 4 move", "<td>shop/web-3</td>", "<td>zone-a-2</td>"):
         assert text in result.stdout
     assert "<script" not in result.stdout
-    assert "http" not in result.stdout
+    assert "://" not in result.stdout
 
 
 def test_untrusted_names_stay_texts(tmp_path: Path) -> None:

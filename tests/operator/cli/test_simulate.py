@@ -46,11 +46,11 @@ def test_prints_tables() -> None:
     assert result.stdout.splitlines() == [
         "1 of 2 pods scheduled to 1 of 1 nodes; 1 unschedulable",
         "",
-        "RESOURCE          REQUESTED  ALLOCATABLE",
-        "pods                      1           10  10%",
-        "cpu                     0.5            4  12%",
-        "memory                  1Gi          8Gi  12%",
-        "example.com/fpga          0            2   0%",
+        "RESOURCE          REQUESTED  ALLOCATABLE       LARGEST FREE  UNUSABLE",
+        "pods                      1           10  10%             9         -",
+        "cpu                     0.5            4  12%           3.5       50%",
+        "memory                  1Gi          8Gi  12%           7Gi        0%",
+        "example.com/fpga          0            2   0%             2         -",
         "",
         "UNSCHEDULED  CAUSE             EXAMPLE",
         "          1  Insufficient cpu  shop/large",
@@ -65,6 +65,17 @@ def test_prints_tables() -> None:
         "NODE  PODS    CPU       MEMORY       OTHER RESOURCES",
         "n     1/10  0.5/4  12%   1/8Gi  12%  example.com/fpga 0/2",
     ]
+
+
+def total(requested: int, allocatable: int, unusable: float | None = None) -> dict[str, Any]:
+    """Return the amounts of a resource of which one node has everything."""
+    return {
+        "requested": requested,
+        "allocatable": allocatable,
+        "largestFreeOnOneNode": allocatable - requested,
+        "unusableShareOfFree": unusable,
+        "imbalance": None,
+    }
 
 
 EXPECTED: dict[str, Any] = {
@@ -89,6 +100,7 @@ EXPECTED: dict[str, Any] = {
             "memoryBytes": 1 << 30,
             "allocatableMemoryBytes": 8 << 30,
             "otherResources": {"example.com/fpga": {"requested": 0, "allocatable": 2}},
+            "devices": {},
         }
     ],
     "gangs": [],
@@ -100,13 +112,15 @@ EXPECTED: dict[str, Any] = {
         "errors": 0,
         "running": 0,
         "resources": {
-            "pods": {"requested": 1, "allocatable": 10},
-            "cpu": {"requested": 500, "allocatable": 4000},
-            "memory": {"requested": 1 << 30, "allocatable": 8 << 30},
-            "example.com/fpga": {"requested": 0, "allocatable": 2},
+            "pods": total(1, 10),
+            "cpu": total(500, 4000, unusable=0.0),
+            "memory": total(1 << 30, 8 << 30, unusable=0.0),
+            "example.com/fpga": total(0, 2),
         },
+        "devices": {},
         "causes": [],
     },
+    "claims": {"groups": [], "omitted": 0},
     "notices": [],
 }
 

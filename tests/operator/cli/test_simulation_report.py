@@ -11,6 +11,7 @@ from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.node_usage import NodeUsage, ResourceUsage
+from bayplan.simulation.packing import measure_packing
 from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict, simulate
 from click.testing import CliRunner
 
@@ -49,7 +50,7 @@ def test_a_large_cluster_is_summarised(real_size: SimulationResult) -> None:
 def test_totals_are_the_sums_of_nodes_and_pods(real_size: SimulationResult) -> None:
     """The amounts of a resource are the sums of the nodes, and of the requests of the scheduled pods."""
     document = as_document(real_size)
-    total = document["summary"]["resources"][GPU]
+    total = {key: document["summary"]["resources"][GPU][key] for key in ("requested", "allocatable")}
     amounts = [node["otherResources"][GPU] for node in document["nodes"] if node["otherResources"]]
     assert total == {key: sum(amount[key] for amount in amounts) for key in ("requested", "allocatable")}
     assert total["requested"] == sum(
@@ -58,12 +59,22 @@ def test_totals_are_the_sums_of_nodes_and_pods(real_size: SimulationResult) -> N
     assert sum(cause["pods"] for cause in document["summary"]["causes"]) == PODS - document["summary"]["placed"]
 
 
+def result_with(
+    pods: tuple[PodPlacement, ...] = (),
+    nodes: tuple[NodeUsage, ...] = (),
+    gangs: tuple[GangPlacement, ...] = (),
+    running: int = 0,
+) -> SimulationResult:
+    """Return a result without devices and claims."""
+    return SimulationResult(pods, nodes, measure_packing(nodes, (), (), {}, ()), running, (), gangs)
+
+
 def result_of(count: int) -> SimulationResult:
     """Return a result with a number of pods, gangs and nodes."""
     pods = tuple(PodPlacement("ns", f"pod-{n}", "p", Verdict.PLACED, "n", "", 1) for n in range(count))
     gangs = tuple(GangPlacement("ns", f"gang-{n}", "bayplan.dev", 1, 1, 1, "", "Scheduled", "") for n in range(count))
     nodes = tuple(NodeUsage(f"node-{n}", 1, 10, 1000, 2000, GIBIBYTE, GIBIBYTE) for n in range(count))
-    return SimulationResult(pods, nodes, 0, (), gangs)
+    return result_with(pods, nodes, gangs)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +122,7 @@ def test_flags_reach_the_report(flag: str) -> None:
 def test_causes_beyond_the_limit_are_counted() -> None:
     """The output is short even if every pod has a different cause."""
     pods = tuple(PodPlacement("ns", f"p-{n}", "p", Verdict.ERROR, "", f"failure {n:03d}", 1) for n in range(60))
-    lines = as_table(SimulationResult(pods, (), 0, ())).splitlines()
+    lines = as_table(result_with(pods)).splitlines()
     assert "40 more causes, of 40 pods, are in -o json" in lines
     assert sum("failure" in line for line in lines) == 20
 
@@ -124,6 +135,6 @@ def test_other_resources_of_a_node() -> None:
         ResourceUsage("hugepages-2Mi", GIBIBYTE, 2 * GIBIBYTE),
     )
     nodes = (NodeUsage("a", 1, 10, 1000, 2000, 0, GIBIBYTE, others), NodeUsage("b", 0, 10, 0, 2000, 0, GIBIBYTE))
-    lines = as_table(SimulationResult((), nodes, 1, ())).splitlines()
+    lines = as_table(result_with((), nodes, running=1)).splitlines()
     assert lines[-2].endswith("example.com/fpga 0/2, hugepages-2Mi 1Gi/2Gi")
     assert not any("ephemeral-storage" in line for line in lines)

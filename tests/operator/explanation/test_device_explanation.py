@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
-from bayplan.explanation.pod_rendering import as_text, read_explanation
+from bayplan.explanation.pod_rendering import RENDERERS, read_explanation
 from bayplan.explanation.shared_building import ExplanationOptions
 
 from scheduler_core.in_tree import default_plugins
@@ -54,7 +54,7 @@ n1    DynamicResources  claim ns/c0: the node has no devices
 def test_the_text_has_a_section_for_claims_and_one_for_each_request() -> None:
     """Other sections stay as they are; messages of kube-scheduler are not changed."""
     explanation = explained("h100", "a100", "a100")
-    lines = [line.rstrip() for line in as_text(explanation).splitlines()]
+    lines = [line.rstrip() for line in RENDERERS["table"](explanation).splitlines()]
     start, end = lines.index("Resource claims"), lines.index("Nearest misses") + 4
     assert [line.split() for line in lines[start:end]] == [line.split() for line in TEXT.splitlines()]
     assert lines[4].split(maxsplit=2) == ["DynamicResources", "2", "cannot allocate all claims"]
@@ -66,7 +66,7 @@ def test_groups_beyond_the_limit_are_counted() -> None:
     assert explanation.devices is not None
     assert [group.devices for group in explanation.devices.rejected] == [1]
     assert explanation.devices.omitted == {"ns/c0, gpu": 3}
-    assert "\nand 3 more\n" in as_text(explanation)
+    assert "\nand 3 more\n" in RENDERERS["table"](explanation)
 
 
 def test_nodes_that_other_plugins_reject_have_no_section() -> None:

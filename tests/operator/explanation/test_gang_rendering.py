@@ -20,7 +20,7 @@ from bayplan.explanation.gang_model import (
     NextMember,
     PlaceFit,
 )
-from bayplan.explanation.gang_rendering import RENDERERS, as_text, read_gang_explanation
+from bayplan.explanation.gang_rendering import RENDERERS, read_gang_explanation
 from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Unblocking, Victim
 from msgspec.structs import replace
@@ -79,14 +79,14 @@ FITS = GangExplanation(
 def test_a_gang_of_another_api() -> None:
     """The title of the members has the API, with its version if there is a PodGroup."""
     native = replace(UNSCHEDULABLE, api="scheduling.k8s.io", api_version="scheduling.k8s.io/v1beta1")
-    assert as_text(native).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io/v1beta1"
+    assert RENDERERS["table"](native).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io/v1beta1"
     missing = replace(native, api_version=None)
-    assert as_text(missing).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io"
+    assert RENDERERS["table"](missing).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io"
 
 
 def test_a_gang_that_does_not_fit() -> None:
     """Members, domains, nearest misses, events, preemption, reservations, last attempt: in that order."""
-    assert as_text(UNSCHEDULABLE).splitlines() == [
+    assert RENDERERS["table"](UNSCHEDULABLE).splitlines() == [
         "Gang ml/train does not fit: there are nodes for 3 of the 4 members that must be placed together",
         "",
         "Members of gang ml/train",
@@ -120,7 +120,7 @@ def test_a_gang_that_does_not_fit() -> None:
 
 def test_a_gang_that_fits() -> None:
     """The placement is listed node by node."""
-    assert as_text(FITS).splitlines() == [
+    assert RENDERERS["table"](FITS).splitlines() == [
         "Gang ml/train fits in zone=a: there are nodes for all 3 members that must be placed together",
         "",
         "Members of gang ml/train",
@@ -145,7 +145,7 @@ def test_a_member_is_shown_with_its_gang() -> None:
         node="b",
         gang=FITS,
     )
-    text = pod_rendering.as_text(explanation).splitlines()
+    text = pod_rendering.RENDERERS["table"](explanation).splitlines()
     assert text[:3] == ["Pod ml/train-0 would be scheduled to node b with its gang", "", "Members of gang ml/train"]
     assert text[-1] == "b     2        ml/train-0, ml/train-2"
 
@@ -172,7 +172,7 @@ def test_a_member_is_shown_with_its_gang() -> None:
 )
 def test_preemption_as_text(plan: GangPreemption, words: str) -> None:
     """The dry run of preemption is one sentence."""
-    assert words in as_text(msgspec.structs.replace(UNSCHEDULABLE, preemption=plan)).splitlines()
+    assert words in RENDERERS["table"](msgspec.structs.replace(UNSCHEDULABLE, preemption=plan)).splitlines()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bayplan.explanation.pod_model import (
     ScorePart,
     Verdict,
 )
-from bayplan.explanation.pod_rendering import RENDERERS, as_text, read_explanation
+from bayplan.explanation.pod_rendering import RENDERERS, read_explanation
 from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Unblocking, Victim
 from bayplan.explanation.shared_rendering import lack_text
 
@@ -69,7 +69,7 @@ FITS = Explanation(
 
 def test_an_unschedulable_pod() -> None:
     """Headline, rejections, nearest misses, preemption, events, notes: in that order."""
-    assert as_text(UNSCHEDULABLE).splitlines() == [
+    assert RENDERERS["table"](UNSCHEDULABLE).splitlines() == [
         "Pod ml/train is unschedulable; feasible nodes: 0 of 2",
         "",
         "Rejected by",
@@ -96,7 +96,7 @@ def test_an_unschedulable_pod() -> None:
 
 def test_a_pod_that_fits() -> None:
     """The score table has a column for each of the best nodes."""
-    assert as_text(FITS).splitlines() == [
+    assert RENDERERS["table"](FITS).splitlines() == [
         "Pod ml/train would be scheduled to node a; feasible nodes: 7 of 9",
         "",
         "Scores of feasible nodes (best 2 of 7): raw → normalized → weighted",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bayplan.introspection.devices_state import devices_state
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import DevicesState, Status
-from bayplan.introspection.status_rendering import as_text
+from bayplan.introspection.status_rendering import RENDERERS
 from bayplan.kube.readiness import Readiness
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ def state_of(*objects: ResourceSlice | ResourceClaim) -> DevicesState:
     index = DeviceIndex()
     for each in objects:
         index.assign(each)
-    return devices_state(index, is_read=True)
+    return devices_state(index, "/apis/resource.k8s.io/v1/resourceclaims")
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
@@ -55,7 +55,7 @@ def test_claims_are_allocated_pending_or_in_flight() -> None:
     allocation = held({"device": "d1"}).status.allocation
     assert allocation is not None
     index.begin_allocation(chosen, allocation, "uid-of-a-pod")
-    found = devices_state(index, is_read=True)
+    found = devices_state(index, "/apis/resource.k8s.io/v1/resourceclaims")
     assert (found.claims_allocated, found.claims_pending, found.claims_in_flight, found.in_use) == (2, 1, 1, 2)
 
 
@@ -73,18 +73,20 @@ def test_the_text_has_one_line() -> None:
     """The API version is named if claims are watched."""
     status = shown(slice_of(TWO), slice_of(TWO, node="n1", count=2), held({"device": "d0"}), claim(exactly("r")))
     line = "Devices  4 in 2 pools (1 incomplete), 1 in use; claims: 1 allocated, 1 pending, 0 in flight"
-    assert line in as_text(status).splitlines()
+    assert line in RENDERERS["table"](status).splitlines()
     read = replace(status, devices=replace(status.devices, api_version="resource.k8s.io/v1"))
-    assert f"{line}; read in resource.k8s.io/v1" in as_text(read).splitlines()
+    assert f"{line}; read in resource.k8s.io/v1" in RENDERERS["table"](read).splitlines()
 
 
 def test_a_cluster_without_devices_has_no_line() -> None:
     """Nothing is printed."""
-    assert "Devices" not in as_text(shown())
+    assert "Devices" not in RENDERERS["table"](shown())
 
 
 def test_the_text_says_why_claims_are_not_allocated() -> None:
     """The reason is that of the gated pods."""
     status = shown(claim(exactly("r")), withheld="the devices are not listed yet")
     assert status.devices.api_version == ""
-    assert "Resource claims are not allocated: the devices are not listed yet" in as_text(status).splitlines()
+    assert (
+        "Resource claims are not allocated: the devices are not listed yet" in RENDERERS["table"](status).splitlines()
+    )

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 import pytest
 from bayplan.process.plugin_watchdog import PluginWatchdog
 
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration, Hint
 from scheduler_core.framework.cycle_state import CycleState
@@ -37,10 +39,11 @@ from scheduler_core.framework.status import Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerPorts
+from scheduler_core.shadows.shadow_settings import ShadowSettings
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.scheduling import Rig, profile, rig
+from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
 
 # Time of the clock, which passes while other processes run: plugins that are in time must end within it, too.
 _BUDGET_SECONDS = 0.2
@@ -191,6 +194,25 @@ async def test_an_overrunning_plugin_fails_the_attempt(
     assert message in made.condition.message
     assert _held(made) == [{}, {}]
     assert made.place(waiting) == "errorBackoff"
+
+
+@pytest.mark.parametrize("plugin", [SlowPreFilter, SlowFilter, SlowScore])
+async def test_a_shadow_that_loops_is_interrupted_sooner(watchdog: PluginWatchdog, plugin: type[Plugin]) -> None:
+    """The live profile binds, waits for the short budget of the shadow only, and the columns are as decided."""
+    defaults = Plugins(multi_point=plugin_set(*BARE))
+    ports = SchedulerPorts(watchdog=watchdog, shadow_watchdog=watchdog.shorter(_BUDGET_SECONDS / 4))
+    made = rig([plugin], defaults=defaults, ports=ports)
+    config = ProfileConfig(scheduler_name="shadow", plugins=Plugins(multi_point=plugin_set("Slow")))
+    shadow = made.scheduler.build(config, is_shadow=True)
+    made.scheduler.shadows.serve({"shadow": (shadow, ShadowSettings("default-scheduler"))})
+    made.add(node("a"), node("b"), pod("p"))
+    began = time.thread_time()
+    async with made.running():
+        await made.until(lambda: bool(made.bound) and not made.scheduler.binding_count)
+    assert time.thread_time() - began < _BUDGET_SECONDS
+    (running,) = made.scheduler.shadows
+    assert f"was interrupted after its time budget of {_BUDGET_SECONDS / 4:g} s" in running.record.last_error
+    assert sorted(len(pods) for pods in _held(made)) == [0, 1]
 
 
 async def test_an_overrunning_gate_holds_the_pod_back(watchdog: PluginWatchdog) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from bayplan.kube.device_api import NOT_SERVED, REQUIRED
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
@@ -29,6 +30,11 @@ def listed(*items: Any) -> Answer:
 def named(name: str, **fields: Any) -> dict[str, Any]:
     """Return an object."""
     return {"metadata": {"name": name, "uid": name, **fields.pop("meta", {})}, **fields}
+
+
+def serve_devices(api: FakeApi) -> None:
+    """Serve what devices need, in v1."""
+    api.on("GET", DEVICES.removesuffix("/"), Answer(body={"resources": [{"name": name} for name in REQUIRED]}))
 
 
 @pytest.fixture
@@ -103,6 +109,7 @@ async def test_what_cannot_be_read_is_a_notice(
 
 async def test_devices_and_claims_are_loaded(api: FakeApi, connection: ApiConnection) -> None:
     """DeviceTaintRules are not served by every server that serves the others."""
+    serve_devices(api)
     api.on("GET", f"{DEVICES}deviceclasses", listed(named("gpu")))
     api.on("GET", f"{DEVICES}resourceclaims", listed(named("c", meta={"namespace": "shop", "uid": "u"})))
     spec = {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}
@@ -117,8 +124,8 @@ async def test_devices_and_claims_are_loaded(api: FakeApi, connection: ApiConnec
 async def test_without_claims_pods_that_need_them_are_gated(api: FakeApi, connection: ApiConnection) -> None:
     """What is in use is not known; a server without the API is nothing to note, a missing right is."""
     snapshot = await take_snapshot(connection, SchedulerOptions())
-    reason = "the API server does not serve resource.k8s.io/v1"
-    assert (snapshot.scheduler.context.cache.columns.devices.withheld, snapshot.notices) == (reason, [])
+    assert (snapshot.scheduler.context.cache.columns.devices.withheld, snapshot.notices) == (NOT_SERVED, [])
+    serve_devices(api)
     for plural in ("deviceclasses", "resourceslices"):
         api.on("GET", f"{DEVICES}{plural}", listed())
     api.on("GET", f"{DEVICES}resourceclaims", refusal(403, "no"))

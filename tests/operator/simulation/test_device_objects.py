@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from bayplan.cli.explain_sources import from_files
 from bayplan.cli.explained_names import PodName
+from bayplan.cli.simulation_report import as_document, as_table
 from bayplan.explanation.pod_model import Explanation
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.node_usage import ResourceUsage
 from bayplan.simulation.simulation import SimulationResult, Verdict, simulate
 
 from scheduler_core.errors import ConfigError
@@ -115,6 +117,27 @@ def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
 def test_what_a_claim_needs(tmp_path: Path, objects: list[str], verdict: Verdict) -> None:
     """One node, and a pod with a claim of a template."""
     assert simulated(tmp_path, node("n"), *objects, pod("a")).pods[0].verdict is verdict
+
+
+def test_devices_are_counted_by_node_and_driver(tmp_path: Path) -> None:
+    """Devices of a node are in its row; those that several nodes reach are in the total only."""
+    network = slice_of("shared", "{name: nic-0}, {name: nic-1}, {name: nic-2}").replace(
+        "driver: gpu.example.com, nodeName: shared", "driver: nic.example.com, allNodes: true"
+    )
+    result = simulated(
+        tmp_path, node("m"), node("n"), slice_of("n", "{name: d0}, {name: d1}"), network, CLASS, TEMPLATE, pod("a")
+    )
+    assert result.packing.devices == (
+        ResourceUsage("gpu.example.com", 1, 2),
+        ResourceUsage("nic.example.com", 0, 3),
+    )
+    assert [each.devices for each in result.nodes] == [(), (ResourceUsage("gpu.example.com", 1, 2),)]
+    assert result.packing.largest_free["devices of gpu.example.com"] == 1
+    assert as_document(result)["summary"]["devices"]["gpu.example.com"] == {"inUse": 1, "published": 2}
+    lines = [line.split() for line in as_table(result).splitlines()]
+    assert ["devices", "of", "gpu.example.com", "1", "2", "50%", "1", "-"] in lines
+    assert ["devices", "of", "nic.example.com", "0", "3", "0%", "-", "-"] in lines
+    assert any(line[:1] == ["n"] and line[-4:] == ["devices", "of", "gpu.example.com", "1/2"] for line in lines)
 
 
 def test_pods_share_a_claim_on_the_node_of_its_device(tmp_path: Path) -> None:

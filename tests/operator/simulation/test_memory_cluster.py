@@ -1,11 +1,14 @@
 """The cluster in memory."""
 
+import msgspec
 import pytest
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.framework.object_reads import annotations_of
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
 from scheduler_core.scheduler import Scheduler
@@ -35,6 +38,24 @@ async def test_a_bind_is_reported_before_its_response() -> None:
     assert bound.spec.node_name == "node"
     assert [(each.type, each.status) for each in bound.status.conditions] == [("PodScheduled", "True")]
     assert scheduler.context.cache.get(UID) is not None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param(AnnotatedMeta, {"kept": "yes", "devices": "0"}, id="a plugin reads them"),
+        pytest.param(ObjectMeta, {}, id="no plugin reads them"),
+    ],
+)
+async def test_a_bind_annotates_the_pod(metadata: type[ObjectMeta], expected: dict[str, str]) -> None:
+    """The annotations of a Binding are added to those of the pod, as by the API server."""
+    cluster, _ = watched()
+    fields = {"name": "annotated", "namespace": "default", "uid": "u", "annotations": {"kept": "yes"}}
+    cluster.add_pod(msgspec.structs.replace(pod(), metadata=msgspec.convert(fields, metadata)))
+    await cluster.bind(Binding("default", "annotated", "u", "node", (("devices", "0"),)))
+    bound = await cluster.read_pod("default", "annotated")
+    assert bound is not None
+    assert annotations_of(bound) == expected
 
 
 @pytest.mark.parametrize(

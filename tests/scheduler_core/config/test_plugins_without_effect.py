@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bayplan.conformance.cases import IN_TREE_NAMES
 
-from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR, UNSUPPORTED
+from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.in_tree import default_plugins, in_tree_registry
@@ -25,10 +25,10 @@ def entry(point: str, name: str, action: str = "enabled") -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", sorted(IN_TREE_NAMES))
 def test_every_plugin_of_the_reference_is_known(name: str) -> None:
-    """A profile may name each of them, but for those whose work nobody does here."""
+    """A profile may name each of them."""
     registered = name in in_tree_registry()
-    assert registered + (name in BUILT_IN_BEHAVIOUR) + (name in UNSUPPORTED) == 1
-    assert bool(planned(entry("multiPoint", name)).problems) == (name in UNSUPPORTED)
+    assert registered + (name in BUILT_IN_BEHAVIOUR) == 1
+    assert not planned(entry("multiPoint", name)).problems
 
 
 def test_an_entry_has_no_effect() -> None:
@@ -60,10 +60,10 @@ def test_an_entry_has_no_effect() -> None:
             id="another-point",
         ),
         pytest.param(
-            entry("filter", "DeferredPodScheduling"),
-            "plugins.filter.enabled[0].name",
-            'plugin "DeferredPodScheduling" is not supported: Bayplan does not schedule deferred in-place resizes',
-            id="unsupported",
+            entry("score", "DeferredPodScheduling"),
+            "plugins.score.enabled[0].name",
+            'plugin "DeferredPodScheduling" does not',
+            id="deferred-resizes-have-no-score",
         ),
         pytest.param(
             entry("permit", "GangSchedulin"),

@@ -58,6 +58,21 @@ async def test_a_nomination_that_was_listed_before_the_group() -> None:
     made.queue.close()
 
 
+async def test_a_nomination_counts_by_the_present_priority_of_the_group() -> None:
+    """Also after a restart; if the priority becomes lower, pods that the higher one rejected are requeued."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.scheduler.group_feed.group_changed(group(min_member=3, priority=100))
+    low = pod("low", requests={"cpu": "3"}, priority=50)
+    made.add(node("n0"), *members(2, nominated_node="n0"), low)
+    assert made.decide() is None
+    assert made.place(low) == "unschedulable"
+    made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
+    assert [info.priority for info in made.queue.nominator.nominated_pods("n0")] == [10, 10]
+    assert made.place(low) == "backoff"
+    made.queue.close()
+
+
 async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
     """It ends with the group and requeues rejected pods; it is restored when the group is created again."""
     made = rig(defaults=default_plugins())

@@ -10,8 +10,13 @@ from prometheus_client import generate_latest
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationTimeoutError, ClusterWriteError, DeviceError
 from scheduler_core.metrics.device_metrics import BINDING_BOUNDS
-from scheduler_core.model.device_claims import AllocatedDeviceStatus, DeviceCondition, ResourceClaim
-from scheduler_core.plugins.dynamic_resources.claim_binding import BackgroundWrites, ClaimBinder
+from scheduler_core.model.device_claims import (
+    AllocatedDeviceStatus,
+    DeviceCondition,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
 from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -51,7 +56,7 @@ class World:
         self.attempt = PodDevices(user, self.columns, claims=[self.claim])
         self.attempt.pending = [None]
         binder = ClaimBinder(self.handle, self.writer)
-        self.binding = PodBinding(self.handle, binder, self.attempt, "n0", BackgroundWrites())
+        self.binding = PodBinding(self.handle, binder, self.attempt, "n0")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +93,15 @@ async def test_waits_for_binding_conditions(
     waits = world.metrics.binding_waits
     assert set(waits) == {key}
     assert (waits[key].count, waits[key].total) == (2, 2 * seconds)
+
+
+async def test_a_claim_that_is_deallocated_meanwhile() -> None:
+    """The wait ends: its devices may be those of another pod, and no driver will report them."""
+    world = World(held(CAREFUL))
+    world.columns.devices.assign(world.writer.store(replace(world.claim, status=ResourceClaimStatus())))
+    with pytest.raises(DeviceError, match="claim ns/held got deallocated elsewhere in the meantime"):
+        await world.binding.wait_for_drivers(600)
+    assert {key[-1] for key in world.metrics.binding_waits} == {"error"}
 
 
 async def test_a_pod_without_binding_conditions_does_not_wait() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, WriteTimeoutError
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import CycleState, annotate_bind
 from scheduler_core.framework.status import SUCCESS, error
 from scheduler_core.plugins.default_binder import DefaultBinder
 from scheduler_core.ports import Binding
@@ -18,6 +18,19 @@ async def test_bind_names_pod_and_node() -> None:
     info = handle.nodes.compile_pod(pod("web", namespace="shop", uid="uid-7"))
     assert await DefaultBinder(None, handle).bind(CycleState(), info, "node-3") == SUCCESS
     assert handle.writer.bindings == [Binding("shop", "web", "uid-7", "node-3")]
+
+
+async def test_bind_carries_the_annotations_of_the_attempt() -> None:
+    """What plugins add to the bind is written with it; a clone of the state has no part in it."""
+    handle, state = FakeHandle(), CycleState()
+    annotate_bind(state, "example.com/gpu", "0")
+    dry_run = state.clone()
+    annotate_bind(state, "example.com/port", "7")
+    annotate_bind(dry_run, "example.com/other", "1")
+    info = handle.nodes.compile_pod(pod("web", namespace="shop", uid="uid-7"))
+    assert await DefaultBinder(None, handle).bind(state, info, "node-3") == SUCCESS
+    annotations = (("example.com/gpu", "0"), ("example.com/port", "7"))
+    assert handle.writer.bindings == [Binding("shop", "web", "uid-7", "node-3", annotations)]
 
 
 @pytest.mark.parametrize(

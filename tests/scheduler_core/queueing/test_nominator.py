@@ -12,16 +12,18 @@ COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
-def test_a_nomination_by_another_priority() -> None:
-    """It counts by that priority while the pod is nominated to any node; the pod itself keeps its own."""
-    nominations = NominatedPods()
-    nominations.nominate(WEB, "n0", priority=7)
+def test_a_nomination_of_a_group_with_a_priority() -> None:
+    """It counts by the priority that the group has when the pod is nominated or updated; the pod keeps its own."""
+    priorities = {WEB.uid: 7}
+    nominations = NominatedPods(priorities.get)
+    nominations.nominate(WEB, "n0")
+    nominations.nominate(DB, "n0")
+    counted = {info.uid: info.priority for info in nominations.nominated_pods("n0")}
+    assert counted == {WEB.uid: 7, DB.uid: DB.priority}
+    assert WEB.priority != 7
+    del priorities[WEB.uid]
     nominations.update(WEB.pod, WEB)
-    nominations.nominate(WEB, "n1")
-    assert [info.priority for info in nominations.nominated_pods("n1")] == [7]
-    nominations.withdraw(WEB.uid)
-    nominations.nominate(WEB, "n1")
-    assert [info.priority for info in nominations.nominated_pods("n1")] == [WEB.priority]
+    assert nominations.nomination_of(WEB.uid) is WEB
 
 
 def test_a_pod_is_nominated_to_one_node() -> None:

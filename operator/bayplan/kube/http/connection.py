@@ -123,6 +123,10 @@ class ApiConnection:
         write_fence: Called before each request, retries too, that changes the cluster: when it is made, and again when
             its bytes are written, after any wait. Raises if this process must not change anything. Not called for
             Leases. None lets all requests pass.
+
+    Attributes:
+        requests: Requests and watches sent.
+        pending_binds: Requests in the lane of binds that wait or are in flight.
     """
 
     def __init__(
@@ -151,6 +155,7 @@ class ApiConnection:
         self._closed = False
         self._write_fence = write_fence
         self.requests = 0
+        self.pending_binds = 0
 
     @property
     def access(self) -> ClusterAccess:
@@ -186,11 +191,23 @@ class ApiConnection:
             ResourceExpiredError: HTTP 410.
             ClusterWriteError: Raised by the fence.
         """
+        if request.lane is not Lane.BINDS:
+            return await self._answer(request)
+        self.pending_binds += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self.pending_binds -= 1
+
+    async def _answer(self, request: ApiRequest) -> bytes:
         if self._bucket is not None and request.lane not in _UNLIMITED_RATE:
             await self._bucket.take()
-        deadline = self._clock.now() + request.timeout
+        last_retry = self._clock.now() + request.timeout
         renewed = False
         while True:
+            # The server may take the whole timeout for each bind that it receives, so the response is awaited as long.
+            is_bind = request.lane is Lane.BINDS
+            deadline = self._clock.now() + request.timeout if is_bind else last_retry
             status, retry_after, answer = await self._send(request, deadline)
             if status < 300:
                 return answer
@@ -201,7 +218,7 @@ class ApiConnection:
                 await self._renew(force=True)
                 if self._authorization != before:
                     continue
-            if retry_after is not None and self._clock.now() + retry_after < deadline:
+            if retry_after is not None and self._clock.now() + retry_after < last_retry:
                 await self._clock.sleep(retry_after)
                 continue
             raise api_error(f"{request.method} {request.path}", status, answer)

@@ -1,25 +1,20 @@
 """The informers of Dynamic Resource Allocation, which not every cluster serves.
 
 Pods with resource claims are gated until claims, classes and slices are listed: which devices are in use is not known
-before. Other pods never wait for these lists. DeviceTaintRules are watched where ``resource.k8s.io/v1`` has them, from
-Kubernetes 1.37 on.
+before. Other pods never wait for these lists. DeviceTaintRules are watched where they are served.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
-from bayplan.kube.http.api_discovery import served_resources
+from bayplan.kube.device_api import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.feeds.object_feed import DeviceFeed
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -29,21 +24,6 @@ LOOKUP_SECONDS = 30.0
 
 _FIRST_LOOKUP_SECONDS = 1.0
 
-API = "/apis/resource.k8s.io/v1"
-
-CLAIMS = "resourceclaims"
-
-REQUIRED: Mapping[str, type[Any]] = {
-    "deviceclasses": DeviceClass,
-    "resourceslices": ResourceSlice,
-    CLAIMS: ResourceClaim,
-}
-"""Struct of each collection that must be listed before claims are allocated."""
-
-OPTIONAL: Mapping[str, type[Any]] = {"devicetaintrules": DeviceTaintRule}
-"""Struct of each collection that older servers lack."""
-
-_NOT_SERVED = "the API server does not serve resource.k8s.io/v1"
 _NOT_LISTED = "the resource claims and devices of the cluster are not listed yet"
 
 
@@ -55,9 +35,18 @@ class DeviceInformers:
         informers: Makes the informers, and shows their state.
         feed: Receives the objects.
         clock: Source of time.
+        api: Receives the version that is served; the writer of claims uses it.
     """
 
-    def __init__(self, connection: ApiConnection, informers: ClusterInformers, feed: DeviceFeed, clock: Clock) -> None:
+    def __init__(
+        self,
+        connection: ApiConnection,
+        informers: ClusterInformers,
+        feed: DeviceFeed,
+        clock: Clock,
+        api: DeviceApi | None = None,
+    ) -> None:
+        self._api = DeviceApi() if api is None else api
         self._connection = connection
         self._informers = informers
         self._feed = feed
@@ -77,9 +66,9 @@ class DeviceInformers:
                 delay = LOOKUP_SECONDS if served is not None or is_complete else _FIRST_LOOKUP_SECONDS
                 await self._clock.sleep(delay)
 
-    def _begin(self, served: frozenset[str], tasks: asyncio.TaskGroup) -> None:
-        if not served >= REQUIRED.keys() and not self._watched:
-            self._feed.withhold(_NOT_SERVED)
+    def _begin(self, served: dict[str, str], tasks: asyncio.TaskGroup) -> None:
+        if not served and not self._watched:
+            self._feed.withhold(NOT_SERVED)
             return
         for resource, kind in {**REQUIRED, **OPTIONAL}.items():
             if resource in served and resource not in self._watched:
@@ -91,7 +80,7 @@ class DeviceInformers:
                     partial(self._synced, resource),
                     partial(self._not_listed, resource),
                 )
-                informer = self._informers.begin(resource, f"{API}/{resource}", kind, sink)
+                informer = self._informers.begin(resource, served[resource], kind, sink)
                 tasks.create_task(informer.run())
 
     def _synced(self, resource: str) -> None:
@@ -101,12 +90,13 @@ class DeviceInformers:
 
     def _not_listed(self, resource: str, trouble: str) -> None:
         if resource not in self._listed:
-            self._feed.withhold(f"the {resource} of resource.k8s.io/v1 cannot be listed: {trouble}")
+            version = self._api.path.removeprefix("/apis/")
+            self._feed.withhold(f"the {resource} of {version} cannot be listed: {trouble}")
 
-    async def _served(self) -> frozenset[str] | None:
-        """Return the resources of the API; None if that cannot be determined."""
+    async def _served(self) -> dict[str, str] | None:
+        """Return the path of each resource that is served; None if that cannot be determined."""
         try:
-            return await served_resources(self._connection, API)
+            return await self._api.paths(self._connection)
         except ClusterWriteError as error:
-            log.debug("It cannot be determined whether resource.k8s.io/v1 is served: %s", error)
+            log.debug("It cannot be determined whether resource.k8s.io is served: %s", error)
             return None

@@ -129,6 +129,7 @@ class Informer(Generic[T]):
     ``outages`` is the log of outages that several informers share.
 
     Attributes:
+        path: Path of the collection.
         known: Objects delivered and not deleted, by ``namespace/name`` (``/name`` if cluster-scoped).
         resource_version: Version to resume the watch from; empty before and between lists.
         synced: Whether the first full list has been delivered.
@@ -154,6 +155,7 @@ class Informer(Generic[T]):
     ) -> None:
         self._connection = connection
         self._resource = resource
+        self.path = resource.path
         self._decoder = ObjectDecoder(kind)
         self._sink = sink
         self._clock = clock

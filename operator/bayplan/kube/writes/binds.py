@@ -60,10 +60,11 @@ async def read_pod(
 
 def binding_body(binding: Binding) -> bytes:
     """Encode the v1 Binding as JSON; with its UID the server rejects a later pod of the same name."""
+    annotations = b',"annotations":%b' % _text(dict(binding.annotations)) if binding.annotations else b""
     return (
-        b'{"apiVersion":"v1","kind":"Binding","metadata":{"name":%b,"namespace":%b,"uid":%b},'
+        b'{"apiVersion":"v1","kind":"Binding","metadata":{"name":%b,"namespace":%b,"uid":%b%b},'
         b'"target":{"apiVersion":"v1","kind":"Node","name":%b}}'
-        % (_text(binding.name), _text(binding.namespace), _text(binding.uid), _text(binding.node_name))
+        % (_text(binding.name), _text(binding.namespace), _text(binding.uid), annotations, _text(binding.node_name))
     )
 
 

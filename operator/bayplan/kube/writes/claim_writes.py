@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
+from bayplan.kube.device_api import DeviceApi
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder
@@ -29,13 +30,13 @@ class ClaimWrites:
     Args:
         connection: Connection to the API server.
         timeout: Timeout of a request in seconds.
-        api: Path of the API version that the server serves, such as ``/apis/resource.k8s.io/v1``.
+        api: Version of the API that the server serves.
     """
 
-    def __init__(self, connection: ApiConnection, timeout: float, api: str = "/apis/resource.k8s.io/v1") -> None:
+    def __init__(self, connection: ApiConnection, timeout: float, api: DeviceApi | None = None) -> None:
         self._connection = connection
         self._timeout = timeout
-        self._api = api
+        self._api = DeviceApi() if api is None else api
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
         """Read a claim.
@@ -79,16 +80,16 @@ class ClaimWrites:
         dated: dict[str, object] = {} if stamp is None else {"allocation": {"allocationTimestamp": stamp}}
         return await self._patch_status(claim, dated | _reservation(claim), lane=Lane.BINDS)
 
-    async def deallocate(self, claim: ResourceClaim) -> None:
+    async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Patch ``status`` to remove the allocation, the reservations and the device states.
 
         Raises:
             ConflictError: The claim has changed in the meantime.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
-        await self._patch_status(claim, {"allocation": None, "reservedFor": None, "devices": None})
+        return await self._patch_status(claim, {"allocation": None, "reservedFor": None, "devices": None})
 
-    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
         """Remove an entry of ``status.reservedFor``; a strategic merge patch does not need the latest version.
 
         Raises:
@@ -98,7 +99,7 @@ class ClaimWrites:
             "metadata": {"uid": claim.metadata.uid},
             "status": {"reservedFor": [{"$patch": "delete", "uid": consumer_uid}]},
         }
-        await self._patch(self._path(claim) + "/status", body, STRATEGIC_MERGE_PATCH)
+        return await self._patch(self._path(claim) + "/status", body, STRATEGIC_MERGE_PATCH)
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
         """Create a claim.
@@ -106,7 +107,7 @@ class ClaimWrites:
         Raises:
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
-        path = f"{self._api}/namespaces/{path_part(claim.metadata.namespace)}/resourceclaims"
+        path = f"{self._api.path}/namespaces/{path_part(claim.metadata.namespace)}/resourceclaims"
         request = ApiRequest("POST", path, _ENCODER.encode(new_claim(claim)), timeout=self._timeout, lane=Lane.BINDS)
         return _CLAIMS.decode(await self._connection.request(request))
 
@@ -138,7 +139,7 @@ class ClaimWrites:
 
     def _path(self, claim: ResourceClaim) -> str:
         meta = claim.metadata
-        return f"{self._api}/namespaces/{path_part(meta.namespace)}/resourceclaims/{path_part(meta.name)}"
+        return f"{self._api.path}/namespaces/{path_part(meta.namespace)}/resourceclaims/{path_part(meta.name)}"
 
     async def _patch_status(
         self, claim: ResourceClaim, status: dict[str, object], lane: Lane = Lane.WRITES
@@ -177,6 +178,7 @@ def new_claim(claim: ResourceClaim) -> dict[str, object]:
             "namespace": meta.namespace,
             "generateName": f"{meta.owner_references[0].name}-extended-resources-",
             "annotations": meta.annotations,
+            "finalizers": meta.finalizers,
             "ownerReferences": owners,
         },
         "spec": {"devices": claim.spec.devices},

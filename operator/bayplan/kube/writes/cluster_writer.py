@@ -135,7 +135,8 @@ class KubeWriter:
         self.events.record(event)
 
     def _bind_pressure(self) -> bool:
-        return self.binder.waiting > 0 or self.binder.in_flight >= self._pressure
+        """Return whether other writes should yield to binds and to the writes of claims that binds wait for."""
+        return self.binder.waiting > 0 or self._connection.pending_binds >= self._pressure
 
 
 class _StatusWrite(Write):

@@ -82,6 +82,24 @@ async def test_retry_after_ends_with_the_timeout(api: FakeApi, connection: ApiCo
     assert len(api.seen) == 3
 
 
+async def test_how_long_the_response_after_a_retry_is_awaited(
+    api: FakeApi, connection: ApiConnection, clock: HastyClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may take the whole timeout for a bind that is sent again; other requests end with their timeout."""
+    send, seconds = ApiConnection._send, []
+
+    async def recorded(self: ApiConnection, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
+        seconds.append(round(deadline - clock.now()))
+        return await send(self, request, deadline)
+
+    monkeypatch.setattr(ApiConnection, "_send", recorded)
+    busy = Answer(429, {"message": "busy"}, {"Retry-After": "4"})
+    api.on("POST", PATH, busy, Answer(201), busy, Answer(201))
+    for lane in (Lane.BINDS, Lane.LEASES):
+        await connection.request(ApiRequest("POST", PATH, b"{}", timeout=10.0, lane=lane))
+    assert seconds == [10, 10, 10, 6]
+
+
 async def test_no_server(clock: HastyClock, api: FakeApi) -> None:
     """A refused connection means that nothing was sent."""
     with socket.socket() as taken:

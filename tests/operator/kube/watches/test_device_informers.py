@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from bayplan.kube.device_api import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.watches.cluster_informers import ClusterInformers
-from bayplan.kube.watches.device_informers import API, OPTIONAL, REQUIRED, DeviceInformers
+from bayplan.kube.watches.device_informers import DeviceInformers
+from bayplan.kube.writes.claim_writes import ClaimWrites
 
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
@@ -17,6 +19,7 @@ from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
+API, BETA = "/apis/resource.k8s.io/v1", "/apis/resource.k8s.io/v1beta2"
 ALL = (*REQUIRED, *OPTIONAL)
 
 
@@ -27,22 +30,26 @@ class World:
         self.api = api
         self.scheduler = Scheduler(VirtualClock(), RecordingWriter())
         informers = ClusterInformers(connection, self.scheduler, clock, Readiness(()))
-        self.informers = DeviceInformers(connection, informers, self.scheduler.device_feed, clock)
+        device_api = DeviceApi()
+        self.informers = DeviceInformers(connection, informers, self.scheduler.device_feed, clock, device_api)
+        self.writes = ClaimWrites(connection, 5.0, device_api)
+        self.api.on("GET", BETA, refusal(404, "not found"))
         for resource in ALL:
-            self.api.on("GET", f"{API}/{resource}", Stream(*listed(), Hang()))
+            for version in (API, BETA):
+                self.api.on("GET", f"{version}/{resource}", Stream(*listed(), Hang()))
 
     @property
     def devices(self) -> DeviceIndex:
         """The index of the scheduler."""
         return self.scheduler.context.cache.columns.devices
 
-    def serve(self, *answers: Answer | tuple[str, ...]) -> None:
+    def serve(self, *answers: Answer | tuple[str, ...], version: str = API) -> None:
         """Script the answers to lookups of the API: refusals, or resources that are served."""
         scripts = [
             each if isinstance(each, Answer) else Answer(body={"resources": [{"name": name} for name in each]})
             for each in answers
         ]
-        self.api.on("GET", API, *scripts)
+        self.api.on("GET", version, *scripts)
 
 
 @pytest.fixture
@@ -84,9 +91,43 @@ async def test_a_server_without_the_api(world: World, lacking: Answer | tuple[st
     """The reason says what is not served, and a later lookup finds it."""
     world.serve(lacking)
     async with running(world.informers.run()):
-        await until(lambda: world.devices.withheld == "the API server does not serve resource.k8s.io/v1")
+        await until(lambda: world.devices.withheld == NOT_SERVED)
         world.serve(ALL)
         await until(lambda: not world.devices.withheld)
+
+
+async def test_a_server_with_an_older_version(world: World) -> None:
+    """Everything is read from it, and claims are written to it."""
+    world.serve(refusal(404, "not found"))
+    world.serve(ALL, version=BETA)
+    world.api.on("GET", f"{BETA}/resourceclaims", Stream(*listed(thing("c")), Hang()))
+    async with running(world.informers.run()):
+        await until(lambda: not world.devices.withheld)
+    claim = world.devices.claims.get("default/c")
+    assert claim is not None
+    path = f"{BETA}/namespaces/default/resourceclaims/c"
+    world.api.on("PATCH", path, Answer(body=thing("c")))
+    assert (await world.writes.write_finalizers(claim)).key == "default/c"
+    assert [seen.path for seen in world.api.seen if seen.method == "GET" and seen.path.startswith(f"{API}/")] == []
+
+
+async def test_taint_rules_of_an_older_version(world: World) -> None:
+    """They are read beside claims of the newer version."""
+    world.serve(tuple(REQUIRED))
+    world.serve(ALL, version=BETA)
+    async with running(world.informers.run()):
+        await until(lambda: not world.devices.withheld)
+    read = {seen.path for seen in world.api.seen if seen.path.count("/") > API.count("/")}
+    assert read == {*(f"{API}/{name}" for name in REQUIRED), f"{BETA}/devicetaintrules"}
+
+
+async def test_the_version_stays(world: World) -> None:
+    """A version that is served later is not used by a process that has read another one."""
+    world.serve(refusal(404, "not found"), ALL)
+    world.serve(ALL, version=BETA)
+    async with running(world.informers.run()):
+        await until(lambda: len(world.api.requests("GET", API)) >= 3)
+    assert world.api.requests("GET", f"{API}/resourceclaims") == []
 
 
 async def test_a_lookup_that_fails(world: World) -> None:

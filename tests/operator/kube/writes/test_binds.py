@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.writes.binds import Binder, binding_body, read_pod
@@ -50,6 +51,12 @@ async def test_binding_is_posted(api: FakeApi, binder: Binder) -> None:
     }
     assert seen.query == {"timeout": "4s"}
     assert (binder.bound, binder.settled, binder.in_flight, binder.waiting) == (1, 0, 0, 0)
+
+
+def test_annotations_are_in_the_body() -> None:
+    """The API server copies the annotations of a Binding to the pod."""
+    body = binding_body(Binding("n", "a", "u", "node", (("example.com/devices", '0,"1"'),)))
+    assert msgspec.json.decode(body)["metadata"]["annotations"] == {"example.com/devices": '0,"1"'}
 
 
 def test_names_are_escaped() -> None:

@@ -11,8 +11,9 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.writes.claim_writes import ClaimWrites
 from msgspec.structs import replace
 
+from scheduler_core.devices.allocator import random_share_id
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim
+from scheduler_core.model.device_claims import DELETE_PROTECTION, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.extended_resources import claim_in_memory, with_requests
 from scheduler_core.ports import ClaimWriter
@@ -114,16 +115,18 @@ async def test_end_of_a_reservation(api: FakeApi, writes: ClaimWrites) -> None:
 
 
 async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites) -> None:
-    """The API server generates the name; the pod is the controller."""
+    """The API server generates the name; the pod is the controller, and the claim is protected from the beginning."""
     api.on("POST", CLAIMS, WRITTEN)
     user = pod("p", namespace="ns", uid="uid-of-p")
     requests = claim(exactly("container-0-request-0")).spec.devices.requests
-    written = await writes.create(with_requests(claim_in_memory(user), requests))
+    asked = with_requests(claim_in_memory(user, random_share_id), requests)
+    written = await writes.create(with_meta(asked, finalizers=(DELETE_PROTECTION,)))
     assert written.metadata.name == "c0"
     assert api.seen[0].json["metadata"] == {
         "namespace": "ns",
         "generateName": "p-extended-resources-",
         "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-of-p", "controller": True}],
     }
     (request,) = api.seen[0].json["spec"]["devices"]["requests"]

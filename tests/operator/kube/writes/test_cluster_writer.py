@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.writes.claim_writes import ClaimWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, ClusterWriter, Event, ObjectReference, PodDeletion, PodStatusPatch
 from tests.operator.kube.conftest import HastyClock
+from tests.support.devices import held
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 POD = "/api/v1/namespaces/n/pods/a"
@@ -68,6 +70,29 @@ async def test_no_patch_follows_its_bind(api: FakeApi, writer: KubeWriter) -> No
     await bind
     await writer.stop(5.0)
     assert methods(api) == ["POST binding"]
+
+
+async def test_events_yield_to_the_writes_of_claims(
+    api: FakeApi, connection: ApiConnection, writer: KubeWriter
+) -> None:
+    """Binds wait for these writes, so that an event between them costs a bind."""
+    gate = asyncio.Event()
+    claims = [held({"device": "d"}, name=f"c{number}") for number in range(2)]
+    for each in claims:
+        api.on(
+            "PATCH",
+            f"/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/{each.metadata.name}/status",
+            Answer(gate=gate),
+        )
+    writes = [asyncio.create_task(ClaimWrites(connection, 5.0).write_allocation(each)) for each in claims]
+    await api.until(lambda: len(api.seen) == len(claims))
+    writer.record(SCHEDULED)
+    bind = asyncio.create_task(writer.bind(BINDING))
+    await bind
+    gate.set()
+    await asyncio.gather(*writes, return_exceptions=True)
+    await writer.stop(5.0)
+    assert methods(api) == ["PATCH status", "PATCH status", "POST binding", "POST events"]
 
 
 async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> None:

@@ -21,7 +21,7 @@ from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from tests.support.builders import pod
-from tests.support.devices import claim, held, with_meta
+from tests.support.devices import DRIVER, claim, held, with_meta
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.virtual_clock import PromptClock
@@ -193,6 +193,31 @@ async def test_a_write_whose_answer_is_lost(error: ClusterWriteError) -> None:
     assert world.writer.calls == ["write_finalizers", "write_allocation", "read"]
     assert world.stored == written
     assert written.status.reserved_for == (THIS,)
+
+
+@dataclass
+class DeletedOnceWritten(ForgetfulWriter):
+    """A writer whose claim is deleted after it was allocated, but not gone: it has a finalizer."""
+
+    async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write the allocation; delete the claim."""
+        try:
+            return await super().write_allocation(claim)
+        finally:
+            self.store(with_meta(self.claims[claim.key], deletion_timestamp=NOW))
+
+
+async def test_a_claim_that_is_being_deleted_keeps_its_devices() -> None:
+    """If the answer was lost, what is read counts: the devices are in use before a watch shows the allocation."""
+    world = World(claim())
+    handle = FakeHandle(clock=PromptClock())
+    world.writer = DeletedOnceWritten(world.writer.claims, lost=[WriteTimeoutError("no answer")])
+    world.binder = ClaimBinder(handle, world.writer)
+    handle.nodes.devices.assign(world.seen)
+    with pytest.raises(DeviceError, match="got deleted in the meantime"):
+        await world.bind(allocation())
+    assert handle.nodes.devices.claims.get("ns/c0") == world.stored
+    assert handle.nodes.devices.hardware.allocated.usage((DRIVER, "n0")) is not None
 
 
 async def test_deallocation() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from scheduler_core.devices.allocator import random_share_id
 from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Container
@@ -126,7 +127,7 @@ def test_claim_of_an_earlier_attempt() -> None:
 def test_claim_in_memory() -> None:
     """It is recognized, belongs to the pod, and has a UID of its own."""
     user = pod("p", namespace="ns", uid="uid-of-p")
-    first, second = claim_in_memory(user), claim_in_memory(user)
+    first, second = claim_in_memory(user, random_share_id), claim_in_memory(user, random_share_id)
     assert is_in_memory(first)
     assert first.metadata.uid != second.metadata.uid
     assert extended_claim_of(user, [first]) is first
@@ -137,7 +138,7 @@ def test_claims_for_resources_are_found_by_owner() -> None:
     """The table returns the claims of an owner, in their newest version, until they are removed."""
     user = pod("p", namespace="ns", uid="uid-of-p")
     table = ClaimTable()
-    made = with_meta(claim_in_memory(user), name="made", uid="u", resource_version="1")
+    made = with_meta(claim_in_memory(user, random_share_id), name="made", uid="u", resource_version="1")
     for each in (made, with_meta(made, name="of-template", uid="u2", annotations={}), claim()):
         table.assign(each)
     assert table.for_resources_of("uid-of-p") == (made,)

@@ -33,12 +33,12 @@ class SlowWriter(RecordingClaimWriter):
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> None:
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
         """Wait, then remove the consumer, or fail as the test says."""
         await self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
-        await super().end_reservation(claim, consumer_uid)
+        return await super().end_reservation(claim, consumer_uid)
 
 
 class World:

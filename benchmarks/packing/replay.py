@@ -1,0 +1,189 @@
+"""Schedules arriving pods by the core, in memory, under one profile, and measures what is left of the GPUs.
+
+Pods are received, scheduled, bound and confirmed one after the other, as by `bayplan simulate`; none ends. A pod that
+does not fit stays pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from bayplan.simulation.memory_cluster import MemoryCluster
+from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan_example_plugins.gpu_shares import GpuShares
+from bayplan_example_plugins.gpu_shares.args import GPU_MILLI, GpuSharesArgs, TypicalPod
+from bayplan_example_plugins.gpu_shares.fragmentation import TargetWorkload
+from bayplan_example_plugins.gpu_shares.gpu_columns import GpuColumns
+
+from benchmarks.packing.trace import TraceNode, TracePod
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import Scheduler, SchedulerOptions
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+
+_NAMES = GpuSharesArgs()
+_SCHEDULER_NAME = "packing"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a profile made of the arrivals.
+
+    Attributes:
+        profile: Its name.
+        seed: Seed of the arrivals and of ties.
+        given: Digest of nodes and arrivals: only outcomes of the same ones can be compared.
+        arrived, pending: Number of pods; of those, the ones without a node.
+        capacity_gpus, arrived_gpus, allocated_gpus: Numbers of GPUs: of the nodes, requested by pods, given to pods.
+        fragmented_gpus: Expected fragmentation of the GPUs that are free, by the paper's measure.
+        decided_us: CPU µs a pod from the pop to the reservation of a node, or to the diagnosis.
+        bound_us: CPU µs a bound pod for binding and confirming.
+    """
+
+    profile: str
+    seed: int
+    given: str
+    arrived: int
+    pending: int
+    capacity_gpus: float
+    arrived_gpus: float
+    allocated_gpus: float
+    fragmented_gpus: float
+    decided_us: float
+    bound_us: float
+
+    @property
+    def allocated_percent(self) -> float:
+        """Share of all GPUs that is allocated, in percent."""
+        return 100 * self.allocated_gpus / self.capacity_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What arrives where.
+
+    Attributes:
+        nodes: The nodes, empty at first.
+        arrivals: The pods in the order of their arrival; a pod may be there several times.
+        expected: The workload for which fragmentation is measured.
+        seed: Resolves ties.
+    """
+
+    nodes: Sequence[TraceNode]
+    arrivals: Sequence[TracePod]
+    expected: Sequence[TypicalPod]
+    seed: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything."""
+        text = repr((self.nodes, self.arrivals, self.expected, self.seed))
+        return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def replay(profile: str, config: Mapping[str, Any], given: Replay) -> Outcome:
+    """Schedule the pods of a replay.
+
+    Args:
+        profile: Name of the profile, for the outcome.
+        config: Its plugins and their args, in the grammar of a SchedulerProfile's spec.
+        given: Nodes and pods.
+
+    Raises:
+        ConfigError: The profile is invalid.
+    """
+    return asyncio.run(_replay(profile, config, given))
+
+
+async def _replay(profile: str, config: Mapping[str, Any], given: Replay) -> Outcome:
+    nodes, arrivals, seed = given.nodes, given.arrivals, given.seed
+    target = TargetWorkload(given.expected)
+    registry = in_tree_registry()
+    registry.register(GpuShares)
+    types = registry.decoded_types()
+    cluster = MemoryCluster()
+    scheduler = Scheduler(SimulatedClock(), cluster, SchedulerOptions(seed=seed), registry)
+    scheduler.activate([scheduler.build(ProfileConfig.model_validate({**config, "schedulerName": _SCHEDULER_NAME}))])
+    cluster.watch(scheduler.feed)
+    for each in nodes:
+        scheduler.feed.node_added(msgspec.convert(node_document(each), types.node))
+    bound, deciding, binding = await _schedule(
+        scheduler, cluster, [_pod(number, each, types.pod) for number, each in enumerate(arrivals)]
+    )
+    columns = GpuColumns(scheduler.context.cache.columns, _NAMES)
+    columns.refresh()
+    states = columns.states(ALL_ROWS)
+    fragments = target.expected_fragments(states.cpu_milli, states.gpu_milli, states.models, states.model_names).sum()
+    await scheduler.stop(0)
+    return Outcome(
+        profile,
+        seed,
+        given.digest,
+        len(arrivals),
+        len(arrivals) - bound,
+        float(states.gpus.sum()),
+        sum(each.gpu_milli for each in arrivals) / GPU_MILLI,
+        float((states.gpus * GPU_MILLI - states.gpu_milli.sum(axis=1)).sum()) / GPU_MILLI,
+        float(fragments) / GPU_MILLI / target.total_weight,
+        1e6 * deciding / len(arrivals),
+        1e6 * binding / max(1, bound),
+    )
+
+
+async def _schedule(scheduler: Scheduler, cluster: MemoryCluster, pods: Sequence[Pod]) -> tuple[int, float, float]:
+    """Return the bound pods, and the CPU seconds for deciding and for binding."""
+    bound, deciding, binding = 0, 0.0, 0.0
+    for pod in pods:
+        cluster.add_pod(pod)
+        started = time.process_time()
+        queued = scheduler.context.queue.pop()
+        assert queued is not None, "the pod that was added is active"
+        assert not isinstance(queued, QueuedGang), "no pod of a trace belongs to a gang"
+        attempt = scheduler.cycles.pods.schedule(queued)
+        decided = time.process_time()
+        deciding += decided - started
+        if attempt is not None:
+            bound += await scheduler.cycles.binding.bind(attempt)
+        await asyncio.sleep(0)
+        binding += time.process_time() - decided
+    return bound, deciding, binding
+
+
+def node_document(node: TraceNode) -> dict[str, Any]:
+    """Return a node as a manifest."""
+    amounts = {"cpu": f"{node.cpu_milli}m", "memory": f"{node.memory_mib}Mi", "pods": "1000"}
+    labels = {"kubernetes.io/hostname": node.name}
+    if node.gpus:
+        amounts[_NAMES.resource] = str(node.gpus * GPU_MILLI)
+        labels[_NAMES.model_label] = node.model
+    metadata = {"name": node.name, "uid": f"uid-of-{node.name}", "labels": labels}
+    return {"metadata": metadata, "status": {"capacity": amounts, "allocatable": amounts}}
+
+
+def _pod(number: int, pod: TracePod, kind: type[Pod]) -> Pod:
+    document = pod_document(pod)
+    name = f"{number:06d}-{pod.name}"
+    document["metadata"] = {"name": name, "namespace": "trace", "uid": f"uid-of-{name}"}
+    return msgspec.convert(document, kind)
+
+
+def pod_document(pod: TracePod) -> dict[str, Any]:
+    """Return a pod as a manifest without metadata; its GPU models are a node affinity."""
+    requests = {"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"}
+    if pod.gpu_milli:
+        requests[_NAMES.resource] = str(pod.gpu_milli)
+    container = {"name": "main", "image": "main", "resources": {"requests": requests}}
+    spec: dict[str, Any] = {"schedulerName": _SCHEDULER_NAME, "containers": [container]}
+    if pod.models:
+        wish = {"key": _NAMES.model_label, "operator": "In", "values": list(pod.models)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [wish]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {"spec": spec}

@@ -1,0 +1,178 @@
+"""`make demo-change`: a change of a profile from a shadow to its rollback, and an incident that is replayed afterwards.
+
+It runs on a real control plane with kubectl.
+"""
+
+import re
+import sys
+from collections import Counter
+from typing import Any
+
+from hack.demo import manifests
+from hack.demo.stage import PROFILES, DemoFailed, Stage, perform
+
+NODES = 60
+PODS = 300
+LATER_PODS = 20
+
+LIVE, SHADOW = "spread", "spread-next"
+_COLUMNS = (
+    "custom-columns=NAME:.metadata.name,SHADOWS:.spec.shadowOf,REVISION:.status.activeRevision,"
+    "DECIDED:.status.shadow.decided,AGREE:.status.shadow.agreed,DIFFER:.status.shadow.differed"
+)
+_LARGE = "default/large-000"
+_DIFFERS = (0, 1)
+"""Exit codes of ``bayplan diff`` that are no errors."""
+
+
+class ChangeDemo:
+    """One run of the demo.
+
+    Args:
+        stage: Control plane and operator of the demo.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._screen = stage.screen
+        self._record = str(stage.plane.state_dir / "record")
+
+    def run(self) -> None:
+        """Run all steps in order."""
+        self._prepare()
+        differed = self._shadow()
+        self._diff()
+        packed = self._promote()
+        spread = self._roll_back()
+        replayed = self._replay()
+        self._screen.summary(
+            f"the shadow would have chosen other nodes for {differed} pods; promoted, the profile packed {LATER_PODS} "
+            f"pods on {packed} node{'s' * (packed > 1)}; rolled back, it spread {LATER_PODS} pods over {spread} nodes; "
+            f"a replay of the record computed all {replayed} decisions again and shows why {_LARGE} was rejected."
+        )
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._screen.step(f"{NODES} nodes, a profile that spreads, and a shadow of it that would pack")
+        self._stage.start_operator("--record", self._record)
+        self._stage.create(manifests.nodes(NODES))
+        self._stage.show("apply", "-f", str(PROFILES / f"{LIVE}.yaml"), shown=f"examples/profiles/{LIVE}.yaml")
+        self._stage.show("apply", "-f", str(PROFILES / "spread-next.yaml"), shown="examples/profiles/spread-next.yaml")
+        self._stage.until("the profile is live", lambda: self._condition(LIVE, "Ready") == "True")
+        self._stage.until("the shadow compares", lambda: self._condition(SHADOW, "Comparing") == "True")
+
+    def _shadow(self) -> int:
+        screen = self._screen
+        screen.step(f"{PODS} pods: the live profile places them, and the shadow decides them again and binds none")
+        self._stage.create(manifests.pods("web", LIVE, PODS))
+        self._stage.until("all pods are bound", lambda: len(self._nodes("web")) == PODS)
+        self._stage.until("the status counts them", lambda: self._found().get("decided") == PODS)
+        self._stage.show("get", "schedulerprofiles", "-o", _COLUMNS)
+        self._stage.shadow(SHADOW, limit=32)
+        self._stage.show("describe", "schedulerprofile", SHADOW, limit=24)
+        found = self._found()
+        screen.say(
+            f"the {PODS} pods run on {len(set(self._nodes('web').values()))} nodes, where the live profile put them"
+        )
+        if not found["differed"] or found["differed"] != found["otherNode"]:
+            raise DemoFailed(f"a shadow that packs should choose other nodes, and reject nothing: {found}")
+        differed: int = found["differed"]
+        return differed
+
+    def _diff(self) -> None:
+        self._screen.step("What moves if all of them are decided again: bayplan diff, from an empty state")
+        self._stage.bayplan("diff", LIVE, SHADOW, "--reschedule", "empty", limit=24, codes=_DIFFERS)
+
+    def _promote(self) -> int:
+        self._screen.step("Promote the shadow: one edit of the live profile")
+        self._stage.bayplan("promote", SHADOW, "--dry-run")
+        before = self._revision()
+        self._stage.bayplan("promote", SHADOW)
+        if self._revision() == before:
+            raise DemoFailed("the promoted spec should be live")
+        used = self._place("promoted")
+        if used > 2:
+            raise DemoFailed(
+                f"the promoted profile should pack {LATER_PODS} small pods on one or two nodes, not {used}"
+            )
+        return used
+
+    def _roll_back(self) -> int:
+        self._screen.step("Take it back")
+        self._stage.bayplan("history", LIVE)
+        self._stage.bayplan("rollback", LIVE)
+        used = self._place("restored")
+        if used < LATER_PODS // 2:
+            raise DemoFailed(
+                f"the profile that was rolled back should spread {LATER_PODS} pods, and not use {used} nodes"
+            )
+        return used
+
+    def _replay(self) -> str:
+        self._screen.step("An incident: a pod fits nowhere; the record shows why")
+        self._stage.create(manifests.pods("large", LIVE, 1, cpu="1000"))
+        self._stage.until(
+            "the decision is in the record", lambda: _LARGE in self._stage.read("record", "show", self._record)
+        )
+        equal = re.search(r"(\d+) decisions, all equal", self._stage.bayplan("replay", self._record))
+        if equal is None:
+            raise DemoFailed("the replay should compute all recorded decisions again")
+        why = self._stage.bayplan("replay", self._record, "--until", _LARGE, limit=24)
+        if "Insufficient cpu" not in why:
+            raise DemoFailed("the replay should show why the pod was rejected")
+        return equal[1]
+
+    # -- reading the cluster ------------------------------------------------------------------------------------------
+
+    def _place(self, prefix: str) -> int:
+        """Create more pods; return how many nodes they use."""
+        self._stage.create(manifests.pods(prefix, LIVE, LATER_PODS))
+        self._stage.until("the new pods are bound", lambda: len(self._nodes(prefix)) == LATER_PODS)
+        used = Counter(self._nodes(prefix).values())
+        nodes = f"{len(used)} node{'s' * (len(used) > 1)}"
+        self._screen.say(f"{LATER_PODS} new pods of the same profile went to {nodes}")
+        return len(used)
+
+    def _nodes(self, prefix: str) -> dict[str, str]:
+        """Return the node of each bound pod by name."""
+        pods: list[dict[str, Any]] = self._stage.get("pods", "-l", f"demo={LIVE}")["items"]
+        return {
+            pod["metadata"]["name"]: pod["spec"]["nodeName"]
+            for pod in pods
+            if pod["metadata"]["name"].startswith(f"{prefix}-") and pod["spec"].get("nodeName")
+        }
+
+    def _status(self, name: str) -> dict[str, Any]:
+        status: dict[str, Any] = self._stage.get("schedulerprofile", name).get("status", {})
+        return status
+
+    def _found(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._status(SHADOW).get("shadow", {})
+        return found
+
+    def _revision(self) -> str:
+        return str(self._status(LIVE).get("activeRevision", ""))
+
+    def _condition(self, name: str, kind: str) -> str:
+        conditions: list[dict[str, str]] = self._status(name).get("conditions", [])
+        return next((entry["status"] for entry in conditions if entry["type"] == kind), "")
+
+
+_TO_TRY = f"""  kubectl get schedulerprofiles -o wide
+  kubectl describe schedulerprofile {SHADOW}     # the last 100 differences, with reasons
+  kubectl edit schedulerprofile {SHADOW}         # the comparison starts again
+  bayplan promote {SHADOW} --dry-run"""
+
+
+def main() -> int:
+    """Run the demo.
+
+    Returns:
+        Exit status.
+    """
+    return perform("make demo-change", __doc__, lambda stage: ChangeDemo(stage).run(), _TO_TRY)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

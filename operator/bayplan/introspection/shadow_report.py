@@ -1,0 +1,143 @@
+"""The document of ``bayplan status --shadow``: what a shadow profile decided differently, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bayplan.profiles.shadow_status import running_shadow, shadow_status
+from bayplan.resources.shadow_status import PlacementFigures, ResourceFigures, ShadowStatus
+from bayplan.texts.document_formats import read_answer
+from bayplan.texts.html_pages import report_renderers
+from bayplan.texts.tables import plain_table
+from scheduler_core.scheduler import Scheduler
+
+
+class ShadowReport(Struct, frozen=True, rename="camel"):
+    """A running shadow profile.
+
+    Attributes:
+        name: Name of the profile.
+        shadow_of: Scheduler name of its live profile.
+        revision: Revision of the shadow.
+        has_live_profile: Whether the live profile runs in this process.
+        is_paused: Whether the shadow pauses after repeated errors.
+        shadow: The results, as in ``status.shadow`` of the object.
+    """
+
+    name: str
+    shadow_of: str
+    revision: str
+    has_live_profile: bool
+    is_paused: bool
+    shadow: dict[str, Any]
+
+
+def shadow_report(scheduler: Scheduler, name: str) -> ShadowReport | None:
+    """Return the report of a shadow; None if it does not run in this process."""
+    if not scheduler.cycles.decided.profiles:
+        return None
+    running = running_shadow(scheduler, name)
+    status = shadow_status(running)
+    if running is None or status is None:
+        return None
+    shadow = running.shadow
+    return ShadowReport(
+        name=name,
+        shadow_of=shadow.settings.shadow_of,
+        revision=shadow.instance.revision,
+        has_live_profile=running.has_live_profile,
+        is_paused=running.is_paused,
+        shadow=status.model_dump(mode="json", by_alias=True, exclude_none=True),
+    )
+
+
+def read_shadow_report(answer: bytes) -> ShadowReport:
+    """Decode the response of the operator's endpoint.
+
+    Raises:
+        ServerUnavailableError: The response is not a report.
+    """
+    return read_answer(answer, ShadowReport, "a report of a shadow profile")
+
+
+def _sections(report: ShadowReport) -> Iterator[RenderableType]:
+    found = ShadowStatus.model_validate(report.shadow)
+    live = f"{report.shadow_of}{f' (revision {found.live_revision})' if found.live_revision else ''}"
+    yield Text.assemble((report.name, "bold"), f" (revision {report.revision}), shadow of {live}")
+    if not report.has_live_profile:
+        yield Text(f"No live profile of this process has the scheduler name {report.shadow_of}", "red")
+    if report.is_paused:
+        yield Text("Paused after repeated errors", "red")
+    yield _counts(found)
+    if found.last_error:
+        yield Text(f"Last error: {found.last_error}", "red")
+    if found.not_compared:
+        reasons = ", ".join(f"{each.reason} {each.count}" for each in found.not_compared)
+        yield Text.assemble(("Not compared  ", "bold"), reasons)
+    yield from _carried(found)
+    if found.differences:
+        table = plain_table("POD", "DIFFERENCE", "LIVE", "SHADOW", "REASON")
+        for each in found.differences:
+            cells = (each.pod, each.kind, each.live_node or "-", each.shadow_node or "-", each.reason)
+            table.add_row(*(Text(cell) for cell in cells))
+        title = f"Last differences ({len(found.differences)} of {found.differed}), newest first"
+        yield Group(Text(title, style="bold"), table)
+
+
+RENDERERS = report_renderers(lambda report: f"Shadow profile {report.name}", _sections)
+
+
+def _counts(found: ShadowStatus) -> RenderableType:
+    table = plain_table(
+        "DECIDED", "COMPARED", "AGREE", "DIFFER", "OTHER NODE", "WOULD REJECT", "WOULD PLACE", "SECONDS"
+    )
+    numbers = (
+        found.decided,
+        found.compared,
+        found.agreed,
+        found.differed,
+        found.other_node,
+        found.would_reject,
+        found.would_place,
+    )
+    table.add_row(*(Text(str(number)) for number in numbers), Text(found.seconds))
+    points = found.score_difference
+    if points.live is None and points.shadow is None:
+        return table
+    text = f"by the live profile {points.live or '-'}, by the shadow {points.shadow or '-'}"
+    return Group(table, Text(f"Average points by which each prefers its own node: {text}"))
+
+
+def _carried(found: ShadowStatus) -> Iterator[RenderableType]:
+    carried = found.carried_forward
+    if carried is None:
+        return
+    table = plain_table("", "LIVE", "SHADOW")
+    for row in _figures(carried.live, carried.shadow):
+        table.add_row(*(Text(cell) for cell in row))
+    title = f"If its choices had been taken ({carried.pods} pods carried forward, {carried.moved} on other nodes)"
+    yield Group(Text(title, style="bold"), table)
+
+
+def _figures(live: PlacementFigures, shadow: PlacementFigures) -> Iterator[tuple[str, str, str]]:
+    yield "nodes without pods", str(live.empty_nodes), str(shadow.empty_nodes)
+    yield "carried pods with a node", str(live.placed), str(shadow.placed)
+    theirs = {each.name: each for each in shadow.resources}
+    for ours in live.resources:
+        other = theirs.get(ours.name, ResourceFigures(name=ours.name))
+        if ours.imbalance or other.imbalance:
+            yield f"imbalance of {ours.name}", _percent(ours.imbalance), _percent(other.imbalance)
+        if ours.unusable or other.unusable:
+            name = f"free {ours.name} that no carried pod can use"
+            yield name, _percent(ours.unusable), _percent(other.unusable)
+    if live.zone_skew is not None or shadow.zone_skew is not None:
+        yield "zone skew (pods)", str(live.zone_skew), str(shadow.zone_skew)
+
+
+def _percent(value: str | None) -> str:
+    return "-" if value is None else f"{value}%"

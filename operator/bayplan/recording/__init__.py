@@ -1,0 +1,1 @@
+"""Records in files: a bounded directory of them, and how they are read."""

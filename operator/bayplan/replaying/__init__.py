@@ -1,0 +1,1 @@
+"""Replays of records: comparison of all decisions, and explanations of one."""

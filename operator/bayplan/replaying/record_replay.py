@@ -1,0 +1,191 @@
+"""Replays records: compares all decisions, or stops at a pod and explains it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bayplan.explanation.gang_building import explain_gang, named_gang
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_model import Explanation
+from bayplan.recording.record_files import RecordFiles
+from bayplan.simulation.admission import admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.memory_cluster import offline_scheduler
+from bayplan.simulation.simulated_profiles import build_profiles
+from bayplan.simulation.simulation import installed_plugins
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.record_assembly import Difference, ReplayLoop, replay_of
+from scheduler_core.recording.record_entries import Decision, Entry, Placed, Rejected
+from scheduler_core.recording.record_file import RecordError
+from scheduler_core.recording.replay import Replay
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.shadows.shadow import Shadow
+from scheduler_core.shadows.shadow_settings import ShadowSettings
+
+_MICROSECONDS = 1_000_000
+
+
+class Moment:
+    """The scheduler when the replay has reached a decision; it can be looked at until the replay goes on or ends.
+
+    Args:
+        scheduler: The scheduler.
+        replay: The replay.
+    """
+
+    def __init__(self, scheduler: Scheduler, replay: Replay) -> None:
+        self._scheduler = scheduler
+        self._replay = replay
+
+    def explain_pod(self, namespace: str, name: str) -> Explanation | None:
+        """Explain a pod; None if it does not exist at this moment."""
+        pod = self._replay.pod(namespace, name)
+        return None if pod is None else explain_pod(self._scheduler, pod)
+
+    def explain_gang(self, namespace: str, name: str) -> GangExplanation | None:
+        """Explain a gang; None if it does not exist at this moment."""
+        gang = named_gang(self._scheduler.context, namespace, name)
+        return None if gang is None else explain_gang(self._scheduler, gang)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """Options of a replay.
+
+    Attributes:
+        until: Stop at the decision on this pod, ``namespace/name``; "" for none.
+        attempt: Which decision on it, counted from 1.
+        speed: How many times as fast as recorded; 0 for as fast as possible.
+        profile: File with another profile that makes every decision of its schedulerName, too; "" for none.
+        look: Called with the moment of that decision and the explanation, before the replay ends; None for nothing.
+    """
+
+    until: str = ""
+    attempt: int = 1
+    speed: float = 0.0
+    profile: str = ""
+    look: Callable[[Moment, Explanation | None], None] | None = None
+
+
+@dataclass(slots=True)
+class ReplayResult:
+    """Result of a replay.
+
+    Attributes:
+        decisions: Number of decisions that are equal.
+        placed, rejected: How many of them are placements and rejections.
+        changed: Rejections with another diagnosis than recorded.
+        difference: The first difference after which the replay cannot go on; None for none.
+        explanation: The pod at its decision; None if the replay did not stop there.
+        decision: That decision.
+        first, last: Date and time of the first and last entries.
+        shadow: Decisions of the other profile; None without one.
+    """
+
+    decisions: int = 0
+    placed: int = 0
+    rejected: int = 0
+    changed: list[Difference] = field(default_factory=list)
+    difference: Difference | None = None
+    explanation: Explanation | None = None
+    decision: Decision | None = None
+    first: datetime | None = None
+    last: datetime | None = None
+    shadow: Shadow | None = None
+
+
+class _Stop:
+    """Explains a pod when its decision was computed, before anything else happens."""
+
+    def __init__(self, options: ReplayOptions, result: ReplayResult, moment: Moment) -> None:
+        self._options = options
+        self._result = result
+        self._moment = moment
+        self._seen = 0
+
+    def decided(self, decision: Decision) -> bool:
+        """Count a decision; return whether the replay ends with it."""
+        result = self._result
+        result.placed += isinstance(decision, Placed)
+        result.rejected += isinstance(decision, Rejected)
+        if not isinstance(decision, Placed | Rejected) or decision.pod != self._options.until:
+            return False
+        self._seen += 1
+        if self._seen < self._options.attempt:
+            return False
+        result.decision = decision
+        result.explanation = self._moment.explain_pod(*decision.pod.split("/", 1))
+        if self._options.look is not None:
+            self._options.look(self._moment, result.explanation)
+        return True
+
+
+def replay(record: RecordFiles, options: ReplayOptions) -> ReplayResult:
+    """Replay a record.
+
+    Args:
+        record: The record.
+        options: Options.
+
+    Raises:
+        RecordError: The record cannot be replayed, or has no decision on the pod.
+    """
+    result = ReplayResult()
+    entries = _entries(record, options, result)
+    recorded, scheduler, run = replay_of(record.header, entries, installed_plugins())
+    recorded.on_decision = _Stop(options, result, Moment(scheduler, run)).decided
+    if options.profile:
+        result.shadow = _shadow(scheduler, options.profile)
+    with asyncio.Runner(loop_factory=ReplayLoop) as runner:
+        runner.run(run.run())
+    result.decisions, result.difference, result.changed = recorded.decisions, recorded.difference, recorded.changed
+    if result.shadow is not None and not result.shadow.record.decided and result.difference is None:
+        name = result.shadow.settings.shadow_of
+        raise RecordError(f'the record has no decision of schedulerName "{name}", which the profile of the file serves')
+    if options.until and result.decision is None and result.difference is None:
+        raise RecordError(
+            f"the record has no decision {options.attempt} on pod {options.until}; check the namespace and the name"
+        )
+    return result
+
+
+def _shadow(scheduler: Scheduler, file: str) -> Shadow:
+    """Run the profile of a file as a shadow.
+
+    Raises:
+        ConfigError: The file has not exactly one valid profile.
+    """
+    cluster = admit(read_cluster_files([file], scheduler.decoded))
+    built = build_profiles(offline_scheduler(), cluster)
+    if built.problems:
+        raise ConfigError(built.problems)
+    if len(built.instances) != 1:
+        raise ConfigError([Problem("--profile", f"{file} has {len(built.instances)} profiles; specify one with one")])
+    config = built.instances[0].config
+    instance, name = scheduler.build(config, is_shadow=True), Path(file).name
+    settings = ShadowSettings(config.scheduler_name, budget_percent=100)
+    scheduler.shadows.serve({name: (instance, settings)})
+    shadow = scheduler.shadows.get(name)
+    assert shadow is not None
+    # In a replay decisions take no time; otherwise the first slice would be compared with one decision only.
+    shadow.budget.charge(0.0, 1)
+    return shadow
+
+
+def _entries(record: RecordFiles, options: ReplayOptions, result: ReplayResult) -> Iterator[Entry]:
+    began = time.monotonic()
+    first = 0
+    for frame in record.frames():
+        result.last = datetime.fromtimestamp(frame.wall_microseconds / _MICROSECONDS, UTC)
+        if result.first is None:
+            result.first, first = result.last, frame.wall_microseconds
+        if options.speed:
+            due = began + (frame.wall_microseconds - first) / _MICROSECONDS / options.speed
+            time.sleep(max(0.0, due - time.monotonic()))
+        yield from frame.entries

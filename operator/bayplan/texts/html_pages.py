@@ -1,0 +1,169 @@
+"""Renders the sections of a report as one HTML file without scripts: what a terminal shows, to attach to a ticket.
+
+The file needs no server. Its content security policy permits nothing but its own style sheet, so that text from a
+cluster cannot load or run anything even if it was not escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from html import escape
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bayplan.texts.document_formats import printable_document, renderers
+from bayplan.texts.printable import printable_record
+from bayplan.texts.tables import text_of
+
+T = TypeVar("T")
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --line: #d0d7de; --quiet: #59636e;
+  --green: #1a7f37; --yellow: #7d4e00; --red: #c8102e; --cyan: #0b6e8a; --magenta: #8a3ab9; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem;
+  color: var(--ink); background: var(--paper); }
+h1 { font-size: 1.4rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.05rem; margin: 2rem 0 0; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: .75rem 0 1rem; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem 1.25rem .3rem 0; text-align: left; vertical-align: top; }
+th { font-weight: 600; white-space: nowrap; }
+td { overflow-wrap: anywhere; min-width: 3rem; max-width: 60rem; }
+.right { text-align: right; }
+p { overflow-wrap: anywhere; }
+.bold { font-weight: 600; }
+.dim { color: var(--quiet); }
+.green { color: var(--green); } .yellow { color: var(--yellow); } .red { color: var(--red); }
+.cyan { color: var(--cyan); } .magenta { color: var(--magenta); }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --paper: #0d1117; --line: #30363d; --quiet: #9198a1; --green: #3fb950; --yellow: #d29922;
+    --red: #ff7b72; --cyan: #56d4dd; --magenta: #d2a8ff; }
+}
+"""
+_CLASSES = frozenset({"bold", "dim", "green", "yellow", "red", "cyan", "magenta"})
+
+
+def report_renderers(
+    title: Callable[[T], str], sections: Callable[[T], Iterable[RenderableType]]
+) -> Mapping[str, Callable[[T], str]]:
+    """Return the function that renders a report, by output format: ``table``, ``json``, ``yaml`` or ``html``.
+
+    Args:
+        title: Returns the title of the page.
+        sections: Returns what people read; see :func:`page_of`.
+    """
+
+    def as_text(document: T) -> str:
+        return text_of(sections(document))
+
+    return {
+        **renderers(as_text),
+        "html": lambda document: page_of(title(document), sections(printable_document(document))),
+    }
+
+
+def page_of(title: str, sections: Iterable[RenderableType]) -> str:
+    """Return a page.
+
+    Args:
+        title: Title and first heading.
+        sections: Texts, tables, and groups of them. A text that is bold and nothing else is a heading.
+
+    Returns:
+        HTML that ends with a line break. All text is escaped, control characters too.
+
+    Raises:
+        TypeError: A section is none of these.
+    """
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    body = [part for section in sections for part in _parts(section)]
+    lines = [
+        "<!doctype html>",
+        '<html lang="en">',
+        '<head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{_escaped(title)}</title>",
+        f"<style>{_STYLE}</style></head>",
+        "<body><main>",
+        f"<h1>{_escaped(title)}</h1>",
+        *body,
+        "</main></body>",
+        "</html>",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _parts(section: RenderableType) -> Iterator[str]:
+    if isinstance(section, Group):
+        for each in section.renderables:
+            yield from _parts(each)
+    elif isinstance(section, Table):
+        yield _table(section)
+    elif isinstance(section, Text | str):
+        yield _paragraph(section)
+    else:
+        raise TypeError(f"a page has no {type(section).__name__}")
+
+
+def _paragraph(text: Text | str) -> str:
+    classes = _classes(text)
+    if isinstance(text, Text) and classes == ["bold"] and not text.spans:
+        return f"<h2>{_inline(text)}</h2>"
+    return f"<p{_attribute(classes)}>{_inline(text)}</p>"
+
+
+def _table(table: Table) -> str:
+    sides = ["right" if column.justify == "right" else "" for column in table.columns]
+    head = "".join(
+        f'<th scope="col"{_attribute([side])}>{_inline(column.header)}</th>'
+        for column, side in zip(table.columns, sides, strict=True)
+    )
+    rows = zip(*(list(column.cells) for column in table.columns), strict=True)
+    body = "\n".join(
+        f"<tr>{''.join(_cell(cell, side) for cell, side in zip(row, sides, strict=True))}</tr>" for row in rows
+    )
+    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+
+
+def _cell(cell: RenderableType, side: str) -> str:
+    return f"<td{_attribute([side, *_classes(cell)])}>{_inline(cell)}</td>"
+
+
+def _inline(text: RenderableType) -> str:
+    """Return the escaped text; parts with styles of their own are spans."""
+    if isinstance(text, str):
+        return _escaped(text)
+    if not isinstance(text, Text):
+        raise TypeError(f"a page has no {type(text).__name__} in its text")
+    shown, end = [], 0
+    for span in text.spans:
+        shown.append(_escaped(text.plain[end : span.start]))
+        inner = _escaped(text.plain[span.start : span.end])
+        shown.append(f"<span{_attribute(_words(str(span.style)))}>{inner}</span>")
+        end = span.end
+    return "".join([*shown, _escaped(text.plain[end:])])
+
+
+def _classes(text: RenderableType) -> list[str]:
+    return _words(str(text.style)) if isinstance(text, Text) else []
+
+
+def _words(style: str) -> list[str]:
+    return [word for word in style.split() if word in _CLASSES]
+
+
+def _attribute(classes: Iterable[str]) -> str:
+    named = " ".join(filter(None, classes))
+    return f' class="{named}"' if named else ""
+
+
+def _escaped(text: str) -> str:
+    return escape(printable_record(text))

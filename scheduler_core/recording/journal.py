@@ -1,0 +1,100 @@
+"""Protocol by which a scheduler reports what a record needs, and its null implementation.
+
+The other input passes through ports and feeds, which a recorder wraps; see
+:class:`scheduler_core.recording.recorder.Recorder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+
+T = TypeVar("T")
+
+
+class Journal(Protocol):
+    """Receives the order of the scheduler's steps, changes of profiles, and placements."""
+
+    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a coroutine that does the same work, for a task of the scheduler; its steps are ordered."""
+
+    def new_uid(self) -> str:
+        """Return a random UUID."""
+
+    def begun(self) -> None:
+        """Note that the scheduling loop begins."""
+
+    def ended(self) -> None:
+        """Note that the scheduling loop is stopped; nothing more is recorded."""
+
+    async def paused(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that lets other tasks run and does not affect decisions; only its end is a step."""
+
+    def suspending(self) -> None:
+        """Note that changes are deferred from now on, because shadows decide."""
+
+    def resuming(self) -> None:
+        """Note that the deferred changes take effect next."""
+
+    def building(self, config: ProfileConfig | None) -> None:
+        """Note that an instance of a profile is built next, with or without success; None for one of a shadow."""
+
+    def built(self, instance: FrameworkInstance) -> None:
+        """Note that the build succeeded."""
+
+    def activating(self, instances: Iterable[FrameworkInstance]) -> None:
+        """Note that instances become live together next, with or without success."""
+
+    def withdrawing(self, name: str) -> None:
+        """Note that a profile is withdrawn next."""
+
+    def placed(self, attempt: Attempt) -> None:
+        """Note that a node was chosen for a pod, whose binding cycle begins."""
+
+
+class NoJournal:
+    """Journal of a scheduler that is not recorded."""
+
+    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return the work."""
+        return work
+
+    def new_uid(self) -> str:
+        """Return a random UUID."""
+        return str(uuid4())
+
+    def begun(self) -> None:
+        """Do nothing."""
+
+    def ended(self) -> None:
+        """Do nothing."""
+
+    async def paused(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work."""
+        await work
+
+    def suspending(self) -> None:
+        """Do nothing."""
+
+    def resuming(self) -> None:
+        """Do nothing."""
+
+    def building(self, config: ProfileConfig | None) -> None:
+        """Do nothing."""
+
+    def built(self, instance: FrameworkInstance) -> None:
+        """Do nothing."""
+
+    def activating(self, instances: Iterable[FrameworkInstance]) -> None:
+        """Do nothing."""
+
+    def withdrawing(self, name: str) -> None:
+        """Do nothing."""
+
+    def placed(self, attempt: Attempt) -> None:
+        """Do nothing."""

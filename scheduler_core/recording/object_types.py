@@ -1,0 +1,194 @@
+"""Objects in records: their types by name, and what is left out of them.
+
+Pods, nodes and other objects are recorded as the core has decoded them: only fields that scheduling reads. Parameters
+that only drivers of devices interpret are replaced by their hash, so that changes of them remain visible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, cast, get_type_hints
+
+import msgspec
+from msgspec.structs import replace
+
+from scheduler_core.errors import Problem
+from scheduler_core.framework.object_reads import DecodedTypes
+from scheduler_core.model.device_claims import NO_DATA, AllocatedDeviceStatus, ResourceClaim
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, OpaqueConfiguration, ResourceSlice
+from scheduler_core.model.meta import AnnotatedMeta
+from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodSpec
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+from scheduler_core.model.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler_core.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from scheduler_core.ports import ExtenderVerdict, NodeVictims
+from scheduler_core.recording.record_file import RecordError
+
+_TYPES: tuple[type[Any], ...] = (
+    PersistentVolume, PersistentVolumeClaim, StorageClass, CsiNode, CsiDriver, CsiStorageCapacity, VolumeAttachment,
+    ResourceClaim, DeviceClass, ResourceSlice, DeviceTaintRule, Namespace, Service, ReplicationController, ReplicaSet,
+    StatefulSet, PodDisruptionBudget, PodGroup, CompositePodGroup, GroupKey, GroupSource, ExtenderVerdict,
+    ExtendedResourceClaimStatus, str,
+)  # fmt: skip
+_PROBLEMS, _SCORES, _VICTIMS, _NONE = "problems", "scores", "victims", ""
+_SAME_SPEC = "pod"
+_HASHED = b"sha256:"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+Content = tuple[str, msgspec.Raw]
+"""Name of a type, and an encoded object."""
+
+
+class ObjectTypes:
+    """Names of types.
+
+    Args:
+        decoded: Types as which nodes, pods and declared kinds are decoded.
+    """
+
+    def __init__(self, decoded: DecodedTypes) -> None:
+        kinds: dict[str, Any] = {each.__name__: each for each in _TYPES}
+        kinds |= {"Pod": decoded.pod, "Node": decoded.node}
+        kinds |= {_PROBLEMS: tuple[Problem, ...], _SCORES: dict[str, int], _VICTIMS: dict[str, NodeVictims]}
+        kinds |= {kind.path: kind.struct for kind in decoded.kinds}
+        self._paths = {kind.struct: kind.path for kind in decoded.kinds}
+        # Types of which nothing is redacted, and which are recorded most often.
+        self._plain = frozenset(each for each in (decoded.pod, decoded.node) if not _has_annotations(each))
+        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
+
+    def content(self, value: object) -> Content:
+        """Return what is encoded for a value; it may be encoded only before the value changes."""
+        if value is None:
+            return _NONE, cast("msgspec.Raw", None)
+        kind = type(value)
+        if kind in self._plain:
+            return kind.__name__, cast("msgspec.Raw", value)
+        if hasattr(value, "metadata"):
+            value = redacted(value)
+        elif isinstance(value, Mapping):
+            is_victims = any(isinstance(each, NodeVictims) for each in value.values())
+            return _VICTIMS if is_victims else _SCORES, cast("msgspec.Raw", dict(value))
+        elif kind in {list, tuple}:
+            return _PROBLEMS, cast("msgspec.Raw", value)
+        return self._paths.get(kind) or kind.__name__, cast("msgspec.Raw", value)
+
+    def change(self, old: Any, new: Any) -> Content:
+        """Return what is encoded for a new version of an object whose old one is known.
+
+        The spec of a pod hardly changes but for its node, and is the largest part of it.
+        """
+        if isinstance(new, Pod):
+            node_name = new.spec.node_name
+            if replace(old.spec, node_name=node_name) == new.spec:
+                content = self.content(replace(new, spec=PodSpec(node_name=node_name)))
+                return _SAME_SPEC, content[1]
+        return self.content(new)
+
+    def named(self, content: Content) -> Any:
+        """Return an object with the kind, namespace and name of an encoded new version."""
+        return self.value(("Pod", content[1]) if content[0] == _SAME_SPEC else content)
+
+    def changed(self, old: Any, content: Content) -> Any:
+        """Return the decoded new version of an object.
+
+        Raises:
+            RecordError: The type is unknown, or the object is invalid.
+        """
+        if content[0] != _SAME_SPEC:
+            return self.value(content)
+        new = self.value(("Pod", content[1]))
+        return replace(new, spec=replace(old.spec, node_name=new.spec.node_name))
+
+    def value(self, content: Content) -> Any:
+        """Return the decoded object.
+
+        Raises:
+            RecordError: The type is unknown, or the object is invalid.
+        """
+        name, raw = content
+        if name == _NONE:
+            return None
+        decoder = self._decoders.get(name)
+        if decoder is None:
+            raise RecordError(
+                f'the record contains an object of type "{name}", which no installed plugin declares; install the '
+                "plugins that were installed when the record was written"
+            )
+        try:
+            return decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            raise RecordError(f"the record contains an invalid {name}: {error}") from error
+
+
+def _has_annotations(kind: type[Any]) -> bool:
+    """Return whether objects of a type have annotations."""
+    return issubclass(get_type_hints(kind)["metadata"], AnnotatedMeta)
+
+
+def redacted(shown: Any) -> Any:
+    """Return an object with hashes instead of what is not for a record.
+
+    These are the parameters and data of devices' drivers, and the annotation in which kubectl stores the whole object.
+    """
+    meta = getattr(shown, "metadata", None)
+    if isinstance(meta, AnnotatedMeta) and _LAST_APPLIED in meta.annotations:
+        annotations = meta.annotations | {_LAST_APPLIED: _hash_of(meta.annotations[_LAST_APPLIED].encode())}
+        shown = replace(shown, metadata=replace(meta, annotations=annotations))
+    if isinstance(shown, ResourceClaim):
+        return _redacted_claim(shown)
+    if isinstance(shown, DeviceClass) and shown.spec.config:
+        return replace(shown, spec=replace(shown.spec, config=_without_parameters(shown.spec.config)))
+    return shown
+
+
+def _redacted_claim(claim: ResourceClaim) -> ResourceClaim:
+    asked, status = claim.spec.devices, claim.status
+    if asked.config:
+        config = _without_parameters(asked.config)
+        claim = replace(claim, spec=replace(claim.spec, devices=replace(asked, config=config)))
+    allocation = status.allocation
+    if allocation is not None and allocation.devices.config:
+        allocated = replace(allocation.devices, config=_without_parameters(allocation.devices.config))
+        status = replace(status, allocation=replace(allocation, devices=allocated))
+    if status.devices:
+        status = replace(status, devices=tuple(_without_data(each) for each in status.devices))
+    return claim if status is claim.status else replace(claim, status=status)
+
+
+def _without_parameters(config: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(
+        each
+        if each.opaque is None
+        else replace(each, opaque=OpaqueConfiguration(each.opaque.driver, _hashed(each.opaque.parameters)))
+        for each in config
+    )
+
+
+def _without_data(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
+    data = {name: getattr(device, name) for name in ("data", "network_data")}
+    return replace(device, **{name: _hashed(value) for name, value in data.items() if value is not NO_DATA})
+
+
+def _hashed(text: msgspec.Raw) -> msgspec.Raw:
+    return msgspec.Raw(b'"' + _hash_of(bytes(text).strip(b'"')).encode() + b'"')
+
+
+def _hash_of(text: bytes) -> str:
+    """Return a hash; that of a hash is the same hash."""
+    return text.decode() if text.startswith(_HASHED) else _HASHED.decode() + hashlib.sha256(text).hexdigest()

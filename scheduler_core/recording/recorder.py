@@ -1,0 +1,375 @@
+"""Records everything that enters a core, in order, and every decision.
+
+The core is deterministic but for its input. A recorder wraps the clock, the writers and the extenders before the
+scheduler is built, and the feeds afterwards. As its journal it also records the order in which the scheduler's tasks
+continue, so that a replay does not depend on the event loop. Nothing is read or awaited for a record, so that a
+recorded run is the same as one that is not recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from scheduler_core.config.extender_config import ExtenderTLSConfig
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.ports import Clock, Timer
+from scheduler_core.recording.object_types import ObjectTypes
+from scheduler_core.recording.port_errors import arguments_of, name_of
+from scheduler_core.recording.record_entries import (
+    Activating,
+    Answered,
+    Begun,
+    Building,
+    Ended,
+    Entry,
+    Placed,
+    Readings,
+    Resumed,
+    Step,
+    Suspended,
+    TimerFired,
+    Withdrawing,
+)
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+
+T = TypeVar("T")
+
+_MOST_BUFFERED = 256 << 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECONDS = 1_000_000
+_USER_AT = "@"
+
+
+class RecordSink(Protocol):
+    """Receives encoded entries."""
+
+    def write(self, encoded: bytearray) -> None:
+        """Take encoded entries, each with a comma behind it; the buffer is cleared afterwards."""
+
+
+class TaskSteps:
+    """A task of the scheduler: its number, and whether it is within a port, whose steps are not the core's."""
+
+    __slots__ = ("in_port", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.in_port = False
+
+
+class Recorder:
+    """Journal that records.
+
+    Args:
+        clock: The clock that the core would have without a record.
+        sink: Receives the entries.
+
+    Attributes:
+        objects: Types of objects; set when the scheduler is built.
+        decisions: Number of placements and rejections.
+        is_building: Whether the instance that is built is recorded.
+    """
+
+    objects: ObjectTypes
+
+    def __init__(self, clock: Clock, sink: RecordSink) -> None:
+        self.clock = RecordedClock(clock, self)
+        self.decisions = 0
+        self.is_building = False
+        self._sink: RecordSink | None = sink
+        self._encode = msgspec.json.Encoder().encode_into
+        self._buffer = bytearray()
+        self._seconds: list[float] = []
+        self._microseconds: list[int] = []
+        self._uids: list[str] = []
+        self._current: TaskSteps | None = None
+        self._is_inside = False
+        self._tasks = self._timers = self._instances = self._extenders = 0
+        self._calls: Counter[str] = Counter()
+        self._numbers: WeakKeyDictionary[FrameworkInstance, int] = WeakKeyDictionary()
+
+    # -- entries ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether entries are still written."""
+        return self._sink is not None
+
+    def write(self, entry: Entry) -> None:
+        """Write an entry, with the readings since the entry before it."""
+        if self._sink is None:
+            return
+        if self._seconds or self._microseconds or self._uids:
+            self._write_readings()
+        buffer = self._buffer
+        self._encode(entry, buffer, -1)
+        buffer += b","
+        if len(buffer) > _MOST_BUFFERED:
+            self.flush()
+
+    def _write_readings(self) -> None:
+        readings = Readings(tuple(self._seconds), tuple(self._microseconds), tuple(self._uids))
+        self._encode(readings, self._buffer, -1)
+        self._buffer += b","
+        self._seconds.clear()
+        self._microseconds.clear()
+        self._uids.clear()
+
+    def flush(self) -> None:
+        """Pass everything to the sink."""
+        if self._sink is not None:
+            if self._seconds or self._microseconds or self._uids:
+                self._write_readings()
+            if self._buffer:
+                self._sink.write(self._buffer)
+                self._buffer = bytearray()
+
+    def close(self) -> None:
+        """Flush, and record nothing more."""
+        self.flush()
+        self._sink = None
+
+    # -- readings -----------------------------------------------------------------------------------------------
+
+    def read_seconds(self, seconds: float) -> float:
+        """Record a reading of the clock."""
+        if self._sink is not None:
+            self._seconds.append(seconds)
+        return seconds
+
+    def read_wall(self, wall: datetime) -> datetime:
+        """Record a reading of the date."""
+        if self._sink is not None:
+            since = wall - _EPOCH
+            self._microseconds.append((since.days * 86_400 + since.seconds) * _MICROSECONDS + since.microseconds)
+        return wall
+
+    def new_uid(self) -> str:
+        """Return a random UUID."""
+        uid = str(uuid4())
+        if self._sink is not None:
+            self._uids.append(uid)
+        return uid
+
+    # -- order of what the core does -----------------------------------------------------------------------------
+
+    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a coroutine that does the same work and records when it continues."""
+        number, self._tasks = self._tasks, self._tasks + 1
+        return RecordedWork(work, TaskSteps(number), self)
+
+    def step(self, steps: TaskSteps, proceed: Callable[[Any], Any], value: Any) -> Any:
+        """Let a task continue, and record that unless it is within a port."""
+        if not steps.in_port:
+            self.write(Step(steps.number))
+        self._current, self._is_inside = steps, not steps.in_port
+        try:
+            return proceed(value)
+        finally:
+            self._current, self._is_inside = None, False
+
+    def next_timer(self) -> int:
+        """Return the number of a new timer."""
+        number, self._timers = self._timers, self._timers + 1
+        return number
+
+    def fired(self, timer: int, callback: Callable[[], None]) -> None:
+        """Record that a timer fires, and call its callback."""
+        self.write(TimerFired(timer))
+        self.inside(callback)
+
+    def inside(self, callback: Callable[..., T], *args: Any) -> T:
+        """Call a function of the core, within which calls of feeds are no input."""
+        before, self._is_inside = self._is_inside, True
+        try:
+            return callback(*args)
+        finally:
+            self._is_inside = before
+
+    # -- feeds and ports -----------------------------------------------------------------------------------------
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the core is running now."""
+        return self._is_inside
+
+    def next_call(self, port: str) -> str:
+        """Return the port with the number of a new call."""
+        number = self._calls[port]
+        self._calls[port] = number + 1
+        return f"{port}{number}"
+
+    def next_extender(self) -> str:
+        """Return the port of a new client of an extender."""
+        self._extenders += 1
+        return extender_port(self._extenders)
+
+    async def answered(self, port: str, call: Coroutine[Any, Any, T]) -> T:
+        """Await a call of a port, and record its outcome when the task continues."""
+        number, steps = self.next_call(port), self._current
+        self._is_inside = False
+        if steps is not None:
+            steps.in_port = True
+        try:
+            value = await call
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._continues(steps)
+            self.write(Answered(number, name_of(error), arguments_of(error)))
+            raise
+        self._continues(steps)
+        self.write(Answered(number, "", self.objects.content(value)))
+        return value
+
+    def _continues(self, steps: TaskSteps | None) -> None:
+        if steps is not None:
+            steps.in_port, self._is_inside = False, True
+
+    # -- journal ------------------------------------------------------------------------------------------------
+
+    def begun(self) -> None:
+        """Record that the scheduling loop begins."""
+        self.write(Begun())
+
+    def ended(self) -> None:
+        """Record that the scheduling loop is stopped, and nothing more."""
+        self.write(Ended())
+        self.close()
+
+    async def paused(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that lets other tasks run and does not affect decisions; only its end is a step."""
+        steps, self._is_inside = self._current, False
+        if steps is None:
+            await work
+            return
+        steps.in_port = True
+        await work
+        self._continues(steps)
+        self.write(Step(steps.number))
+
+    def suspending(self) -> None:
+        """Record that changes are deferred."""
+        self.write(Suspended())
+
+    def resuming(self) -> None:
+        """Record that the deferred changes take effect."""
+        self.write(Resumed())
+
+    def building(self, config: ProfileConfig | None) -> None:
+        """Record that an instance of a profile is built, with or without success; None for one of a shadow."""
+        self.is_building = config is not None
+        if config is None:
+            return
+        self._instances += 1
+        text = public_config(config).model_dump_json(by_alias=True, exclude_unset=True)
+        self.write(Building(self._instances, text, config.revision()))
+
+    def built(self, instance: FrameworkInstance) -> None:
+        """Keep the number of an instance that was built."""
+        self._numbers[instance] = self._instances
+
+    def activating(self, instances: Iterable[FrameworkInstance]) -> None:
+        """Record that instances become live together, with or without success."""
+        self.write(Activating(tuple(self._numbers[each] for each in instances)))
+
+    def withdrawing(self, name: str) -> None:
+        """Record that a profile is withdrawn."""
+        self.write(Withdrawing(name))
+
+    def placed(self, attempt: Attempt) -> None:
+        """Record a placement."""
+        info = attempt.info
+        self.decisions += 1
+        self.write(Placed(info.key, info.uid, attempt.node_name, attempt.instance.name, attempt.queued.attempts))
+
+
+class RecordedWork(Coroutine[Any, Any, T]):
+    """Coroutine of a task, whose steps are recorded; it is not a generator, so that its start by a cancellation is one.
+
+    Args:
+        work: The coroutine.
+        steps: The task.
+        recorder: The recorder.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps, recorder: Recorder) -> None:
+        self._work = work
+        self._steps = steps
+        self._recorder = recorder
+
+    def send(self, value: Any) -> Any:
+        """Continue."""
+        return self._recorder.step(self._steps, self._work.send, value)
+
+    def throw(self, *thrown: Any) -> Any:
+        """Continue with an exception."""
+        return self._recorder.step(self._steps, lambda fault: self._work.throw(*fault), thrown)
+
+    def close(self) -> None:
+        """End without a step."""
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Await the work as a part of another task, whose step it then is."""
+        return self._work.__await__()
+
+
+class RecordedClock:
+    """Clock whose readings and timers are recorded.
+
+    Args:
+        clock: The clock.
+        recorder: The recorder.
+    """
+
+    def __init__(self, clock: Clock, recorder: Recorder) -> None:
+        self._clock = clock
+        self._recorder = recorder
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return self._recorder.read_seconds(self._clock.now())
+
+    def wall(self) -> datetime:
+        """Return the date and time in UTC."""
+        return self._recorder.read_wall(self._clock.wall())
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Run ``callback`` after ``seconds``."""
+        number = self._recorder.next_timer()
+        return self._clock.call_later(seconds, lambda: self._recorder.fired(number, callback))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for ``seconds``."""
+        await self._clock.sleep(seconds)
+
+
+def extender_port(number: int) -> str:
+    """Return the name of the port of a client.
+
+    A task of its own calls each client, and its start is not ordered. Calls are therefore counted for each method.
+    """
+    return f"extender{number}."
+
+
+def public_config(config: ProfileConfig) -> ProfileConfig:
+    """Return the configuration of a profile without certificates, keys and passwords of its extenders."""
+    if not config.extenders:
+        return config
+    extenders = []
+    for each in config.extenders:
+        scheme, separator, rest = each.url_prefix.rpartition("://")
+        host, slash, path = rest.partition("/")
+        url = f"{scheme}{separator}{host.rpartition(_USER_AT)[2]}{slash}{path}"
+        tls = None if each.tls_config is None else ExtenderTLSConfig(server_name=each.tls_config.server_name)
+        extenders.append(each.model_copy(update={"url_prefix": url, "tls_config": tls}))
+    return config.model_copy(update={"extenders": tuple(extenders)})

@@ -1,0 +1,384 @@
+"""The input of a record, entry by entry, and what waits for it; the journal, clock and ports of a replayed core.
+
+Each task of the core waits until its step is the next entry. All other input is applied between steps. What the core
+decides must be the next entry, too; the first decision that differs ends the replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.recording.object_types import ObjectTypes
+from scheduler_core.recording.port_errors import error_of
+from scheduler_core.recording.record_entries import (
+    DECISIONS,
+    Answered,
+    Decision,
+    Entry,
+    Placed,
+    Readings,
+    Rejected,
+    Step,
+    Wrote,
+)
+from scheduler_core.recording.recorded_ports import WRITER
+from scheduler_core.recording.recorder import TaskSteps, extender_port
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first entry that a replay does not reach as recorded.
+
+    Attributes:
+        number: Number of decisions before it, which are equal.
+        recorded: What was recorded; None for nothing.
+        computed: What the replay computed; None for nothing.
+    """
+
+    number: int
+    recorded: Entry | None
+    computed: Entry | None
+
+
+class RecordedInput:
+    """The entries of a record in order; implements :class:`scheduler_core.recording.journal.Journal`.
+
+    Args:
+        entries: The entries.
+
+    Attributes:
+        objects: Types of objects; set when the scheduler is built.
+        head: The next entry; None at the end.
+        decisions: Number of decisions that were equal to the recorded ones.
+        changed: Diagnoses that are not as recorded; the replay goes on, because the state is the same.
+        difference: The first difference after which the replay cannot go on; None for none.
+        last_seconds, last_wall: The last readings of the clock.
+        is_closed: Whether the replay is over, so that tasks end.
+        is_paused: Whether shadows decide, and everything else waits.
+        on_input: Called when the next entry is neither a step nor an answer nor a decision.
+        on_decision: Called with each decision that is equal; returns whether the replay ends there.
+        timers, deletions: Callbacks by the number of the timer, and by the call.
+    """
+
+    objects: ObjectTypes
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.decisions = 0
+        self.changed: list[Difference] = []
+        self.difference: Difference | None = None
+        self.is_closed = self.is_paused = False
+        self.on_input: Callable[[], None] = _nothing
+        self.on_decision: Callable[[Decision], bool] = _continue
+        self.timers: dict[int, Callable[[], None]] = {}
+        self.deletions: dict[str, Callable[[Exception | None], None]] = {}
+        self._entries: Iterator[Entry] = iter(entries)
+        self._waiters: dict[int | str, asyncio.Future[None]] = {}
+        self._seconds: deque[float] = deque()
+        self._microseconds: deque[int] = deque()
+        self._uids: deque[str] = deque()
+        self.last_seconds, self.last_wall = 0.0, _EPOCH
+        self._current: TaskSteps | None = None
+        self._tasks = self._timers = self._extenders = 0
+        self._calls: Counter[str] = Counter()
+        self.head: Entry | None = None
+        self._next()
+
+    # -- entries ------------------------------------------------------------------------------------------------
+
+    def take(self) -> Entry | None:
+        """Consume the next entry, whose readings are then current."""
+        taken = self.head
+        self._next()
+        self._announce()
+        return taken
+
+    def _next(self) -> None:
+        self._seconds.clear()
+        self._microseconds.clear()
+        self._uids.clear()
+        self.head = next(self._entries, None)
+        # The readings behind an entry are those of its effects.
+        while isinstance(self.head, Readings):
+            self._seconds.extend(self.head.seconds)
+            self._microseconds.extend(self.head.microseconds)
+            self._uids.extend(self.head.uids)
+            self.head = next(self._entries, None)
+
+    def _announce(self) -> None:
+        """Let what waits for the next entry continue."""
+        if self.is_paused:
+            return
+        match self.head:
+            case Step(task=number):
+                waiter = self._waiters.get(number)
+            case Answered(call=number):
+                waiter = self._waiters.get(number)
+            case _:
+                if not isinstance(self.head, DECISIONS):
+                    self.on_input()
+                return
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is compared."""
+        return self.head is None or self.difference is not None
+
+    def decided(self, decision: Decision) -> None:
+        """Compare a decision with the next entry."""
+        if self.is_over:
+            return
+        if self.head == decision or _is_equal(self.head, decision):
+            self.decisions += 1
+        elif _has_same_effect(self.head, decision):
+            self.changed.append(Difference(self.decisions, self.head, decision))
+        else:
+            self.differ(decision)
+            return
+        if self.on_decision(decision):
+            self._end()
+        else:
+            self.take()
+
+    def _end(self) -> None:
+        """End the replay without a difference."""
+        self._entries, self.head = iter(()), None
+        self.on_input()
+
+    def differ(self, computed: Entry | None) -> None:
+        """End the comparison with a difference."""
+        if self.difference is None:
+            self.difference = Difference(self.decisions, self.head, computed)
+            self.on_input()
+
+    def _next_call(self, port: str) -> str:
+        number = self._calls[port]
+        self._calls[port] = number + 1
+        return f"{port}{number}"
+
+    def next_extender(self) -> str:
+        """Return the port of a new client of an extender."""
+        self._extenders += 1
+        return extender_port(self._extenders)
+
+    async def answer(self, port: str = WRITER) -> Any:
+        """Wait for the answer of a call, and return it or raise its exception."""
+        number = self._next_call(port)
+        steps = self._current
+        if steps is not None:
+            steps.in_port = True
+        while self.is_paused or not (isinstance(self.head, Answered) and self.head.call == number):
+            try:
+                await self.wait(number)
+            except asyncio.CancelledError:
+                # The answer that was recorded is this cancellation, or the port had answered already.
+                if self.is_closed:
+                    raise
+        if steps is not None:
+            steps.in_port = False
+        answered = self.head
+        self.take()
+        if answered.error:
+            raise error_of(answered.error, answered.content)
+        return self.objects.value(answered.content)
+
+    def wait(self, number: int | str) -> asyncio.Future[None]:
+        """Return a future that is done when the step of a task, or the answer of a call, is the next entry."""
+        waiter = self._waiters[number] = asyncio.get_running_loop().create_future()
+        return waiter
+
+    def next_deletion(self, done: Callable[[Exception | None], None]) -> None:
+        """Keep the callback of a deletion until its outcome is the next entry."""
+        self.deletions[self._next_call(WRITER)] = done
+
+    # -- clock --------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return the recorded reading of the clock."""
+        if self._seconds:
+            self.last_seconds = self._seconds.popleft()
+        return self.last_seconds
+
+    def wall(self) -> datetime:
+        """Return the recorded reading of the date."""
+        if self._microseconds:
+            self.last_wall = _EPOCH + timedelta(microseconds=self._microseconds.popleft())
+        return self.last_wall
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> ReplayedTimer:
+        """Keep a callback until its timer is the next entry."""
+        del seconds
+        number, self._timers = self._timers, self._timers + 1
+        self.timers[number] = callback
+        return ReplayedTimer(self.timers, number)
+
+    @types.coroutine
+    def sleep(self, seconds: float) -> Generator[None, None, None]:
+        """Let other tasks run; the recorded step of the task decides when it continues."""
+        del seconds
+        yield
+
+    # -- journal ------------------------------------------------------------------------------------------------
+
+    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return a coroutine that does the same work, each step when it is the next entry."""
+        number, self._tasks = self._tasks, self._tasks + 1
+        return ReplayedWork(work, TaskSteps(number), self)
+
+    def may_continue(self, steps: TaskSteps) -> bool:
+        """Return whether a task may continue: the next entry is its step, or it is within a port."""
+        is_next = isinstance(self.head, Step) and self.head.task == steps.number
+        return steps.in_port or (is_next and not self.is_paused)
+
+    def step(self, steps: TaskSteps, proceed: Callable[[], Any]) -> Any:
+        """Let a task continue."""
+        self._current = steps
+        if not steps.in_port:
+            self.take()
+        try:
+            return proceed()
+        finally:
+            self._current = None
+
+    def new_uid(self) -> str:
+        """Return the recorded UUID."""
+        return self._uids.popleft() if self._uids else ""
+
+    def begun(self) -> None:
+        """Do nothing: the driver has consumed the entry."""
+
+    def ended(self) -> None:
+        """Do nothing."""
+
+    async def paused(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work of shadows while nothing else happens, and wait for the step at its end."""
+        steps = self._current
+        assert steps is not None, "only tasks of the scheduler pause"
+        steps.in_port = self.is_paused = True
+        await work
+        steps.in_port = self.is_paused = False
+        self._announce()
+        await self.sleep(0)
+
+    def suspending(self) -> None:
+        """Do nothing: these shadows are not the recorded ones."""
+
+    def resuming(self) -> None:
+        """Do nothing."""
+
+    def building(self, config: ProfileConfig | None) -> None:
+        """Do nothing: the driver has consumed the entry."""
+
+    def built(self, instance: FrameworkInstance) -> None:
+        """Do nothing."""
+
+    def activating(self, instances: Iterable[FrameworkInstance]) -> None:
+        """Do nothing: the driver has consumed the entry."""
+
+    def withdrawing(self, name: str) -> None:
+        """Do nothing: the driver has consumed the entry."""
+
+    def placed(self, attempt: Attempt) -> None:
+        """Compare a placement."""
+        info = attempt.info
+        name, attempts = attempt.instance.name, attempt.queued.attempts
+        self.decided(Placed(info.key, info.uid, attempt.node_name, name, attempts))
+
+
+def _is_equal(recorded: Entry | None, computed: Decision) -> bool:
+    """Return whether two decisions are equal whose contents are encoded and decoded."""
+    if not (isinstance(recorded, Wrote) and isinstance(computed, Wrote)):
+        return False
+    return recorded.method == computed.method and _encoded(recorded) == _encoded(computed)
+
+
+def _has_same_effect(recorded: Entry | None, computed: Decision) -> bool:
+    """Return whether a pod is rejected in either case, with another diagnosis."""
+    if not (isinstance(recorded, Rejected) and isinstance(computed, Rejected)):
+        return False
+    return (recorded.uid, recorded.profile) == (computed.uid, computed.profile)
+
+
+def _encoded(decision: Wrote) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(decision))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _continue(decision: Decision) -> bool:
+    del decision
+    return False
+
+
+class ReplayedWork(Coroutine[Any, Any, T]):
+    """Coroutine of a task that continues when its step is the next entry.
+
+    Args:
+        work: The coroutine.
+        steps: The task.
+        recorded: The record.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps, recorded: RecordedInput) -> None:
+        self._work = work
+        self._steps = steps
+        self._recorded = recorded
+        self._thrown: tuple[Any, ...] = ()
+
+    def send(self, value: Any) -> Any:
+        """Continue, or wait for the step."""
+        del value
+        return self._proceed()
+
+    def throw(self, *thrown: Any) -> Any:
+        """Continue with an exception, or wait for the step and continue with it then."""
+        self._thrown = thrown
+        return self._proceed()
+
+    def close(self) -> None:
+        """End without a step."""
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Await the work as a part of another task, whose step it then is."""
+        return self._work.__await__()
+
+    def _proceed(self) -> Any:
+        recorded, work = self._recorded, self._work
+        if not recorded.may_continue(self._steps):
+            if recorded.is_closed:
+                work.close()
+                raise asyncio.CancelledError
+            return next(recorded.wait(self._steps.number).__await__())
+        thrown, self._thrown = self._thrown, ()
+        return recorded.step(self._steps, lambda: work.throw(*thrown) if thrown else work.send(None))
+
+
+class ReplayedTimer:
+    """Timer that fires when its entry is next."""
+
+    def __init__(self, timers: dict[int, Callable[[], None]], number: int) -> None:
+        self._timers = timers
+        self._number = number
+
+    def cancel(self) -> None:
+        """Drop the callback."""
+        self._timers.pop(self._number, None)

@@ -1,0 +1,82 @@
+"""Settings of a scheduler that apply to all profiles, and the ports that it can do without."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from scheduler_core.cycle.cycle_context import CycleOptions
+from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
+from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS
+from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watchdog
+from scheduler_core.recording.journal import Journal, NoJournal
+from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
+from scheduler_core.runtime.extender_lifecycle import MakeClient
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
+
+
+class SchedulerOptions(Struct, frozen=True):
+    """Settings that apply to all profiles.
+
+    Attributes:
+        seed: Resolves ties among equal nodes.
+        percentage_of_nodes_to_score: Default for profiles that set none; None evaluates all nodes, 0 uses
+            kube-scheduler's adaptive formula.
+        initial_backoff_seconds, max_backoff_seconds: Defaults for profiles that set none.
+        max_unschedulable_seconds: Time after which an unschedulable pod is tried again without an event.
+        max_binding: Binds in progress at which no more pods are popped; a few times the writer's connections.
+        confirm_after_seconds: Time after which a bound pod that no watch has confirmed is read.
+        slow_cycle_seconds: Threshold from which a scheduling cycle is logged with its plugins' times.
+        gang_reservation_seconds: Time for which a Strict gang must fail before capacity is reserved for it.
+        reuses_results, reuse_bounds: Whether plugin results are reused for pods of a class; bounds of what is stored.
+        gangs_preempt: Whether a gang may evict pods of lower priority.
+        gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
+        group_claims: Whether PodGroups may have resource claims.
+        deferred_resizes: Whether running pods whose resize is deferred may preempt on their nodes.
+        bounds: Maximum sizes of the snapshot's tables.
+    """
+
+    seed: int = 0
+    percentage_of_nodes_to_score: int | None = None
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 10.0
+    max_unschedulable_seconds: float = 300.0
+    max_binding: int = 96
+    confirm_after_seconds: float = 15.0
+    slow_cycle_seconds: float = SLOW_CYCLE_SECONDS
+    gang_reservation_seconds: float = RESERVED_AFTER_SECONDS
+    reuses_results: bool = True
+    reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
+    gangs_preempt: bool = True
+    gangs_backtrack: bool = False
+    group_claims: bool = False
+    deferred_resizes: bool = False
+    bounds: SnapshotBounds = DEFAULT_BOUNDS
+
+    def of_cycles(self) -> CycleOptions:
+        """Return the options that cycles use."""
+        reuse = self.reuses_results, self.reuse_bounds
+        gangs = self.gangs_preempt, self.gangs_backtrack
+        return CycleOptions(self.seed, self.percentage_of_nodes_to_score, *reuse, *gangs)
+
+
+class SchedulerPorts(Struct, frozen=True):
+    """Ports that a scheduler can do without.
+
+    Attributes:
+        storage, claims: Writers of volumes, and of resource claims; without one, pods that need it fail.
+        tracer: Receives every cycle.
+        watchdog, shadow_watchdog: Interrupt plugins that are not built in, of live profiles and of shadow profiles.
+        make_extender: Creates a client from a scheduler name and an extender; it is closed with its instance. Without
+            it no extender is called.
+        journal: Receives the order of the scheduler's steps, for a record.
+        timing: Clock of durations in metrics and of shadows; None for the scheduler's clock.
+    """
+
+    storage: StorageWriter | None = None
+    claims: ClaimWriter | None = None
+    tracer: Tracer | None = None
+    watchdog: Watchdog | None = None
+    shadow_watchdog: Watchdog | None = None
+    make_extender: MakeClient | None = None
+    journal: Journal = NoJournal()
+    timing: Clock | None = None

@@ -1,0 +1,117 @@
+"""Results of the comparison of a shadow profile with its live profile."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from datetime import datetime
+from enum import Enum
+
+from msgspec import Struct, field
+
+from scheduler_core.shadows.ledger_figures import LedgerFigures
+
+KEPT_DIFFERENCES = 100
+"""Number of differences that are stored."""
+
+
+class DifferenceKind(Enum):
+    """What a shadow decides differently."""
+
+    OTHER_NODE = "OtherNode"
+    WOULD_REJECT = "WouldReject"
+    WOULD_PLACE = "WouldPlace"
+
+
+class ShadowDifference(Struct, frozen=True):
+    """One decision that differs.
+
+    Attributes:
+        when: Time of the decision, UTC.
+        pod: ``namespace/name``.
+        kind: What differs.
+        live_node: The node of the live profile, "" for none.
+        shadow_node: The node of the shadow, "" for none.
+        reason: Why they differ; for nodes that both allow, the plugins whose scores decide.
+        live_points: Total score of the live node minus that of the shadow's node, by the live profile; None if the live
+            profile rejects the shadow's node, or scores were not compared.
+        shadow_points: Total score of the shadow's node minus that of the live node, by the shadow; None likewise.
+    """
+
+    when: datetime
+    pod: str
+    kind: DifferenceKind
+    live_node: str
+    shadow_node: str
+    reason: str
+    live_points: int | None = None
+    shadow_points: int | None = None
+
+
+class ScorePoints(Struct):
+    """Score differences of one profile, in points of its own total.
+
+    Attributes:
+        count: Number of the differences.
+        total: Their sum.
+    """
+
+    count: int = 0
+    total: int = 0
+
+    def add(self, points: int | None) -> None:
+        """Add a difference; None adds nothing."""
+        if points is not None:
+            self.count += 1
+            self.total += points
+
+    @property
+    def average(self) -> float | None:
+        """Average; None without differences."""
+        return self.total / self.count if self.count else None
+
+
+class ComparisonRecord(Struct):
+    """Results since the shadow or its live profile changed last.
+
+    Attributes:
+        since: Start, UTC.
+        decided: Number of decisions of the live profile.
+        compared: Number of decisions that the shadow made, too.
+        agreed: Number of those that were equal: the same node, or no node.
+        kinds: Number of those that differed, by kind.
+        skipped: Number of decisions that were not compared, by reason.
+        errors: Number of decisions of the shadow that failed.
+        last_error: Message of the last of these.
+        live_points, shadow_points: Score differences under either profile.
+        differences: The last differences, oldest first.
+        figures: Effect of the shadow's choices on packing and spread; None before the first estimate.
+    """
+
+    since: datetime
+    decided: int = 0
+    compared: int = 0
+    agreed: int = 0
+    kinds: Counter[DifferenceKind] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    errors: int = 0
+    last_error: str = ""
+    live_points: ScorePoints = field(default_factory=ScorePoints)
+    shadow_points: ScorePoints = field(default_factory=ScorePoints)
+    differences: deque[ShadowDifference] = field(default_factory=lambda: deque(maxlen=KEPT_DIFFERENCES))
+    figures: LedgerFigures | None = None
+
+    @property
+    def differed(self) -> int:
+        """Number of compared decisions that differed."""
+        return self.compared - self.agreed
+
+    def add(self, difference: ShadowDifference | None) -> None:
+        """Count a compared decision."""
+        self.compared += 1
+        if difference is None:
+            self.agreed += 1
+            return
+        self.kinds[difference.kind] += 1
+        self.live_points.add(difference.live_points)
+        self.shadow_points.add(difference.shadow_points)
+        self.differences.append(difference)

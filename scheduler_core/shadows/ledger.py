@@ -1,0 +1,188 @@
+"""Ledger of a shadow's own choices, carried forward for a bounded time.
+
+The comparison of single decisions uses the live state, on which the shadow's earlier choices have no effect. The ledger
+estimates their effect: for a limited number of pods and a limited time, the shadow decides on the live state with its
+own earlier choices in place of those of the live profile. Then the ledger starts again from the live state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from msgspec import Struct, field
+
+from scheduler_core.cycle.decided_pods import DecidedPod
+from scheduler_core.ports import Clock
+from scheduler_core.shadows.ledger_figures import LedgerFigures, Requests, StateFigures, measure
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+MAX_PODS = 300
+MAX_SECONDS = 600.0
+_MEASURE_SECONDS = 1.0
+
+Decide = Callable[[DecidedPod], str | None]
+"""Decides a pod on the present columns; returns the node, "" for none, None for an error."""
+
+
+class _Carried(Struct):
+    """A pod with the shadow's choice.
+
+    Attributes:
+        info: The pod.
+        live_node: Its node in the cluster, "" for none.
+        node_name: The shadow's choice, "" for none.
+        requests: Its requests.
+    """
+
+    info: PodInfo
+    live_node: str
+    node_name: str
+    requests: Requests
+
+
+class _Period(Struct):
+    """What is carried since the last start.
+
+    Attributes:
+        started: Start, in the clock's seconds.
+        since: Start, UTC.
+        pods: Carried pods by UID.
+        moved: UIDs of those whose choice differs from the cluster.
+    """
+
+    started: float
+    since: datetime
+    pods: dict[str, _Carried] = field(default_factory=dict)
+    moved: dict[str, None] = field(default_factory=dict)
+
+
+class ShadowLedger:
+    """Choices of one shadow that are carried forward.
+
+    Args:
+        cache: The nodes, and the pods that have a node.
+        clock: Time.
+        max_pods: Number of pods after which it starts again.
+        max_seconds: Time after which it starts again.
+
+    Attributes:
+        figures: The last estimate; None before the first.
+        seconds: Time that the last call of :meth:`carry` took; set by its caller.
+    """
+
+    def __init__(
+        self, cache: ClusterCache, clock: Clock, *, max_pods: int = MAX_PODS, max_seconds: float = MAX_SECONDS
+    ) -> None:
+        self._cache = cache
+        self._nodes: NodeColumns = cache.columns
+        self._clock = clock
+        self._max_pods = max_pods
+        self._max_seconds = max_seconds
+        self._measured = float("-inf")
+        self._period = _Period(clock.now(), clock.wall())
+        self.figures: LedgerFigures | None = None
+        self.seconds = 0.0
+
+    @property
+    def differs(self) -> bool:
+        """Whether any choice differs from the cluster, so that decisions depend on the ledger."""
+        return bool(self._period.moved)
+
+    def carry(self, pods: Iterable[DecidedPod], decide: Decide) -> None:
+        """Carry decisions forward and update the estimate.
+
+        Args:
+            pods: The decisions in their order, the last of the live state. Those with ``skipped`` stay as they are.
+            decide: Decides one pod.
+        """
+        self._start_again_if_due()
+        decided = list(pods)
+        with ColumnsOverlay(self._nodes) as overlay:
+            overlay.remove(each.info for each in reversed(decided) if each.node_name)
+            self._apply(overlay, {each.info.uid for each in decided})
+            for each in decided:
+                self._carry(overlay, each, decide)
+            if self._is_due():
+                shadow = self._measure(carried=True)
+                overlay.undo()
+                period = self._period
+                self.figures = LedgerFigures(
+                    period.since, len(period.pods), len(period.moved), self._measure(carried=False), shadow
+                )
+
+    def _carry(self, overlay: ColumnsOverlay, pod: DecidedPod, decide: Decide) -> None:
+        period, info = self._period, pod.info
+        chosen = None if pod.skipped else decide(pod)
+        if chosen is None or (chosen and not self._fits(info, chosen)):
+            overlay.restore((info,))
+            return
+        requests = tuple(sorted((name, amount) for name, amount in info.requests.fit.items() if amount > 0))
+        period.pods[info.uid] = _Carried(info, pod.node_name, chosen, requests)
+        if chosen == pod.node_name:
+            period.moved.pop(info.uid, None)
+            overlay.restore((info,))
+            return
+        period.moved[info.uid] = None
+        if chosen:
+            overlay.add(info, self._nodes.row_of(chosen))
+
+    def _apply(self, overlay: ColumnsOverlay, deciding: set[str]) -> None:
+        """Move the carried pods to the shadow's nodes; pods that are gone, or no longer fit there, are dropped."""
+        period = self._period
+        moving = []
+        for uid in [uid for uid in period.moved if uid not in deciding]:
+            carried = period.pods[uid]
+            placed = self._cache.get(uid)
+            if (placed is None) == bool(carried.live_node) or (placed and placed.info.node_name != carried.live_node):
+                # It was deleted, or scheduled in the meantime without a comparison.
+                self._drop(uid)
+                continue
+            if placed is not None:
+                carried.info = placed.info
+            moving.append(carried)
+        overlay.remove(each.info for each in moving)
+        for each in moving:
+            if not each.node_name:
+                continue
+            if self._fits(each.info, each.node_name):
+                overlay.add(each.info, self._nodes.row_of(each.node_name))
+            else:
+                overlay.restore((each.info,))
+                self._drop(each.info.uid)
+
+    def _fits(self, info: PodInfo, node_name: str) -> bool:
+        """Return whether the node has room; decisions that were not carried may have used it."""
+        nodes, row = self._nodes, self._nodes.row_of(node_name)
+        if row == NO_ROW or nodes.pod_count[row] >= nodes.allowed_pods[row]:
+            return False
+        return all(
+            nodes.requested.item(column, row) + amount <= nodes.allocatable.item(column, row)
+            for column, amount in info.accounted
+        )
+
+    def _drop(self, uid: str) -> None:
+        self._period.moved.pop(uid, None)
+        self._period.pods.pop(uid, None)
+
+    def _start_again_if_due(self) -> None:
+        period, now = self._period, self._clock.now()
+        if len(period.pods) >= self._max_pods or now - period.started >= self._max_seconds:
+            self._period = _Period(now, self._clock.wall())
+
+    def _is_due(self) -> bool:
+        now, period = self._clock.now(), self._period
+        if now - self._measured < _MEASURE_SECONDS and len(period.pods) < self._max_pods:
+            return False
+        self._measured = now
+        return True
+
+    def _measure(self, *, carried: bool) -> StateFigures:
+        pods = self._period.pods.values()
+        placed = (each.node_name if carried else each.live_node for each in pods)
+        kinds = Counter(each.requests for each in pods)
+        return measure(self._nodes, kinds, (name for name in placed if self._nodes.row_of(name) != NO_ROW))

@@ -1,0 +1,184 @@
+"""Shadow profiles: decide a sample of the pods that live profiles decided, after the binds of these pods were sent.
+
+::
+
+    cycles of a slice ─▶ binding tasks send ─▶ changes since then are undone ─▶ each shadow decides ─▶ all is restored
+                         (other changes wait: suspension)   (overlay)
+
+What a shadow decides is compared and counted. It is never assumed, reserved or bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, DecidedPods
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.ports import Clock
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.shadows.comparison_record import ComparisonRecord
+from scheduler_core.shadows.ledger import ShadowLedger
+from scheduler_core.shadows.shadow import HAS_EXTENDERS, NOT_SAMPLED, OVER_BUDGET, PAUSED, Shadow
+from scheduler_core.shadows.shadow_settings import ShadowSettings
+from scheduler_core.shadows.slice_comparison import SliceComparison
+from scheduler_core.shadows.time_budget import TimeBudget
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+
+class SuspensionJournal(Protocol):
+    """What shadows use of a scheduler's journal."""
+
+    def suspending(self) -> None:
+        """Note that changes are deferred from now on."""
+
+    def resuming(self) -> None:
+        """Note that the deferred changes take effect next."""
+
+
+class ShadowProfiles:
+    """The shadows of all live profiles.
+
+    Args:
+        cache: The nodes, and the pods that have a node.
+        decided: Decisions of live profiles.
+        comparison: Makes and compares decisions.
+        suspension: Defers changes while shadows decide.
+        profiles: Live profiles.
+        clock: Time.
+        journal: Notes when changes are deferred.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        decided: DecidedPods,
+        comparison: SliceComparison,
+        suspension: Suspension,
+        profiles: ProfileTable,
+        clock: Clock,
+        journal: SuspensionJournal,
+    ) -> None:
+        self._cache = cache
+        self._decided = decided
+        self._comparison = comparison
+        self._suspension = suspension
+        self._profiles = profiles
+        self._clock = clock
+        self._journal = journal
+        self._shadows: dict[str, Shadow] = {}
+
+    def __iter__(self) -> Iterator[Shadow]:
+        return iter(list(self._shadows.values()))
+
+    def get(self, name: str) -> Shadow | None:
+        """Return the shadow profile of a name, None if it does not run."""
+        return self._shadows.get(name)
+
+    def serve(self, wanted: Mapping[str, tuple[FrameworkInstance, ShadowSettings]]) -> None:
+        """Run these shadows, by the name of the profile, and no others; results of unchanged ones continue."""
+        before, self._shadows = self._shadows, {}
+        for name, (instance, settings) in wanted.items():
+            old = before.get(name)
+            if old is not None and old.instance is instance and old.settings == settings:
+                self._shadows[name] = old
+                continue
+            budget = TimeBudget(settings.budget_percent / 100, self._clock.now)
+            ledger, record = ShadowLedger(self._cache, self._clock), ComparisonRecord(self._clock.wall())
+            self._shadows[name] = Shadow(name, settings, instance, budget, ledger, record)
+        running = {id(shadow.instance) for shadow in self}
+        for shadow in before.values():
+            if id(shadow.instance) not in running:
+                shadow.instance.retire()
+        self._decided.profiles = frozenset(shadow.settings.shadow_of for shadow in self)
+        if not self._shadows:
+            self._decided.take()
+
+    async def compare(self) -> None:
+        """Let the binding tasks send their binds, then decide the sample of the recorded decisions again."""
+        pods = self._decided.take()
+        plan = self._plan(pods)
+        if self._suspension.is_awaited or not plan:
+            await self._clock.sleep(0)
+        if not plan:
+            return
+        self._journal.suspending()
+        with self._suspension.of_cycle():
+            try:
+                await self._clock.sleep(0)
+                await self._compare(pods, plan)
+            finally:
+                self._journal.resuming()
+
+    # -- choosing -----------------------------------------------------------------------------------------------
+
+    def _plan(self, pods: Sequence[DecidedPod]) -> dict[str, list[int]]:
+        """Return the places of the decisions that each shadow makes, by its name; count the others."""
+        plan = {}
+        for shadow in self:
+            places = [place for place, pod in enumerate(pods) if pod.profile == shadow.settings.shadow_of]
+            if not places:
+                continue
+            self._start_again_with_live_revision(shadow, pods[places[-1]].instance.revision)
+            shadow.record.decided += len(places)
+            eligible = [place for place in places if not self._is_skipped(shadow, pods[place])]
+            # The last ones, so that fewer changes are undone.
+            allowed = shadow.budget.decisions(len(eligible))
+            if len(eligible) > allowed:
+                shadow.record.skipped[OVER_BUDGET] += len(eligible) - allowed
+            if allowed:
+                plan[shadow.name] = eligible[-allowed:]
+        return plan
+
+    def _start_again_with_live_revision(self, shadow: Shadow, revision: str) -> None:
+        if shadow.live_revision != revision:
+            if shadow.live_revision:
+                shadow.record = ComparisonRecord(self._clock.wall())
+                shadow.ledger = ShadowLedger(self._cache, self._clock)
+            shadow.live_revision = revision
+
+    def _is_skipped(self, shadow: Shadow, pod: DecidedPod) -> bool:
+        reason = pod.skipped
+        if not reason and not shadow.samples(pod):
+            reason = NOT_SAMPLED
+        elif not reason and shadow.paused_until > self._clock.now():
+            reason = PAUSED
+        elif not reason and not shadow.settings.calls_extenders and shadow.has_interested_extender(pod):
+            reason = HAS_EXTENDERS
+        if reason:
+            shadow.record.skipped[reason] += 1
+        return bool(reason)
+
+    # -- deciding -----------------------------------------------------------------------------------------------
+
+    async def _compare(self, pods: Sequence[DecidedPod], plan: Mapping[str, list[int]]) -> None:
+        """Compare while nothing else changes the state; the caller suspends other changes."""
+        known = self._comparable_from(pods)
+        chosen: dict[str, set[int]] = {}
+        for shadow in self:
+            places = plan.get(shadow.name, [])
+            chosen[shadow.name] = {place for place in places if place >= known and self._is_live(pods[place])}
+            changed = len(places) - len(chosen[shadow.name])
+            if changed:
+                shadow.record.skipped[STATE_CHANGED] += changed
+        await self._comparison.run(pods, [(shadow, made) for shadow in self if (made := chosen[shadow.name])])
+
+    def _is_live(self, pod: DecidedPod) -> bool:
+        """Return whether the revision that decided is still live, so that its scores can be compared."""
+        return self._profiles.get(pod.profile) is pod.instance
+
+    def _comparable_from(self, pods: Sequence[DecidedPod]) -> int:
+        """Return the place from which on nothing but the decided pods changed the state."""
+        after = self._decided.mark()
+        now = after[1:]
+        for place in range(len(pods) - 1, -1, -1):
+            pod = pods[place]
+            is_same_cycle = place + 1 < len(pods) and pods[place + 1].began is pod.began
+            if not is_same_cycle and pod.ended.changes != after.changes:
+                return place + 1
+            if pod.began[1:] != now:
+                return place + 1
+            after = pod.began
+        return 0

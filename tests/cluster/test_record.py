@@ -1,0 +1,97 @@
+"""A record of a real operator replays equal, stops at a pod, and survives a crash."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane.launcher import ControlPlane
+from tests.support.live_world import LiveWorld, live_world
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+PODS = 30
+VERSION = "bayplan.dev/v1alpha1"
+PROFILES = f"/apis/{VERSION}/schedulerprofiles"
+SECRET = "very-secret-value"
+
+
+@pytest.fixture
+def world(plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[LiveWorld]:
+    """An operator of the test's own, with a profile and two nodes."""
+    with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log") as operator:
+        operator.start()
+        with live_world(plane, operator, namespace) as world:
+            world.profile({})
+            world.node("a", cpu="8")
+            world.node("b", cpu="8")
+            yield world
+
+
+def bayplan(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command."""
+    command = [sys.executable, "-m", "bayplan", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def schedule(world: LiveWorld) -> None:
+    """Schedule pods, and one that fits nowhere."""
+    for number in range(PODS):
+        world.pod(f"p{number}", cpu="100m")
+    world.pod("large", cpu="100")
+    for number in range(PODS):
+        world.placed(f"p{number}")
+    world.refused("large", "Insufficient cpu")
+
+
+def test_a_record_replays_equal(world: LiveWorld) -> None:
+    """Every decision is computed again; --until shows a pod as it was decided."""
+    schedule(world)
+    nodes = {f"p{number}": world.node_of(f"p{number}") for number in range(PODS)}
+    world.operator.terminate()
+    found = bayplan("replay", world.operator.records)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "decisions, all equal" in found.stdout
+    assert int(found.stdout.split()[0]) > PODS
+    shown = bayplan("replay", world.operator.records, "--until", f"{world.namespace}/p7", "-o", "json")
+    explanation = json.loads(shown.stdout)
+    assert explanation["node"] == nodes["p7"]
+    shown = bayplan("replay", world.operator.records, "--until", f"{world.namespace}/large")
+    assert "Insufficient cpu" in shown.stdout
+    missing = bayplan("replay", world.operator.records, "--until", f"{world.namespace}/nobody")
+    assert missing.returncode == 2
+    assert "has no decision 1 on pod" in missing.stderr
+
+
+def test_a_record_with_a_shadow(world: LiveWorld) -> None:
+    """The decisions of the live profile are computed again, in the order of what other tasks did meanwhile."""
+    shadow = f"{PROFILES}/{world.wide('SchedulerProfile', 'next', VERSION, spec={'shadowOf': world.token})}"
+    world.until(lambda: "shadow" in world.api.get(shadow).get("status", {}), "the shadow runs")
+    schedule(world)
+    world.until(lambda: world.api.get(shadow)["status"]["shadow"]["compared"] >= PODS // 2, "the shadow has compared")
+    world.operator.terminate()
+    found = bayplan("replay", world.operator.records)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "decisions, all equal" in found.stdout
+
+
+def test_a_record_of_a_killed_operator(world: LiveWorld) -> None:
+    """The file is readable, and its decisions are equal."""
+    schedule(world)
+    world.operator.until(lambda: b"large" in content(world), "the last decision is in the file")
+    world.operator.kill()
+    found = bayplan("replay", world.operator.records)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert int(found.stdout.split()[0]) > PODS
+
+
+def content(world: LiveWorld) -> bytes:
+    """Everything that is recorded, decompressed."""
+    found = bayplan("record", "show", world.operator.records, "-o", "json")
+    return found.stdout.encode()

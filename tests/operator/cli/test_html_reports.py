@@ -1,0 +1,143 @@
+"""``-o html`` of all commands in a real browser: no request, no violation of the policy, and hostile names as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.cli import bayplan
+from bayplan.introspection.status_building import StatusSources, operator_status
+from bayplan.introspection.status_rendering import RENDERERS
+from bayplan.kube.readiness import Readiness
+from click.testing import CliRunner
+
+from tests.support.builders import pod as built_pod
+from tests.support.chromium import open_file
+from tests.support.scheduling import rig
+
+HOSTILE = (
+    "x<img src=http://127.0.0.1:9/i onerror=document.title=1><script>document.title=2</script>\"'&amp;\u202eevil\x1b[2J"
+)
+SHOWN = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "p"}, "spec": {}}
+
+Document = dict[str, Any]
+
+
+class Tags(HTMLParser):
+    """Names of all elements, and all text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Add an element."""
+        self.names.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        """Add text."""
+        self.text += data
+
+
+def node(name: str, **spec: Any) -> Document:
+    """Return a node for one pod with 1 CPU."""
+    status = {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9"}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec, "status": status}
+
+
+def pod(name: str) -> Document:
+    """Return a pod that needs a whole node."""
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": "p", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "spec": spec}
+
+
+OBJECTS = [PROFILE, node(HOSTILE), node("cordoned", unschedulable=True), pod(HOSTILE), pod("other")]
+
+
+def report(*args: str) -> str:
+    """Return the page of a command on files."""
+    result = CliRunner().invoke(bayplan, [*args, "-o", "html"])
+    assert result.exit_code in (0, 1), result.stderr
+    return result.stdout
+
+
+def simulated(path: Path) -> str:
+    """Return the page of a simulation with a pod that does not fit."""
+    return report("simulate", str(path))
+
+
+def explained(path: Path) -> str:
+    """Return the page of a pod that has no node."""
+    return report("explain", "-f", str(path), "--others-placed", "--pod", f"ns/{HOSTILE}")
+
+
+def compared(path: Path) -> str:
+    """Return the page of a profile that also uses the cordoned node."""
+    lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}]}}}
+    other = path.with_name("other.yaml")
+    other.write_text(yaml.safe_dump({**PROFILE, "spec": lenient}))
+    return report("diff", "p", str(other), "--cluster", str(path))
+
+
+def status_of_an_operator(path: Path) -> str:
+    """Return the page of a scheduler with a pod in its queue."""
+    made = rig()
+    made.scheduler.feed.pod_added(built_pod(HOSTILE))
+    return RENDERERS["html"](operator_status(StatusSources(made.scheduler, Readiness(())), 0.0))
+
+
+REPORTS = [
+    pytest.param(simulated, id="simulate"),
+    pytest.param(explained, id="explain"),
+    pytest.param(compared, id="diff"),
+    pytest.param(status_of_an_operator, id="status"),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """A file with the cluster."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(OBJECTS))
+    return path
+
+
+@pytest.mark.parametrize("make", REPORTS)
+def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> None:
+    """The page has only the elements of tables and text, and shows the name with its control characters escaped."""
+    page = Tags(make(cluster))
+    known = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "span"}
+    assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td"}
+    assert SHOWN in page.text
+
+
+@pytest.mark.parametrize("make", REPORTS)
+def test_a_browser_shows_a_report_without_a_request(cluster: Path, make: Callable[[Path], str], tmp_path: Path) -> None:
+    """From file://, with its own style sheet only; nothing violates the policy."""
+    file = tmp_path / "report.html"
+    file.write_text(make(cluster), encoding="utf-8")
+    opened = open_file(file, tmp_path)
+    assert (opened.console, opened.requests) == ([], [])
+    assert SHOWN in Tags(opened.dom).text
+
+
+def test_a_request_and_a_violation_would_be_noticed(tmp_path: Path) -> None:
+    """The same page with markup of a name that was not escaped: blocked by its policy, requested without one."""
+    page = RENDERERS["html"](operator_status(StatusSources(rig().scheduler, Readiness(())), 0.0))
+    injected = page.replace("</main>", f"{HOSTILE}</main>")
+    file = tmp_path / "report.html"
+    file.write_text(injected, encoding="utf-8")
+    blocked = open_file(file, tmp_path)
+    assert len(blocked.console) >= 3
+    assert all("Content Security Policy" in each for each in blocked.console)
+    assert blocked.requests == []
+    file.write_text(injected.replace("Content-Security-Policy", "ignored"), encoding="utf-8")
+    assert open_file(file, tmp_path).requests == ["http://127.0.0.1:9/i"]

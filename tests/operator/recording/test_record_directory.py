@@ -1,0 +1,104 @@
+"""The ring of files, and how the files of a run are read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from bayplan.recording.record_directory import RecordDirectory
+from bayplan.recording.record_files import open_record
+
+from scheduler_core.errors import ConfigError
+from scheduler_core.recording.record_entries import Step
+from scheduler_core.recording.record_file import RecordError, RecordHeader
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+INCOMPRESSIBLE = 7_919
+PART = 160
+
+
+class Time:
+    """A date that a test advances."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        """The date."""
+        return self.now
+
+
+def write(directory: RecordDirectory, numbers: range) -> None:
+    """Write one frame for each number."""
+    for number in numbers:
+        steps = (Step(number), *(Step(number * INCOMPRESSIBLE % (each + 3)) for each in range(20)))
+        directory.write(bytearray(b"".join(msgspec.json.encode(step) + b"," for step in steps)))
+
+
+def opened(path: Path, run: str = "r" * 32, parts: int = 1000, wall: Time | None = None) -> RecordDirectory:
+    """A directory with a bound on the number of small files."""
+    return RecordDirectory(path, RecordHeader(run=run), PART * parts, 3600.0, wall or Time())
+
+
+def numbers(path: Path) -> list[int]:
+    """The first entry of each frame that was written."""
+    return [frame.entries[0].task for frame in open_record(path).frames() if isinstance(frame.entries[0], Step)]
+
+
+def test_the_parts_of_a_run_are_one_record(tmp_path: Path) -> None:
+    """Whichever part is named, all are read in order."""
+    directory = opened(tmp_path, parts=16)
+    write(directory, range(3))
+    directory.close()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) > 1
+    assert numbers(tmp_path) == numbers(files[-1]) == [0, 1, 2]
+
+
+def test_the_size_is_bounded(tmp_path: Path) -> None:
+    """The oldest files go first, and a run without its first file is refused with the remedy."""
+    directory = opened(tmp_path, parts=16)
+    write(directory, range(100))
+    directory.close()
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 2 * 16 * PART
+    with pytest.raises(RecordError, match=r"part 0 of this record is missing, .*; increase recordMebibytes"):
+        open_record(tmp_path)
+
+
+def test_old_files_are_deleted(tmp_path: Path) -> None:
+    """A later run deletes records that are older than the maximum age."""
+    opened(tmp_path).close()
+    old = next(tmp_path.iterdir())
+    later = Time()
+    later.now = datetime.now(UTC) + timedelta(hours=2)
+    opened(tmp_path, "s" * 32, wall=later).close()
+    assert not old.exists()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    """The operator does not start, and the error names the setting."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"record: cannot write to .*file"):
+        opened(tmp_path / "file")
+
+
+def test_a_disk_that_becomes_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The record ends with an error in the log; the operator continues."""
+    directory = opened(tmp_path)
+    directory._file.close()  # type: ignore[union-attr]
+    full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115 - the directory closes it
+    directory._file = full
+    write(directory, range(2))
+    assert "The record in" in caplog.text
+    assert "scheduling continues" in caplog.text
+
+
+def test_a_directory_without_records(tmp_path: Path) -> None:
+    """The error says what to name."""
+    with pytest.raises(RecordError, match=r"no file \*\.bpr in this directory"):
+        open_record(tmp_path)
+    with pytest.raises(RecordError, match="cannot be read"):
+        open_record(tmp_path / "nothing.bpr")

@@ -1,0 +1,145 @@
+"""``bayplan replay`` and ``bayplan record`` on records of a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner, Result
+
+from scheduler_core.recording.record_file import RecordReader, frame_of, start_of_file
+from tests.operator.replaying.recorded_run import LARGE, record_run
+
+MANY = 20_000
+PACKING = """\
+apiVersion: bayplan.dev/v1alpha1
+kind: SchedulerProfile
+metadata: {name: default-scheduler}
+spec:
+  pluginConfig:
+    - name: NodeResourcesFit
+      args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+"""
+
+
+def run(*arguments: object) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(bayplan, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small record."""
+    return record_run(tmp_path_factory.mktemp("record"))
+
+
+def test_all_decisions_are_equal(file: Path) -> None:
+    """The number and the kinds of decisions are shown."""
+    found = run("replay", file)
+    assert found.exit_code == 0, found.output
+    assert found.output.startswith("41 decisions, all equal (40 placements, 1 rejections; recorded by Bayplan 1.0, ")
+
+
+@pytest.mark.timeout(300)
+def test_many_decisions_are_equal(tmp_path: Path) -> None:
+    """A replay of 20,000 decisions computes each of them again."""
+    found = run("replay", record_run(tmp_path, nodes=100, pods=MANY))
+    assert found.exit_code == 0, found.output
+    assert found.output.startswith(f"{MANY + 1} decisions, all equal")
+
+
+def test_the_decision_on_a_pod(file: Path) -> None:
+    """The pod is explained as `bayplan explain` does, as it was decided."""
+    shown = json.loads(run("record", "show", file, "--pod", "default/p7", "-o", "json").output)
+    explained = json.loads(run("replay", file, "--until", "default/p7", "-o", "json").output)
+    assert explained["node"] == shown["node"]
+    assert shown["decision"] == "Placed"
+    assert "Insufficient cpu" in run("replay", file, "--until", LARGE).output
+
+
+def test_an_interactive_look(file: Path) -> None:
+    """Other pods are explained as they were at that moment, and what does not exist is named."""
+    asked = "default/p3\ndefault/p9\npodgroup/default/none\nnonsense\n\ndefault/p4\n"
+    arguments = ["replay", str(file), "--until", "default/p7", "--interactive"]
+    found = CliRunner().invoke(bayplan, arguments, input=asked)
+    assert found.exit_code == 0, found.output
+    shown = [line for line in found.output.splitlines() if line.startswith("Pod ")]
+    assert [line.split()[1] for line in shown] == ["default/p7", "default/p3", "default/p9"]
+    assert "is being bound to node" in shown[1]
+    assert "would be scheduled to node" in shown[2]
+    assert "podgroup/default/none" in found.output
+    assert "nonsense" in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--until", "default/nobody"], "has no decision 1 on pod default/nobody"),
+        (["--until", "default/p7", "--attempt", "2"], "has no decision 2 on pod default/p7"),
+        (["--until", "p7"], 'must be NAMESPACE/POD, not "p7"'),
+        (["--interactive"], "requires --until"),
+    ],
+)
+def test_a_pod_that_cannot_be_shown(file: Path, arguments: list[str], message: str) -> None:
+    """The error says what to correct."""
+    found = run("replay", file, *arguments)
+    assert found.exit_code == 2
+    assert message in found.output
+
+
+def test_another_profile(file: Path, tmp_path: Path) -> None:
+    """Its decisions are compared with the live ones, on the same state."""
+    (tmp_path / "packing.yaml").write_text(PACKING)
+    found = run("replay", file, "--profile", tmp_path / "packing.yaml")
+    assert found.exit_code == 0, found.output
+    assert "41 decisions, all equal" in found.output
+    assert "OtherNode" in found.output
+    assert "default/p" in found.output
+    (tmp_path / "other.yaml").write_text(PACKING.replace("default-scheduler", "unused"))
+    missing = run("replay", file, "--profile", tmp_path / "other.yaml")
+    assert missing.exit_code == 2
+    assert 'no decision of schedulerName "unused"' in missing.output
+
+
+def test_an_exported_record(file: Path, tmp_path: Path) -> None:
+    """It ends after the pod's life, and replays equal."""
+    target = tmp_path / "cut.bpr"
+    assert run("record", "export", file, target, "--pod", "default/p7").exit_code == 0
+    assert target.stat().st_size < file.stat().st_size
+    found = run("replay", target)
+    assert found.exit_code == 0, found.output
+    assert int(found.output.split()[0]) >= 8
+    assert run("record", "export", file, target, "--pod", "default/nobody").exit_code == 2
+    assert run("record", "export", file, target, "--until", "2000-01-01T00:00:00Z").exit_code == 2
+
+
+def test_a_truncated_record(file: Path, tmp_path: Path) -> None:
+    """It is replayed up to the cut, with a note."""
+    cut = tmp_path / "cut.bpr"
+    cut.write_bytes(file.read_bytes()[:-9])
+    found = run("replay", cut)
+    assert found.exit_code == 0, found.output
+    assert "note: " in found.output
+    assert "the file ends within a frame" in found.output
+
+
+def test_a_changed_decision(file: Path, tmp_path: Path) -> None:
+    """The first one that differs is named with both sides, and the exit code is 1."""
+    with file.open("rb") as content:
+        reader = RecordReader(content, str(file))
+        payloads = [b"".join(_encoded(entry) for entry in frame.entries) for frame in reader.frames()]
+    changed = tmp_path / "changed.bpr"
+    frames = b"".join(frame_of(each.replace(b'"0/5 nodes', b'"1/5 nodes'), 1) for each in payloads)
+    changed.write_bytes(start_of_file(reader.header, 1) + frames)
+    found = run("replay", changed)
+    assert found.exit_code == 1, found.output
+    assert "1 diagnoses that changed" in found.output
+    assert "recorded: pod default/large is rejected by profile default-scheduler: 1/5 nodes" in found.output
+    assert "computed: pod default/large is rejected by profile default-scheduler: 0/5 nodes" in found.output
+
+
+def _encoded(entry: object) -> bytes:
+    return msgspec.json.encode(entry) + b","

@@ -1,0 +1,104 @@
+"""DeferredPodScheduling, as read in kube-scheduler v1.37.1 (``deferred_pod_scheduling.go`` and its test)."""
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.framework.cluster_events import NODE_ADD, Action, ClusterEvent, Hint, HintFunction, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
+from scheduler_core.model.node import Node, PodPreemptionPolicy
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.plugins.deferred_pod_scheduling import DeferredPodScheduling
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+
+def _with_policy(name: str, *owners: str) -> Node:
+    plain = node(name)
+    return replace(plain, spec=replace(plain.spec, pod_preemption_policy=PodPreemptionPolicy(owners)))
+
+
+def _deferred(node_name: str = "a", reason: str = "Deferred") -> Pod:
+    return pod("resized", node_name=node_name, conditions=[PodCondition("PodResizePending", "True", reason)])
+
+
+NODES = columns([node("a"), _with_policy("b", "an-operator"), _with_policy("c")])
+ELSEWHERE = unresolvable("pod assigned to different node")
+DISABLED = unresolvable("node had resize preemption disabled")
+
+
+@pytest.fixture
+def plugin() -> DeferredPodScheduling:
+    return DeferredPodScheduling(None, FakeHandle(nodes=NODES))
+
+
+@pytest.mark.parametrize(
+    ("running", "statuses"),
+    [
+        pytest.param(_deferred("a"), [SUCCESS, ELSEWHERE, ELSEWHERE], id="no-policy"),
+        pytest.param(_deferred("b"), [ELSEWHERE, DISABLED, ELSEWHERE], id="an-owner-disables"),
+        pytest.param(_deferred("c"), [ELSEWHERE, ELSEWHERE, SUCCESS], id="no-owner-disables"),
+        pytest.param(_deferred("gone"), [ELSEWHERE, ELSEWHERE, ELSEWHERE], id="unknown-node"),
+        pytest.param(_deferred("b", "Infeasible"), [SUCCESS] * 3, id="infeasible"),
+        pytest.param(pod(node_name="b"), [SUCCESS] * 3, id="no-resize"),
+        pytest.param(pod(), [SUCCESS] * 3, id="no-node"),
+    ],
+)
+def test_filter(plugin: DeferredPodScheduling, running: Pod, statuses: list[Status]) -> None:
+    """Only the pod's own node passes, unless its policy disables preemption; other pods pass everywhere."""
+    info = NODES.compile_pod(running)
+    assert plugin.pre_filter(CycleState(), info, NODES).status.is_skip is not running.has_deferred_resize
+    codes = plugin.filter(CycleState(), info, NODES, ALL_ROWS)
+    found = [0] * 3 if codes is None else codes.tolist()
+    assert [plugin.decode(CycleState(), info, code) if code else SUCCESS for code in found] == statuses
+
+
+@pytest.mark.parametrize(
+    ("running", "code"),
+    [
+        pytest.param(_deferred(), Code.UNSCHEDULABLE_AND_UNRESOLVABLE, id="deferred"),
+        pytest.param(pod(), Code.SUCCESS, id="other"),
+    ],
+)
+def test_permit(plugin: DeferredPodScheduling, running: Pod, code: Code) -> None:
+    """A pod whose resize fits is not bound: the kubelet acts."""
+    assert plugin.permit(CycleState(), NODES.compile_pod(running), "a").status.code is code
+
+
+def _hint(plugin: DeferredPodScheduling, event: ClusterEvent) -> HintFunction:
+    (hint,) = (each.hint for each in plugin.events_to_register() if each.event.covers(event))
+    assert hint is not None
+    return hint
+
+
+@pytest.mark.parametrize(
+    ("running", "old", "new", "hint"),
+    [
+        pytest.param(_deferred(), _with_policy("a", "x"), node("a"), Hint.QUEUE, id="enabled"),
+        pytest.param(_deferred(), _with_policy("a", "x"), _with_policy("a"), Hint.QUEUE, id="last-owner-leaves"),
+        pytest.param(_deferred(), _with_policy("a", "x", "y"), _with_policy("a", "x"), Hint.SKIP, id="one-leaves"),
+        pytest.param(_deferred(), node("a"), _with_policy("a", "x"), Hint.SKIP, id="disabled"),
+        pytest.param(_deferred(), _with_policy("b", "x"), node("b"), Hint.SKIP, id="another-node"),
+        pytest.param(pod(), _with_policy("a", "x"), node("a"), Hint.SKIP, id="another-pod"),
+    ],
+)
+def test_changed_policy(plugin: DeferredPodScheduling, running: Pod, old: Node, new: Node, hint: Hint) -> None:
+    """A pod is tried again if preemption is enabled on its node."""
+    changed = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_PREEMPTION_POLICY)
+    assert _hint(plugin, changed)(running, old, new) is hint
+
+
+@pytest.mark.parametrize(
+    ("running", "new", "hint"),
+    [
+        pytest.param(_deferred(), node("a"), Hint.QUEUE, id="its-node"),
+        pytest.param(_deferred(), _with_policy("a", "x"), Hint.SKIP, id="preemption-disabled"),
+        pytest.param(_deferred(), node("b"), Hint.SKIP, id="another-node"),
+        pytest.param(pod(), node("a"), Hint.SKIP, id="another-pod"),
+    ],
+)
+def test_added_node(plugin: DeferredPodScheduling, running: Pod, new: Node, hint: Hint) -> None:
+    """A pod is tried again if its node appears and allows preemption."""
+    assert _hint(plugin, NODE_ADD)(running, None, new) is hint

@@ -1,0 +1,79 @@
+"""What is left out of records, by construction."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.framework.object_reads import DecodedTypes
+from scheduler_core.model.devices import DeviceClass
+from scheduler_core.model.meta import AnnotatedMeta
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.storage import PersistentVolumeClaim
+from scheduler_core.recording.object_types import ObjectTypes, redacted
+from scheduler_core.recording.record_file import RecordError
+from scheduler_core.recording.recorder import public_config
+
+TYPES = ObjectTypes(DecodedTypes())
+HIDDEN = "do-not-record"
+POD = {
+    "metadata": {"name": "p", "annotations": {"note": HIDDEN}},
+    "spec": {
+        "containers": [{"name": "c", "image": "i", "env": [{"name": "TOKEN", "value": HIDDEN}], "args": [HIDDEN]}],
+        "volumes": [{"name": "v", "secret": {"secretName": HIDDEN}}],
+    },
+}
+CLASS = {
+    "metadata": {"name": "c"},
+    "spec": {"config": [{"opaque": {"driver": "d", "parameters": {"password": HIDDEN}}}]},
+}
+
+
+def recorded(value: object) -> bytes:
+    """The bytes of a recorded object."""
+    return msgspec.json.encode(TYPES.content(value))
+
+
+def test_a_pod_is_recorded_without_environment() -> None:
+    """Only the fields that scheduling reads are decoded, so nothing else can be recorded."""
+    pod = msgspec.json.decode(msgspec.json.encode(POD), type=Pod)
+    assert HIDDEN.encode() not in recorded(pod)
+
+
+def test_parameters_of_drivers_are_hashed() -> None:
+    """A change of them is visible, their content is not; the hash of a hash is the same."""
+    shown = msgspec.json.decode(msgspec.json.encode(CLASS), type=DeviceClass)
+    assert HIDDEN.encode() not in recorded(shown)
+    once = redacted(shown)
+    assert once != shown
+    assert redacted(once) == once
+
+
+def test_the_annotation_of_kubectl_is_hashed() -> None:
+    """It contains the whole object, with what is not decoded."""
+    meta = AnnotatedMeta("c", annotations={"kubectl.kubernetes.io/last-applied-configuration": HIDDEN, "a": "b"})
+    claim = PersistentVolumeClaim(meta)
+    assert HIDDEN.encode() not in recorded(claim)
+    assert b'"a":"b"' in recorded(claim)
+
+
+def test_keys_and_passwords_of_extenders() -> None:
+    """The configuration of a profile is recorded without them."""
+    key = "ZG8tbm90LXJlY29yZA=="
+    tls = ExtenderTLSConfig(key_data=key, cert_data=key)
+    extender = Extender(url_prefix=f"https://user:{HIDDEN}@host/path", filter_verb="filter", tls_config=tls)
+    config = ProfileConfig(scheduler_name="s", extenders=(extender,))
+    text = public_config(config).model_dump_json(by_alias=True)
+    assert HIDDEN not in text
+    assert key not in text
+    assert "https://host/path" in text
+    assert ProfileConfig.model_validate_json(text).scheduler_name == "s"
+
+
+@pytest.mark.parametrize("content", [("Pod", b'{"metadata":3}'), ("Unknown", b"{}")])
+def test_an_invalid_object(content: tuple[str, bytes]) -> None:
+    """The error says what is wrong with the record."""
+    with pytest.raises(RecordError, match="the record contains an"):
+        TYPES.value((content[0], msgspec.Raw(content[1])))

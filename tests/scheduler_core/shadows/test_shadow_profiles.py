@@ -1,0 +1,312 @@
+"""What shadow profiles decide and count, with the scheduler's own loop, and what they must not do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle import decided_pods
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import FilterPlugin, PreEnqueuePlugin
+from scheduler_core.framework.status import Status, unschedulable
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.scheduler import SchedulerPorts
+from scheduler_core.shadows import shadow as shadows
+from scheduler_core.shadows.comparison_record import KEPT_DIFFERENCES, DifferenceKind
+from scheduler_core.shadows.shadow import PAUSE_SECONDS, Shadow
+from scheduler_core.shadows.shadow_settings import ShadowSettings
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.busy_scheduler import WorkingClock
+from tests.support.gangs import group, members
+from tests.support.scheduling import DEFAULT_NAME, Rig, plugin_set, rig
+from tests.support.scripted_extender import ScriptedExtender, extender, leaves
+
+NAME = "shadow"
+
+
+class Journal(FilterPlugin):
+    """Notes when it is called and how many binds were sent before; may raise, or take time."""
+
+    name = "Journal"
+    binds_before: list[int]
+    seen: list[str]
+    fails = False
+    seconds = 0.0
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Any:
+        """Pass every node."""
+        handle: Any = self.handle
+        Journal.binds_before.append(len(handle.writer.attempted))
+        Journal.seen.append(pod.node_name)
+        if Journal.seconds:
+            handle.clock.spend(Journal.seconds)
+        if Journal.fails:
+            raise ValueError("broken")
+        return np.zeros(nodes.size if isinstance(rows, slice) else len(rows), dtype=np.int16)
+
+
+class Closed(PreEnqueuePlugin):
+    """Gates every pod."""
+
+    name = "Closed"
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Reject it."""
+        return unschedulable("not yet")
+
+
+@pytest.fixture(autouse=True)
+def _journal() -> None:
+    Journal.binds_before, Journal.seen, Journal.fails, Journal.seconds = [], [], False, 0.0
+
+
+def packing(**fields: Any) -> ProfileConfig:
+    """A profile that prefers full nodes."""
+    strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
+    args = PluginConfig(name="NodeResourcesFit", args={"scoringStrategy": strategy})
+    scores = plugin_set(disabled=["NodeResourcesBalancedAllocation"])
+    return ProfileConfig(scheduler_name=NAME, plugins=Plugins(score=scores), plugin_config=(args,), **fields)
+
+
+def with_plugin(point: str, name: str) -> ProfileConfig:
+    """A profile with one more plugin."""
+    return ProfileConfig(scheduler_name=NAME, plugins=Plugins.model_validate({point: {"enabled": [{"name": name}]}}))
+
+
+def made(config: ProfileConfig | None = None, *, ports: SchedulerPorts | None = None, **settings: Any) -> Rig:
+    """A scheduler with two nodes and one shadow of its profile."""
+    found = rig((Journal, Closed), defaults=default_plugins(), ports=ports, clock=WorkingClock())
+    instance = found.scheduler.build(config or ProfileConfig(scheduler_name=NAME), is_shadow=True)
+    found.scheduler.shadows.serve({NAME: (instance, ShadowSettings(DEFAULT_NAME, **settings))})
+    found.add(*(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "110"}) for name in "ab"))
+    return found
+
+
+def shadow_of(found: Rig) -> Shadow:
+    """The shadow."""
+    running = found.scheduler.shadows.get(NAME)
+    assert running is not None
+    return running
+
+
+async def settle(found: Rig) -> None:
+    """Let the loop decide all pods, and compare."""
+    async with found.running():
+        await found.until(lambda: found.queue.readings.is_idle and not found.scheduler.binding_count)
+        await found.until(lambda: not found.scheduler.cycles.decided.pods)
+
+
+async def test_it_decides_after_the_bind_was_sent_and_sees_the_pod_without_a_node() -> None:
+    """No bind waits for a shadow, and plugins of the shadow cannot see the live decision."""
+    found = made(with_plugin("filter", "Journal"))
+    found.add(*(pod(f"p{number}", requests={"cpu": "1"}) for number in range(4)))
+    await settle(found)
+    assert len(found.bound) == 4
+    assert Journal.binds_before
+    assert min(Journal.binds_before) >= 1
+    assert set(Journal.seen) == {""}
+
+
+async def test_a_shadow_that_packs_chooses_other_nodes() -> None:
+    """Counts, reasons and points; the ledger carries the choices forward, and the live profile spreads."""
+    found = made(packing())
+    for number in range(6):
+        found.add(pod(f"p{number}", requests={"cpu": "500m"}))
+        await settle(found)
+        found.clock.advance(2)
+    record = shadow_of(found).record
+    assert record.compared == record.decided == 6
+    assert record.kinds[DifferenceKind.OTHER_NODE] == record.differed > 0
+    last = record.differences[-1]
+    assert last.kind is DifferenceKind.OTHER_NODE
+    assert {last.live_node, last.shadow_node} == {"a", "b"}
+    assert last.live_points is not None
+    assert last.live_points > 0
+    assert last.shadow_points is not None
+    assert last.shadow_points > 0
+    assert f"{NAME} prefers {last.shadow_node} to {last.live_node}" in last.reason
+    assert "NodeResourcesFit" in last.reason
+    figures = record.figures
+    assert figures is not None
+    assert figures.pods == 6
+    assert figures.shadow.imbalance["cpu"] > figures.live.imbalance["cpu"]
+    assert found.bound == (await _without_shadow(6))
+
+
+async def _without_shadow(count: int) -> Mapping[str, str]:
+    plain = rig((Journal, Closed), defaults=default_plugins())
+    plain.add(*(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "110"}) for name in "ab"))
+    for number in range(count):
+        plain.add(pod(f"p{number}", requests={"cpu": "500m"}))
+        await settle(plain)
+    return plain.bound
+
+
+async def test_it_would_reject_what_was_placed_and_place_what_was_rejected() -> None:
+    """Both with the reason of the profile that rejects."""
+    gated = made(with_plugin("preEnqueue", "Closed"))
+    gated.add(pod("p"))
+    await settle(gated)
+    (rejected,) = shadow_of(gated).record.differences
+    assert (rejected.kind, rejected.live_node, rejected.shadow_node) == (
+        DifferenceKind.WOULD_REJECT,
+        rejected.live_node,
+        "",
+    )
+    assert rejected.reason == "gated by Closed: not yet"
+
+    without_ports = Plugins(multi_point=plugin_set(disabled=["NodePorts"]))
+    loose = made(ProfileConfig(scheduler_name=NAME, plugins=without_ports))
+    for number in range(3):
+        loose.add(pod(f"p{number}", ports=[80]))
+        await settle(loose)
+    (placed,) = shadow_of(loose).record.differences
+    assert placed.kind is DifferenceKind.WOULD_PLACE
+    assert placed.reason.startswith(f"{DEFAULT_NAME} rejects it: 0/2 nodes are available")
+    assert shadow_of(loose).record.agreed == 2
+
+
+@pytest.mark.parametrize(
+    ("percent", "low", "high"), [pytest.param(10, 2, 45, id="10 %"), pytest.param(100, 200, 200, id="100 %")]
+)
+async def test_a_sample_is_compared(percent: int, low: int, high: int) -> None:
+    """About the percentage, always of the same pods."""
+    found = made(sample_percent=percent)
+    found.add(*(pod(f"p{number}") for number in range(200)))
+    await settle(found)
+    record = shadow_of(found).record
+    assert record.decided >= 200
+    assert low <= record.compared <= high or record.skipped[shadows.OVER_BUDGET] > 0
+    assert record.compared + sum(record.skipped.values()) == record.decided
+
+
+async def test_a_shadow_that_fails_pauses() -> None:
+    """Live decisions go on; after repeated errors the shadow is not called for a while."""
+    Journal.fails = True
+    found = made(with_plugin("filter", "Journal"))
+    for number in range(8):
+        found.add(pod(f"p{number}"))
+        await settle(found)
+    record = shadow_of(found).record
+    assert len(found.bound) == 8
+    assert record.errors == shadows.FAILURES_BEFORE_PAUSE
+    assert record.skipped[shadows.PAUSED] == 3
+    assert "broken" in record.last_error
+    Journal.fails = False
+    found.clock.advance(PAUSE_SECONDS)
+    found.add(pod("later"))
+    await settle(found)
+    assert record.compared == 1
+
+
+async def test_a_slow_shadow_stays_within_its_budget() -> None:
+    """Decisions of two seconds each leave a debt, and the live profile waits no longer than for the first."""
+    found = made(with_plugin("filter", "Journal"))
+    Journal.seconds = 2.0
+    for number in range(20):
+        found.add(pod(f"p{number}"))
+        await settle(found)
+        found.clock.advance(0.5)
+    record = shadow_of(found).record
+    assert len(found.bound) == 20
+    assert record.compared == 1
+    assert record.skipped[shadows.OVER_BUDGET] == 19
+
+
+async def test_what_is_not_compared_is_counted_by_reason() -> None:
+    """Gangs, devices, unbound volumes, and preemptions."""
+    found = made()
+    found.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    found.scheduler.group_feed.group_changed(group("g", 2))
+    found.add(*members(2, "g", requests={"cpu": "100m"}))
+    await settle(found)
+    found.add(pod("low", requests={"cpu": "7"}), pod("low2", requests={"cpu": "7"}))
+    await settle(found)
+    found.add(pod("high", requests={"cpu": "8"}, priority=100))
+    await settle(found)
+    skipped = shadow_of(found).record.skipped
+    assert skipped[decided_pods.GANG] == 2
+    assert skipped[decided_pods.PREEMPTION] == 1
+
+
+def _extended(client: ScriptedExtender) -> tuple[ProfileConfig, SchedulerPorts]:
+    config = ProfileConfig(scheduler_name=NAME, extenders=(extender(client.url),))
+    return config, SchedulerPorts(make_extender=lambda *_: client)
+
+
+async def test_extenders_are_not_called_unless_the_profile_says_so() -> None:
+    """Without them the decision is not compared; with them it is the shadow's whole decision."""
+    client = ScriptedExtender(on_filter=leaves("a"))
+    config, ports = _extended(client)
+    silent = made(config, ports=ports)
+    silent.add(pod("p"))
+    await settle(silent)
+    assert client.asked == []
+    assert shadow_of(silent).record.skipped[shadows.HAS_EXTENDERS] == 1
+    called = made(config, ports=ports, calls_extenders=True)
+    called.add(pod("p", requests={"cpu": "1"}))
+    await settle(called)
+    assert client.verbs()[0] == "filter"
+    assert shadow_of(called).record.compared == 1
+    assert called.context.suspension.is_on is False
+
+
+async def test_an_extender_that_does_not_answer_ends_with_the_budget() -> None:
+    """The live profile waits for the rest of the budget at most, and the columns are as before."""
+    client = ScriptedExtender()
+    client.hold()
+    config, ports = _extended(client)
+    found = made(config, ports=ports, calls_extenders=True)
+    found.add(pod("p", requests={"cpu": "1"}))
+    async with found.running():
+        await found.until(lambda: bool(client.asked))
+        found.clock.advance(0.2)
+        await found.until(lambda: shadow_of(found).record.errors == 1)
+        found.add(pod("q", requests={"cpu": "1"}))
+        await found.until(lambda: len(found.bound) == 2)
+    assert "did not answer within 100 ms" in shadow_of(found).record.last_error
+
+
+async def test_differences_are_bounded() -> None:
+    """The last ones are stored."""
+    found = made(with_plugin("preEnqueue", "Closed"), budget_percent=100)
+    count = KEPT_DIFFERENCES + 5
+    found.add(node("c", allocatable={"cpu": "200", "memory": "200Gi", "pods": "300"}))
+    for number in range(count):
+        found.add(pod(f"p{number}"))
+        await settle(found)
+    record = shadow_of(found).record
+    assert record.differed == count
+    assert [each.pod for each in record.differences][:: KEPT_DIFFERENCES - 1] == ["default/p5", f"default/p{count - 1}"]
+
+
+async def test_results_start_again_with_a_new_live_revision() -> None:
+    """Decisions of an older revision say nothing of the new one."""
+    found = made()
+    found.add(pod("p"))
+    await settle(found)
+    assert shadow_of(found).record.compared == 1
+    found.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, pod_max_backoff_seconds=77))
+    found.add(pod("q"))
+    await settle(found)
+    assert shadow_of(found).record.compared == 1
+
+
+async def test_without_shadows_nothing_is_recorded() -> None:
+    """A shadow that is removed is closed, and its live profile decides as before."""
+    found = made()
+    instance = shadow_of(found).instance
+    found.scheduler.shadows.serve({})
+    found.add(pod("p"))
+    await settle(found)
+    assert instance._closed
+    assert found.scheduler.cycles.decided.pods == []
+    assert found.bound.keys() == {"p"}

@@ -1,0 +1,99 @@
+"""Records of the operator's lives, and their replay."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from scheduler_core.framework.registry import Registry
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.record_assembly import Difference, ReplayLoop, header_of, replay_of
+from scheduler_core.recording.record_entries import Entry
+from scheduler_core.recording.record_file import RecordHeader, RecordReader, frame_of, start_of_file
+from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
+from tests.simulation.api_server import ApiServer
+from tests.simulation.fault_counts import FaultCounts
+from tests.simulation.ledger import ReservationLedger, Surroundings
+from tests.simulation.plugins import plugin_types
+from tests.simulation.pod_groups import PodGroups
+from tests.simulation.profiles import defaults
+
+_TURNS = "turns"
+
+
+@dataclass
+class LifeRecord:
+    """Record of one life, in memory; implements :class:`scheduler_core.recording.recorder.RecordSink`."""
+
+    header: RecordHeader
+    frames: list[bytes] = field(default_factory=list)
+
+    def write(self, encoded: bytearray) -> None:
+        """Add a frame."""
+        self.frames.append(frame_of(encoded, 0))
+
+    @property
+    def content(self) -> bytes:
+        """The file."""
+        return start_of_file(self.header, 0) + b"".join(self.frames)
+
+
+class Records:
+    """The records of one run, one for each life."""
+
+    def __init__(self) -> None:
+        self.lives: list[LifeRecord] = []
+
+    def begin(
+        self, options: SchedulerOptions, ports: SchedulerPorts, registry: Registry, turns: dict[str, int]
+    ) -> LifeRecord:
+        """Begin the record of a life."""
+        header = header_of(options, ports, registry, "simulation")
+        self.lives.append(LifeRecord(replace(header, notes={_TURNS: dict(turns)})))
+        return self.lives[-1]
+
+
+class ReplayedLedger(ReservationLedger):
+    """Ledger of a replay, which only counts turns: the recorded run has checked the reservations."""
+
+    def __init__(self, turns: dict[str, int]) -> None:
+        counts = FaultCounts()
+        around = Surroundings(ApiServer(), counts, turns, _ignore, _ignore, float, {}, {}, PodGroups(_ignore), _ignore)
+        super().__init__(around)
+        self.is_closed = True
+
+
+def _ignore(text: str) -> None:
+    del text
+
+
+def replay_life(content: bytes, name: str = "record") -> tuple[int, Difference | None]:
+    """Replay the record of a life.
+
+    Returns:
+        The number of decisions that were equal, and the first that was not.
+    """
+    reader = RecordReader(io.BytesIO(content), name)
+    turns = reader.header.notes[_TURNS]
+    assert isinstance(turns, dict)
+    registry = in_tree_registry()
+    for kind in plugin_types(ReplayedLedger(turns)):
+        registry.register(kind)
+    recorded, _, replay = replay_of(reader.header, _entries(reader), registry, defaults())
+    logging.disable(logging.CRITICAL)
+    try:
+        with asyncio.Runner(loop_factory=ReplayLoop) as runner:
+            runner.run(replay.run())
+    finally:
+        logging.disable(logging.NOTSET)
+    return recorded.decisions, recorded.difference
+
+
+def _entries(reader: RecordReader) -> Iterator[Entry]:
+    for frame in reader.frames():
+        yield from frame.entries

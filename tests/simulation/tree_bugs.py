@@ -1,0 +1,51 @@
+"""Planted bugs in the handling of trees of groups; see :mod:`tests.simulation.planted_bugs`.
+
+Each breaks the guarantee that a tree is placed with the groups that its quorums need, or loses a waiting tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from scheduler_core.gangs.tree_search import TreeSearch
+from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.group_trees import GangTree, GroupForest
+from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped
+
+
+def _one_group_is_enough(original: Original) -> Original:
+    def try_children(self: TreeSearch, cycle: Any, composite: Any, where: Any) -> Any:
+        return original(self, cycle, replace(composite, min_groups=1), where)
+
+    return try_children
+
+
+def _any_group_is_met(original: Original) -> Original:
+    del original
+    return lambda self, _: list(self.leaves.values())
+
+
+def _unnoticed(original: Original) -> Original:
+    def changed(self: Any, subject: Any) -> list[Gang]:
+        original(self, subject)
+        return []
+
+    return changed
+
+
+def _still_linked(original: Original) -> Original:
+    del original
+    return lambda self, key: self.leaves_below(key)
+
+
+TREE_BUGS: dict[str, Bug] = {
+    "one group of a tree is enough": lambda: _patched(TreeSearch, "_try_children", _one_group_is_enough),
+    "a tree without its groups is tried": lambda: _patched(GangTree, "_quorum_of", _any_group_is_met),
+    "a new root lets nobody in": lambda: _patched(Gangs, "composite_changed", _unnoticed),
+    "a tree outlives its root": lambda: _patched(GroupForest, "composite_deleted", _still_linked),
+    "what a failed group of a tree holds is kept": _skipped(TreeSearch, "_undo"),
+    "a gang settles without its tree": lambda: _patched(GangTree, "settles", lambda _: lambda *_: True),
+}
+"""Planted bugs by the defect that they cause."""

@@ -1,0 +1,66 @@
+"""Checks the core's trees of groups at every moment, and when nothing happens any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scheduler_core.framework.queued_pod import Place
+from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.queueing.group_trees import GangTree
+from tests.simulation.operator_supervisor import OperatorSupervisor
+from tests.simulation.pod_groups import PodGroups
+from tests.simulation.tree_quorum import TreeState
+
+
+def check_trees_now(supervisor: OperatorSupervisor) -> Iterator[str]:
+    """Yield the problems of this moment, between two cycles."""
+    life = supervisor.life
+    if life.is_over or not life.is_scheduling:
+        return
+    queue, received = life.scheduler.context.queue, life.received_groups
+    state = TreeState(received.groups, received.composites)
+    for tree in queue.gangs.forest.trees.values():
+        entry = tree.entry
+        counts = {leaf.key: sum(map(len, (leaf.waiting, leaf.placed, leaf.succeeded))) for leaf in tree.parts}
+        is_waiting = any(leaf.waiting for leaf in tree.parts) and not tree.gates
+        should = is_waiting and state.can_be_met(tree.key, counts) and not tree.binding
+        is_queued = entry is not None and entry.place is not Place.NOWHERE
+        if should and not is_queued:
+            yield f"tree {tree.key} has its quorum waiting, and is nowhere in the queue"
+        if entry is not None and is_queued:
+            if not should and entry.place is not Place.IN_FLIGHT:
+                yield f"tree {tree.key} has no quorum waiting, and is {entry.place.label} in the queue"
+            if queue.find(entry.uid) is not entry:
+                yield f"tree {tree.key} has an entry that the queue does not know"
+
+
+def check_trees_at_rest(supervisor: OperatorSupervisor, groups: PodGroups) -> Iterator[str]:
+    """Yield the problems when nothing has happened for long."""
+    if not supervisor.life.is_scheduling:
+        return
+    gangs = supervisor.life.scheduler.context.queue.gangs
+    for key in sorted({*groups.composites, *supervisor.life.received_groups.composites}):
+        if gangs.forest.get(key) != groups.composites.get(key):
+            yield f"{key} is another CompositePodGroup than the server's"
+    for tree in gangs.forest.trees.values():
+        if tree.binding:
+            yield f"tree {tree.key} has {tree.binding} members being bound for ever"
+        yield from _leaf_problems(tree, groups)
+
+
+def _leaf_problems(tree: GangTree, groups: PodGroups) -> Iterator[str]:
+    if tree.key not in groups.composites:
+        yield f"tree {tree.key} is kept, and its root does not exist"
+    below = {key for key, group in groups.objects.items() if _root_of(group, groups) == tree.key}
+    if below != set(tree.leaves):
+        yield f"tree {tree.key} has the gangs {sorted(tree.leaves)}, and not {sorted(below)}"
+
+
+def _root_of(group: PodGroup, groups: PodGroups) -> GroupKey | None:
+    key = parent = group.parent_key
+    while parent is not None:
+        composite = groups.composites.get(parent)
+        if composite is None:
+            return None
+        key, parent = parent, composite.parent_key
+    return key
