@@ -175,6 +175,8 @@ def nomination_of(patch: PodStatusPatch, types: ObjectTypes) -> Wrote | None:
 class RecordedPort:
     """Writer of volumes or claims, or client of an extender: all methods are coroutines.
 
+    Attributes that are not methods, such as the state of a client, are those of the port.
+
     Args:
         port: The port.
         recorder: The recorder.
@@ -192,8 +194,10 @@ class RecordedPort:
         """Close a client, which is no input."""
         await cast("ExtenderClient", self._port).close()
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
+    def __getattr__(self, method: str) -> Any:
         call, recorder = getattr(self._port, method), self._recorder
+        if not callable(call):
+            return call
 
         async def recorded(*args: Any) -> Any:
             if not self._extender:

@@ -17,6 +17,8 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 PODS = 30
+# A decision is not compared if the state changed before the shadow could make it, which a busy machine has more of.
+COMPARED = 3
 VERSION = "bayplan.dev/v1alpha1"
 PROFILES = f"/apis/{VERSION}/schedulerprofiles"
 SECRET = "very-secret-value"
@@ -71,10 +73,11 @@ def test_a_record_replays_equal(world: LiveWorld) -> None:
 
 def test_a_record_with_a_shadow(world: LiveWorld) -> None:
     """The decisions of the live profile are computed again, in the order of what other tasks did meanwhile."""
-    shadow = f"{PROFILES}/{world.wide('SchedulerProfile', 'next', VERSION, spec={'shadowOf': world.token})}"
+    spec = {"shadowOf": world.token, "shadowBudgetPercent": 100}
+    shadow = f"{PROFILES}/{world.wide('SchedulerProfile', 'next', VERSION, spec=spec)}"
     world.until(lambda: "shadow" in world.api.get(shadow).get("status", {}), "the shadow runs")
     schedule(world)
-    world.until(lambda: world.api.get(shadow)["status"]["shadow"]["compared"] >= PODS // 2, "the shadow has compared")
+    world.until(lambda: world.api.get(shadow)["status"]["shadow"]["compared"] >= COMPARED, "the shadow has compared")
     world.operator.terminate()
     found = bayplan("replay", world.operator.records)
     assert found.returncode == 0, found.stdout + found.stderr

@@ -96,7 +96,7 @@ def profile(plane: ControlPlane, name: str) -> Manifest:
 def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator: OperatorProcess, live: str) -> None:
     """The shadow reports what it would decide; promoted, it decides that; a rollback takes it back."""
     shadow = f"{live}-next"
-    apply(control_plane, shadow, packing(live))
+    apply(control_plane, shadow, packing(live, shadowBudgetPercent=100))
     control_plane.kubectl("wait", f"sp/{shadow}", "--for=condition=Comparing", SECONDS)
     run_pods(control_plane, live)
     control_plane.kubectl("wait", f"sp/{shadow}", f"--for=jsonpath={{.status.shadow.decided}}={PODS}", SECONDS)

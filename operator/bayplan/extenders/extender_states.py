@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bayplan.extenders.http_extender import ExtenderState, HttpExtender
+from bayplan.extenders.http_extender import ExtenderState
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
@@ -27,5 +27,7 @@ def extenders_skipped_notice(extenders: Sequence[Extender]) -> str:
 def extender_states(instance: FrameworkInstance) -> tuple[ExtenderState, ...]:
     """Return the states of a live profile's extenders, in the order of its spec."""
     order = [extender.url_prefix for extender in instance.config.extenders]
-    states = [runner.client.state for runner in instance.extenders if isinstance(runner.client, HttpExtender)]
-    return tuple(sorted(states, key=lambda state: order.index(state.url_prefix)))
+    # Read as an attribute: while decisions are recorded the client is one that records, and passes it on.
+    states = [getattr(runner.client, "state", None) for runner in instance.extenders]
+    found = [state for state in states if isinstance(state, ExtenderState)]
+    return tuple(sorted(found, key=lambda state: order.index(state.url_prefix)))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from bayplan.extenders.circuit_breaker import CircuitOptions
+from bayplan.extenders.circuit_breaker import CircuitOptions, CircuitState
 from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
 from bayplan.extenders.extender_states import extender_states, extenders_skipped_notice
+from bayplan.extenders.http_extender import ExtenderState
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.watches.informer import Informer, Resource
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
+from bayplan.recording.record_directory import RecordDirectory
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.serving.bayplan_metrics import ExtenderCollector
 from prometheus_client import CollectorRegistry
@@ -20,10 +24,14 @@ from prometheus_client import CollectorRegistry
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, ExtenderError
+from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.record_assembly import header_of, record_feeds, recorded_ports
+from scheduler_core.recording.recorded_ports import RecordedPort
+from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.scheduler import Scheduler, SchedulerPorts
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.extender_server import ExtenderServer, keeps
 from tests.support.fake_api import Answer, FakeApi
@@ -145,6 +153,20 @@ async def test_the_states_have_the_order_of_the_profile(world: World) -> None:
     """The order of the calls does not matter."""
     instance = world.build(extender("http://b", ignorable=True), extender("http://a"))
     assert [state.url_prefix for state in extender_states(instance)] == ["http://b", "http://a"]
+
+
+async def test_the_states_are_shown_while_decisions_are_recorded(world: World, tmp_path: Path) -> None:
+    """The client of a recorded instance is another object, which records."""
+    ports = SchedulerPorts(make_extender=world.clients.make)
+    header = header_of(SchedulerOptions(), ports, in_tree_registry(), "1.0")
+    directory = RecordDirectory(tmp_path, header, 1 << 20, 3600.0, lambda: datetime.now(UTC))
+    recorder = Recorder(world.clock, directory)
+    world.scheduler = Scheduler(recorder.clock, RecordingWriter(), ports=recorded_ports(recorder, world.clock, ports))
+    record_feeds(recorder, world.scheduler)
+    instance = world.build(extender("http://b"))
+    assert isinstance(instance.extenders[0].client, RecordedPort)
+    assert extender_states(instance) == (ExtenderState("http://b", CircuitState.CLOSED, "", None),)
+    directory.close()
 
 
 async def _failed(world: World, instance: FrameworkInstance, times: int) -> None:
