@@ -144,7 +144,7 @@ class Scheduler:
             options=self.options.of_cycles(),
             services=services,
             recording=CycleRecording(
-                RecorderPool(timing.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer
+                RecorderPool(timing.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer, ports.attempts
             ),
             metrics=metrics,
         )

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from scheduler_core.cycle.cycle_context import CycleOptions
 from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
+from scheduler_core.metrics.attempt_history import AttemptHistory
 from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS
 from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watchdog
 from scheduler_core.recording.journal import Journal, NoJournal
@@ -70,6 +71,7 @@ class SchedulerPorts(Struct, frozen=True):
             it no extender is called.
         journal: Receives the order of the scheduler's steps, for a record.
         timing: Clock of durations in metrics and of shadows; None for the scheduler's clock.
+        attempts: Receives every ended attempt of a pod; None if they are not kept.
     """
 
     storage: StorageWriter | None = None
@@ -80,3 +82,4 @@ class SchedulerPorts(Struct, frozen=True):
     make_extender: MakeClient | None = None
     journal: Journal = NoJournal()
     timing: Clock | None = None
+    attempts: AttemptHistory | None = None

@@ -18,6 +18,7 @@ from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts
 from bayplan.extenders.circuit_breaker import CircuitOptions
 from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
 from bayplan.extenders.http_extender import HttpExtender
+from bayplan.gangs.gang_attempts import GangAttempts
 from bayplan.gangs.group_sources import GroupSources, UsedApis
 from bayplan.gangs.group_status_controller import GroupController
 from bayplan.gangs.group_status_ownership import OtherProcesses
@@ -56,6 +57,7 @@ from bayplan.settings.feature_gates import (
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.metrics.attempt_history import AttemptHistory
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
@@ -191,7 +193,10 @@ def _cluster(settings: Settings, access: ConfiguredAccess) -> _Cluster:
 
 @dataclass(frozen=True, slots=True)
 class _Core:
-    """The scheduler and its ports; ``statuses_due`` is set when statuses of profiles may have changed."""
+    """The scheduler and its ports.
+
+    ``statuses_due`` is set when statuses of profiles may have changed; ``attempts`` is None without the page.
+    """
 
     scheduler: Scheduler
     writer: KubeWriter
@@ -202,6 +207,7 @@ class _Core:
     extenders: ExtenderClients
     statuses_due: asyncio.Event
     recording: Recording | None
+    attempts: AttemptHistory | None
 
 
 def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration | None) -> _Core:
@@ -222,7 +228,8 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     storage = StorageWrites(connection, options.request_seconds)
     claims = ClaimWrites(connection, options.request_seconds, cluster.device_api)
     shadow_watchdog = watchdog.shorter(SHADOW_CALL_SECONDS)
-    ports = SchedulerPorts(storage, claims, tracer, watchdog, shadow_watchdog, make_extender)
+    attempts = AttemptHistory() if settings.serve_page else None
+    ports = SchedulerPorts(storage, claims, tracer, watchdog, shadow_watchdog, make_extender, attempts=attempts)
     registry = in_tree_registry()
     registry.load_entry_points()
     recording = None
@@ -234,6 +241,8 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
 
         unrecorded = Unrecorded(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports)
         scheduler, recording = recorded_scheduler(settings, unrecorded)
+    if attempts is not None:
+        GangAttempts(scheduler.context.queue.gangs, attempts, clock)
     readiness = Readiness((PROFILES_READ, SCHEDULER_STARTED))
     informers = late_informers.built(ClusterInformers(connection, scheduler, clock, readiness))
     statuses_due = asyncio.Event()
@@ -247,7 +256,9 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
             write_fence=cluster.fence.check,
         )
     )
-    return _Core(scheduler, writer, tracer, watchdog, readiness, informers, extenders, statuses_due, recording)
+    return _Core(
+        scheduler, writer, tracer, watchdog, readiness, informers, extenders, statuses_due, recording, attempts
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +354,7 @@ def _served(
         selector="" if settings.selection is None else settings.selection.text,
         serves=shown.served.serves,
         support=lambda: msgspec.structs.replace(shown.server.support, group_versions=shown.groups.versions()),
+        attempts=core.attempts,
     )
     address = settings.serve_host_and_port
     return election, late_http.built(None if address is None else DeferredServer(address, settings, parts))

@@ -8,6 +8,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.cycle_stages import NOT_RECORDED
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
+from scheduler_core.metrics.attempt_history import AttemptHistory, EndedAttempt
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, LostBind, ProfileRecord
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
@@ -27,11 +28,13 @@ class CycleRecording:
         recorders: Pool of recorders.
         slow_cycles: Logs cycles that take too long.
         tracer: Receives every cycle; None for no tracing.
+        attempts: Receives every ended attempt of a pod; None if they are not kept.
     """
 
     recorders: RecorderPool
     slow_cycles: SlowCycles
     tracer: Tracer | None = None
+    attempts: AttemptHistory | None = None
 
 
 class CycleReport:
@@ -48,6 +51,7 @@ class CycleReport:
         self._recorders = recording.recorders
         self._slow_cycles = recording.slow_cycles
         self._tracer = recording.tracer
+        self._attempts = recording.attempts
         self._metrics = metrics
         self._nodes = nodes
         self._clock = clock
@@ -116,26 +120,32 @@ class CycleReport:
         record = metrics.records.of(attempt.instance.name)
         record.scheduled += 1
         record.last_scheduled = self._clock.wall()
+        if self._attempts is not None:
+            ended = EndedAttempt(now, attempt.instance.name, SCHEDULED, attempt.node_name, "")
+            self._attempts.scheduled(attempt.info.uid, ended)
 
-    def attempt_failed(self, attempt: Attempt, error: str | None = None) -> None:
-        """Report an attempt that failed in either cycle; *error* is None if the pod was rejected."""
-        record = self._count_failure(attempt, UNSCHEDULABLE if error is None else ERROR)
-        if error is None:
-            record.unschedulable += 1
-        else:
+    def attempt_failed(self, attempt: Attempt, message: str, *, is_error: bool) -> None:
+        """Report an attempt that failed in either cycle, by an error or because the pod was rejected."""
+        record = self._count_failure(attempt, ERROR if is_error else UNSCHEDULABLE, message)
+        if is_error:
             record.errors += 1
-            record.last_error = f"{attempt.info.key}: {error}"
+            record.last_error = f"{attempt.info.key}: {message}"
+        else:
+            record.unschedulable += 1
 
     def bind_lost(self, attempt: Attempt, node_name: str, rival_node_name: str) -> None:
         """Report an attempt that chose a node while another scheduler bound the pod to the node of a rival."""
-        record = self._count_failure(attempt, ERROR)
+        message = f"another scheduler has bound the pod to node {rival_node_name}"
+        record = self._count_failure(attempt, ERROR, message)
         record.errors += 1
         record.lost_binds += 1
         record.last_lost_bind = LostBind(attempt.info.key, node_name, rival_node_name, self._clock.wall())
 
-    def _count_failure(self, attempt: Attempt, result: str) -> ProfileRecord:
-        name = attempt.instance.name
-        self._metrics.profiles[name].attempts[result].observe(self._clock.now() - attempt.started)
+    def _count_failure(self, attempt: Attempt, result: str, message: str) -> ProfileRecord:
+        name, now = attempt.instance.name, self._clock.now()
+        self._metrics.profiles[name].attempts[result].observe(now - attempt.started)
+        if self._attempts is not None:
+            self._attempts.add(attempt.info.uid, EndedAttempt(now, name, result, attempt.node_name, message))
         return self._metrics.records.of(name)
 
     def _trace(self, attempt: Attempt, recorder: CycleRecorder, kind: str, result: str) -> object:

@@ -147,7 +147,7 @@ class FailedAttempts:
         No condition, event or nomination is written for a running pod whose resize is deferred.
         """
         queued, profile = attempt.queued, attempt.instance.name
-        self._report.attempt_failed(attempt, failure.message if failure.is_error else None)
+        self._report.attempt_failed(attempt, failure.message, is_error=failure.is_error)
         if failure.is_error:
             extra = attempt.log_fields() | {"result": "error"}
             text = "pod %s cannot be scheduled by profile %s: %s"

@@ -24,7 +24,7 @@ CHART = ROOT / "charts" / "bayplan"
 LINES = {"helm3": "Helm 3", "helm": "Helm 4"}
 """The binary of each release line of Helm, and how it is called."""
 
-_SECOND = ("-dashboards", "-metrics-reader", "-view", "-edit-podgroups", "-admin-profiles")
+_SECOND = ("-dashboards", "-metrics-reader", "-page-reader", "-view", "-edit-podgroups", "-admin-profiles")
 _PROBLEM = pytest.StashKey[str]()
 
 

@@ -24,6 +24,7 @@ SKIPPED = {
     "charts/bayplan/README.md": 2,
     "docs/operate/extenders.md": 1,
     "docs/operate/metrics.md": 2,
+    "docs/operate/page.md": 1,
     "docs/internals/parity.md": 1,
     "docs/internals/performance.md": 4,
     "docs/write-a-plugin.md": 2,

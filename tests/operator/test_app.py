@@ -102,6 +102,8 @@ class NoProfiles:
     def conditions(self) -> Iterable[ConditionState]:
         return ()
 
+    def readings(self) -> None: ...
+
     async def finish(self) -> None: ...
 
 

@@ -78,6 +78,8 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("tls-private-key-file", str, metavar="FILE")
 @_flag("tls-min-version", click.Choice(["VersionTLS12", "VersionTLS13"]))
 @_flag("authorize-requests", bool)
+@_flag("serve-page", bool)
+@_flag("page-viewers", int)
 @_flag("allow-default-scheduler", bool)
 @_flag("extender-files-directory", str, metavar="DIRECTORY")
 @click.option(

@@ -83,7 +83,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         uptime_seconds=round(now - started, 1),
         binding=sources.scheduler.binding_count,
         is_suspended=context.suspension.is_on,
-        profiles=_profiles(context, sources.extenders),
+        profiles=profile_states(context, sources.extenders),
         places={place: len(pods) for place, pods in by_place.items()},
         parked=dict(Counter(pod.profile for pod in by_place.get("parked", ()))),
         queue=tuple(shown),
@@ -106,7 +106,15 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     )
 
 
-def _profiles(context: CycleContext, extenders: Callable[[str], tuple[ExtenderState, ...]]) -> tuple[ProfileState, ...]:
+def profile_states(
+    context: CycleContext, extenders: Callable[[str], tuple[ExtenderState, ...]]
+) -> tuple[ProfileState, ...]:
+    """Return the live profiles with the lengths of their queues, by name.
+
+    Args:
+        context: The scheduler's context.
+        extenders: Returns the extenders of a live profile by scheduler name.
+    """
     counts = context.queue.readings.counts()
     states = []
     for instance in context.profiles:
@@ -175,12 +183,13 @@ def _waiting_gangs(context: CycleContext, now: float) -> list[GangState]:
         context: The scheduler's context, between two cycles.
         now: Time of the clock in seconds.
     """
-    waiting = [gang for gang in context.queue.gangs if _waits(gang)]
+    waiting = [gang for gang in context.queue.gangs if gang_waits(gang)]
     waiting.sort(key=lambda gang: (-gang.priority, gang.since, gang.key))
-    return [_state(gang, now) for gang in waiting]
+    return [gang_state(gang, now) for gang in waiting]
 
 
-def _waits(gang: Gang) -> bool:
+def gang_waits(gang: Gang) -> bool:
+    """Return whether a gang needs members that have no node."""
     if gang.group is not None and not gang.needed:
         return False
     return _without_node(gang) > 0
@@ -193,7 +202,13 @@ def _without_node(gang: Gang) -> int:
     )
 
 
-def _state(gang: Gang, now: float) -> GangState:
+def gang_state(gang: Gang, now: float) -> GangState:
+    """Return the state of a waiting gang.
+
+    Args:
+        gang: The gang.
+        now: Time of the clock in seconds.
+    """
     group, reason, message = gang.group, _NO_GROUP, _NO_GROUP_MESSAGE
     if gang.refusal:
         reason, message = INVALID_SPEC, gang.refusal

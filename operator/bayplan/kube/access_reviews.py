@@ -104,13 +104,25 @@ class AccessReviews:
         Raises:
             ClusterWriteError: The request failed.
         """
-        spec = {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": user.groups,
-            "extra": user.extra,
-            "nonResourceAttributes": {"path": path, "verb": verb},
-        }
+        return await self._access_of(user, {"nonResourceAttributes": {"path": path, "verb": verb}})
+
+    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+        """Review access to a resource of the core API in all namespaces.
+
+        Args:
+            user: The user.
+            verb: Such as ``list``.
+            resource: Plural of the resource.
+
+        Raises:
+            ClusterWriteError: The request failed.
+        """
+        return await self._access_of(
+            user, {"resourceAttributes": {"verb": verb, "version": "v1", "resource": resource}}
+        )
+
+    async def _access_of(self, user: User, attributes: dict[str, Any]) -> Access:
+        spec = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra, **attributes}
         kind = "SubjectAccessReview"
         return (await self._review(_ACCESS, "authorization.k8s.io/v1", kind, spec, self._access)).status
 

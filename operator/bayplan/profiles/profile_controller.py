@@ -28,6 +28,7 @@ from bayplan.profiles.desired_profiles import desired_state
 from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, PluginConfigValidation
 from bayplan.profiles.profile_events import plugin_config_events, profile_events
 from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.profile_readings import ProfileReading, reading_of
 from bayplan.profiles.profile_rollout import ProfileRollout
 from bayplan.profiles.profile_status import Progress, plugin_config_status, profile_status
 from bayplan.profiles.revision_store import RevisionHistory, RevisionStore
@@ -195,6 +196,13 @@ class ProfileController:
     def conditions(self) -> Iterator[ConditionState]:
         """Yield every condition of every object, as last written."""
         return self._publisher.conditions()
+
+    def readings(self) -> Iterator[ProfileReading]:
+        """Yield what is known about each profile."""
+        for applied in self._profiles:
+            meta = applied.desired.meta
+            status = self._publisher.status_of(meta.uid)
+            yield reading_of(applied, applied.desired.status if status is None else status, self.history.of(meta.uid))
 
     async def run(self) -> None:
         """Reconcile and publish until cancelled."""

@@ -25,6 +25,7 @@ from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.profile_readings import ProfileReading
 from bayplan.resources.conditions import ConditionState
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -60,6 +61,9 @@ class ProfileSource(Protocol):
 
     def conditions(self) -> Iterable[ConditionState]:
         """Yield the conditions of profiles and plugin configurations, as last written."""
+
+    def readings(self) -> Iterable[ProfileReading] | None:
+        """Yield what is known about each SchedulerProfile; None if the profiles are not custom resources."""
 
     async def finish(self) -> None:
         """Write the last statuses."""
@@ -172,6 +176,10 @@ class CustomResourceProfiles:
         """Yield the conditions of the controller's objects."""
         return self._controller.conditions()
 
+    def readings(self) -> Iterable[ProfileReading]:
+        """Yield what the controller knows about each profile."""
+        return self._controller.readings()
+
     async def finish(self) -> None:
         """Write the last statuses."""
         try:
@@ -227,6 +235,9 @@ class ConfiguredProfiles:
     def conditions(self) -> Iterable[ConditionState]:
         """Return nothing: there are no objects."""
         return ()
+
+    def readings(self) -> None:
+        """Return None: there are no objects."""
 
     async def finish(self) -> None:
         """Do nothing: no object has a status."""

@@ -62,7 +62,7 @@ class RevisionHistory:
 
     def last_good(self, profile_uid: str) -> list[ProfileConfig]:
         """Return the stored revisions of a profile that can be read, newest first."""
-        stored = sorted(self._of(profile_uid), key=lambda one: -one.number)
+        stored = sorted(self.of(profile_uid), key=lambda one: -one.number)
         return [one.config for one in stored if one.config is not None]
 
     def note(self, profile: ObjectMeta, config: ProfileConfig, origin: Origin | None = None) -> None:
@@ -77,14 +77,14 @@ class RevisionHistory:
             revision: Hash of its content.
             cause: The change cause as the user wrote it; nothing happens if it is empty.
         """
-        if cause and any(one.hash == revision and one.origin.cause != cause for one in self._of(profile_uid)):
+        if cause and any(one.hash == revision and one.origin.cause != cause for one in self.of(profile_uid)):
             self._causes[profile_uid] = (revision, cause)
 
     def forget(self, profile_uid: str) -> None:
         """Drop the revisions of a deleted profile; the API server deletes them with their owner."""
         self._waiting.pop(profile_uid, None)
         self._causes.pop(profile_uid, None)
-        for one in self._of(profile_uid):
+        for one in self.of(profile_uid):
             del self._stored[one.name]
 
     async def save(self) -> None:
@@ -96,7 +96,7 @@ class RevisionHistory:
         while self._waiting:
             uid, waiting = next(iter(self._waiting.items()))
             profile, config, origin = waiting
-            newest = max(self._of(uid), key=lambda one: one.number, default=None)
+            newest = max(self.of(uid), key=lambda one: one.number, default=None)
             if newest is None or newest.config is None or newest.config.revision() != config.revision():
                 try:
                     await self._create(profile, config, origin)
@@ -112,7 +112,8 @@ class RevisionHistory:
         while self._causes:
             await self._write_cause(next(iter(self._causes)))
 
-    def _of(self, profile_uid: str) -> list[StoredRevision]:
+    def of(self, profile_uid: str) -> list[StoredRevision]:
+        """Return the stored revisions of a profile, in any order."""
         return [stored for stored in self._stored.values() if stored.profile_uid == profile_uid]
 
     async def _create(self, profile: ObjectMeta, config: ProfileConfig, origin: Origin) -> None:
@@ -125,7 +126,7 @@ class RevisionHistory:
 
     async def _delete_old(self, profile_uid: str) -> None:
         newer: set[str] = set()
-        for one in sorted(self._of(profile_uid), key=lambda one: -one.number):
+        for one in sorted(self.of(profile_uid), key=lambda one: -one.number):
             if one.hash in newer or len(newer) == REVISION_HISTORY_LIMIT:
                 await self._store.delete(one.name)
                 self._stored.pop(one.name, None)
@@ -134,7 +135,7 @@ class RevisionHistory:
 
     async def _write_cause(self, profile_uid: str) -> None:
         revision, cause = self._causes[profile_uid]
-        for one in self._of(profile_uid):
+        for one in self.of(profile_uid):
             if one.hash == revision and one.origin.cause != cause:
                 try:
                     await self._store.annotate(one.name, {CHANGE_CAUSE: cause})

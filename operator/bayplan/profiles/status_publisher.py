@@ -93,6 +93,11 @@ class StatusPublisher:
         if failure is not None:
             raise failure
 
+    def status_of(self, uid: str) -> Mapping[str, Any] | None:
+        """Return the status of an object as last written; None if it was not looked at yet."""
+        written = self._written.get(uid)
+        return None if written is None else written.status
+
     def conditions(self) -> Iterator[ConditionState]:
         """Yield every condition of every object, as last written."""
         for written in self._written.values():

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Container, Coroutine, Hashable
+from collections.abc import Callable, Container, Coroutine, Hashable, Sequence
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -61,6 +61,28 @@ class Reviews(Protocol):
     async def access(self, user: User, verb: str, path: str) -> Access:
         """Return whether a user may use a verb on a path."""
 
+    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+        """Return whether a user may use a verb on a resource in all namespaces."""
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """Permission that a request needs: a verb on a path, or on a resource of the core API in all namespaces."""
+
+    verb: str
+    path: str = ""
+    resource: str = ""
+
+    def __str__(self) -> str:
+        """Return the verb and its object."""
+        return f'{self.verb} path "{self.path}"' if self.path else f"{self.verb} {self.resource} in all namespaces"
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """Why a request is rejected: 401, 403 or 503, and the reason with what to do."""
+
+    code: HTTPStatus
+    message: str
+
 
 class RequestAuthorization:
     """Accepts or rejects requests.
@@ -70,6 +92,7 @@ class RequestAuthorization:
         clock: Source of time.
         is_trusted: Returns whether callers from an address need no token.
         command_paths: Paths for commands, which send a token of their own audience.
+        own_paths: Path below which handlers authorize requests themselves, with :meth:`denial`; "" for none.
     """
 
     def __init__(
@@ -78,8 +101,10 @@ class RequestAuthorization:
         clock: Clock,
         is_trusted: Callable[[str | None], bool] = is_on_this_host,
         command_paths: Container[str] = (),
+        own_paths: str = "",
     ) -> None:
         self._reviews = reviews
+        self._own_paths = own_paths
         self._is_trusted = is_trusted
         self._command_paths = command_paths
         self._users: _ReviewCache[tuple[bytes, str], User | None] = _ReviewCache(clock)
@@ -91,7 +116,7 @@ class RequestAuthorization:
 
         @web.middleware
         async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.path not in OPEN_PATHS and not self._is_trusted(request.remote):
+            if not self._is_open(request.path) and not self._is_trusted(request.remote):
                 refusal = await self._refusal(request)
                 if refusal is not None:
                     return refusal
@@ -100,34 +125,59 @@ class RequestAuthorization:
 
         return authorize
 
+    def _is_open(self, path: str) -> bool:
+        own = self._own_paths
+        return path in OPEN_PATHS or bool(own and (path == own or path.startswith(f"{own}/")))
+
     async def _refusal(self, request: web.Request) -> web.Response | None:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        token = token.strip()
-        # A token is ASCII; other bytes could not be sent to the API server.
-        if scheme.lower() != "bearer" or not token or not token.isascii():
-            return _status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
         verb, path = request.method.lower(), request.path
         audience = COMMAND_AUDIENCE if path in self._command_paths else ""
+        denial = await self.denial(bearer_token(request), (Permission(verb, path),), audience)
+        return None if denial is None else _status_response(denial.code, denial.message)
+
+    async def denial(self, token: str, permissions: Sequence[Permission], audience: str = "") -> Denial | None:
+        """Return why a token does not authorize a request; None if it does.
+
+        Args:
+            token: The bearer token, "" for none.
+            permissions: What the user must be allowed to do.
+            audience: Audience of the token, "" for the API server.
+        """
+        # A token is ASCII; other bytes could not be sent to the API server.
+        if not token or not token.isascii():
+            return Denial(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
         try:
             # The token itself is not stored.
             digest = hashlib.sha256(token.encode()).digest()
             user = await self._users.get((digest, audience), lambda: self._reviews.user_of(token, audience))
             if user is None:
                 wanted = f" for audience {audience}" if audience else ""
-                return _status_response(HTTPStatus.UNAUTHORIZED, f"Unauthorized: the token is not valid{wanted}")
+                return Denial(HTTPStatus.UNAUTHORIZED, f"Unauthorized: the token is not valid{wanted}")
             if _MASTERS in user.groups:
                 return None
-            extra = (part for name, values in sorted(user.extra.items()) for part in (name, *values))
-            key = (verb, path, user.username, user.uid, *sorted(user.groups), "", *extra)
-            access = await self._access.get(key, lambda: self._reviews.access(user, verb, path))
+            for permission in permissions:
+                access = await self._review(user, permission)
+                if not access.allowed:
+                    why = f": {access.reason}" if access.reason else ""
+                    return Denial(HTTPStatus.FORBIDDEN, f'forbidden: User "{user.username}" cannot {permission}{why}')
         except ClusterWriteError as error:
             text = f"the API server cannot authorize the request: {error}; retry"
-            return _status_response(HTTPStatus.SERVICE_UNAVAILABLE, text)
-        if access.allowed:
-            return None
-        why = f": {access.reason}" if access.reason else ""
-        text = f'forbidden: User "{user.username}" cannot {verb} path "{path}"{why}'
-        return _status_response(HTTPStatus.FORBIDDEN, text)
+            return Denial(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        return None
+
+    async def _review(self, user: User, permission: Permission) -> Access:
+        verb, path, resource = permission.verb, permission.path, permission.resource
+        extra = (part for name, values in sorted(user.extra.items()) for part in (name, *values))
+        key = (verb, path, resource, user.username, user.uid, *sorted(user.groups), "", *extra)
+        if path:
+            return await self._access.get(key, lambda: self._reviews.access(user, verb, path))
+        return await self._access.get(key, lambda: self._reviews.resource_access(user, verb, resource))
+
+
+def bearer_token(request: web.Request) -> str:
+    """Return the token of the Authorization header, "" for none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 class _ReviewCache(Generic[K, V]):

@@ -31,11 +31,13 @@ from bayplan.serving.certificate import ServedCertificate
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.metrics.attempt_history import AttemptHistory
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from bayplan.serving.http_server import HealthServer
+    from bayplan.serving.served_page import PageBuilder
 
 _WAITING_CONNECTIONS = 128
 
@@ -101,6 +103,7 @@ class ServedParts(Struct, frozen=True):
         selector: Label selector of the profiles that this process serves; "" for all.
         serves: Returns whether this process serves a scheduler name; None if no process does.
         support: Returns the version of the API server, and what it lacks.
+        attempts: The last attempts of pods and gangs; None if the page is not served.
     """
 
     scheduler: Scheduler
@@ -118,6 +121,7 @@ class ServedParts(Struct, frozen=True):
     selector: str
     serves: Callable[[str], bool | None]
     support: Callable[[], ServerSupport]
+    attempts: AttemptHistory | None = None
 
 
 class DeferredServer:
@@ -149,7 +153,10 @@ class DeferredServer:
         endpoints = await asyncio.to_thread(import_module, "bayplan.serving.operator_server")
         if self._settings.serves_tls and self._certificate is None:
             self._certificate = await asyncio.to_thread(ServedCertificate, self._settings)
-        self._server = endpoints.operator_server(self._listener, self._settings, self._parts, self._certificate)
+        build_page = await asyncio.to_thread(_page_builder, self._settings) if self._settings.serve_page else None
+        self._server = endpoints.operator_server(
+            self._listener, self._settings, self._parts, self._certificate, build_page
+        )
         await self._server.start()
 
     def endpoint(self, address: str) -> LeaderEndpoint | None:
@@ -162,3 +169,8 @@ class DeferredServer:
             self._listener.close()
         else:
             await self._server.stop()
+
+
+def _page_builder(settings: ServingSettings) -> PageBuilder:
+    built: PageBuilder = import_module("bayplan.serving.served_page").PageBuilder(settings)
+    return built

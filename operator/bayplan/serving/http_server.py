@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -27,6 +28,16 @@ timer for all three cases.
 """
 
 
+class Background(Protocol):
+    """What runs while the server does."""
+
+    def start(self) -> None:
+        """Start the tasks."""
+
+    async def stop(self) -> None:
+        """End the tasks, and responses that do not end by themselves."""
+
+
 class HealthServer:
     """Server of health, metrics and additional routes.
 
@@ -36,6 +47,7 @@ class HealthServer:
         metrics: Registry for ``/metrics``.
         routes: Additional routes.
         protection: TLS and authorization; without it plain HTTP for all callers.
+        background: Runs while the server does; None for nothing.
 
     Attributes:
         port: Port of the listening socket.
@@ -48,7 +60,10 @@ class HealthServer:
         metrics: CollectorRegistry,
         routes: Iterable[web.RouteDef] = (),
         protection: Protection | None = None,
+        *,
+        background: Background | None = None,
     ) -> None:
+        self._background = background
         self._protection = protection = protection or Protection()
         self._renewal: asyncio.Task[None] | None = None
         self._listener = listener
@@ -73,6 +88,8 @@ class HealthServer:
             await web.SockSite(self._runner, each, ssl_context=context).start()
         if certificate is not None and clock is not None:
             self._renewal = asyncio.create_task(certificate.run(clock), name="renewal of the certificate")
+        if self._background is not None:
+            self._background.start()
 
     def endpoint(self, address: str) -> LeaderEndpoint | None:
         """Return where other replicas reach this server; None if they must not connect to it.
@@ -91,6 +108,8 @@ class HealthServer:
             self._renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewal
+        if self._background is not None:
+            await self._background.stop()
         await self._runner.cleanup()
         self._listener.close()
 

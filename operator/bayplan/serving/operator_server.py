@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -35,6 +35,10 @@ from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.cache_comparison import CacheDifference
 
+if TYPE_CHECKING:
+    # Its modules are imported only if the page is served.
+    from bayplan.serving.served_page import PageBuilder
+
 E = TypeVar("E", Explanation, GangExplanation)
 
 
@@ -52,23 +56,27 @@ class Endpoints:
     def routes(self) -> list[web.RouteDef]:
         """Return the routes to add to the server."""
         parts, context = self._parts, self._parts.scheduler.context
-        explain = ExplainEndpoint(self._explain, parts.readiness, lambda: context.suspension.is_on, self._explain_gang)
+        explain = ExplainEndpoint(
+            self.explain_named, parts.readiness, lambda: context.suspension.is_on, self.explain_gang_named
+        )
         debug = DebugEndpoints(
             DebugSources(
                 self._status,
                 self._check_cache,
-                self._leader,
+                self.leader,
                 parts.is_profiling_enabled,
                 lambda name: shadow_report(parts.scheduler, name),
             )
         )
         return [*explain.routes, *debug.routes]
 
-    def _explain(self, namespace: str, name: str) -> Explanation | None:
+    def explain_named(self, namespace: str, name: str) -> Explanation | None:
+        """Explain a pod; None if it does not exist."""
         pod = self._parts.informers.pods.known.get(f"{namespace}/{name}")
         return None if pod is None else self._located(explain_pod(self._parts.scheduler, pod))
 
-    def _explain_gang(self, namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    def explain_gang_named(self, namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+        """Explain a gang of an API, None for any; None if it does not exist."""
         gang = named_gang(self._parts.scheduler.context, namespace, name, source)
         return None if gang is None else self._located(explain_gang(self._parts.scheduler, gang))
 
@@ -87,13 +95,14 @@ class Endpoints:
             self._parts.scheduler,
             self._parts.readiness,
             self._parts.informers.by_resource,
-            self._extenders,
+            self.extenders,
             self._parts.selector,
             self._parts.support(),
         )
         return operator_status(sources, self._parts.started, limit)
 
-    def _extenders(self, name: str) -> tuple[ExtenderState, ...]:
+    def extenders(self, name: str) -> tuple[ExtenderState, ...]:
+        """Return the extenders of a live profile by its scheduler name."""
         live = self._parts.scheduler.context.profiles.get(name)
         states = () if live is None else extender_states(live)
         return tuple(ExtenderState(state.url_prefix, state.state.value, state.last_error) for state in states)
@@ -101,13 +110,18 @@ class Endpoints:
     async def _check_cache(self) -> list[CacheDifference]:
         return await check_cache(self._parts.connection, self._parts.scheduler)
 
-    def _leader(self) -> LeaderState:
+    def leader(self) -> LeaderState:
+        """Return the leader, as this replica sees it."""
         election = self._parts.election
         return LeaderState(is_standby=False) if election is None else election.state
 
 
 def operator_server(
-    listener: Listener, settings: ServingSettings, parts: ServedParts, certificate: ServedCertificate | None
+    listener: Listener,
+    settings: ServingSettings,
+    parts: ServedParts,
+    certificate: ServedCertificate | None,
+    build_page: PageBuilder | None = None,
 ) -> HealthServer:
     """Build the server with all endpoints and metrics.
 
@@ -116,6 +130,7 @@ def operator_server(
         settings: Settings of authorization.
         parts: What the server shows.
         certificate: Certificate for HTTPS; None for plain HTTP.
+        build_page: Builds the page; None if it is not served.
     """
     metrics = metrics_registry(parts.scheduler, parts.informers.by_resource)
     metrics.register(ApiCallCollector(parts.writer))
@@ -125,4 +140,9 @@ def operator_server(
     metrics.register(OperatorCollector(sources))
     metrics.register(FeatureCollector(parts.gates))
     protection = protection_of(settings, certificate, parts.connection, parts.clock)
-    return HealthServer(listener, parts.readiness, metrics, Endpoints(parts).routes, protection)
+    endpoints = Endpoints(parts)
+    if build_page is None:
+        return HealthServer(listener, parts.readiness, metrics, endpoints.routes, protection)
+    page, documents = build_page(parts, endpoints, protection.authorization)
+    routes = [*endpoints.routes, *page.routes]
+    return HealthServer(listener, parts.readiness, metrics, routes, protection, background=documents)

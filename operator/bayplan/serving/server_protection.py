@@ -15,6 +15,8 @@ from scheduler_core.ports import Clock
 
 COMMAND_PATHS = frozenset({STATUS_PATH, CACHE_PATH, EXPLAIN_PATH})
 """Paths that commands in the pod of a standby request from the leader."""
+PAGE_PATH = "/page"
+"""Path of the page, whose handlers authorize requests for data themselves."""
 
 
 class Protection(Struct, frozen=True):
@@ -32,7 +34,10 @@ class Protection(Struct, frozen=True):
 
 
 def protection_of(
-    settings: ServingSettings, certificate: ServedCertificate | None, connection: ApiConnection, clock: Clock
+    settings: ServingSettings,
+    certificate: ServedCertificate | None,
+    connection: ApiConnection,
+    clock: Clock,
 ) -> Protection:
     """Return the protection that the settings define.
 
@@ -42,9 +47,10 @@ def protection_of(
         connection: Connection to the API server that reviews tokens and permissions.
         clock: Source of time.
     """
+    own_paths = PAGE_PATH if settings.serve_page else ""
     return Protection(
         certificate,
-        RequestAuthorization(AccessReviews(connection), clock, command_paths=COMMAND_PATHS)
+        RequestAuthorization(AccessReviews(connection), clock, command_paths=COMMAND_PATHS, own_paths=own_paths)
         if settings.authorize_requests
         else None,
         clock,

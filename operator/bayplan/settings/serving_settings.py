@@ -19,7 +19,7 @@ TlsVersion = Literal["VersionTLS12", "VersionTLS13"]
 
 
 class ServingSettings(ConfigModel):
-    """Settings of the server of health, metrics and ``/debug``."""
+    """Settings of the server of health, metrics, ``/debug`` and the page."""
 
     serve_address: str = Field(
         default=DEFAULT_SERVE_ADDRESS,
@@ -49,6 +49,13 @@ class ServingSettings(ConfigModel):
         description="Accept requests from other hosts only if the API server authenticates their bearer token and "
         "authorizes them to get the path; /livez, /readyz and /healthz are open to all.",
     )
+    serve_page: bool = Field(
+        default=False,
+        description="Serve the read-only page at /page. Callers from other hosts need authorizeRequests and a token.",
+    )
+    page_viewers: int = Field(
+        default=10, ge=1, le=1000, description="Maximum number of browsers that read the page at the same time."
+    )
 
     def serving_problems(self) -> Iterator[RuleProblem]:
         """Validate the address, that a certificate has its key, and that tokens are not sent unencrypted."""
@@ -67,6 +74,8 @@ class ServingSettings(ConfigModel):
             yield RuleProblem(("tlsPrivateKeyFile",), "must be set together with tlsCertFile")
         if self.tls_private_key_file and not self.tls_cert_file:
             yield RuleProblem(("tlsCertFile",), "must be set together with tlsPrivateKeyFile")
+        if self.serve_page and not self.serve_address:
+            yield RuleProblem(("servePage",), "requires serveAddress: the page has no server of its own")
         if self.authorize_requests and not self.serves_tls:
             yield RuleProblem(
                 ("authorizeRequests",), "requires secureServing or tlsCertFile: tokens must not be sent unencrypted"

@@ -5,7 +5,7 @@ Pools are counted over the whole cluster, while the search for devices reads the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from msgspec import Struct
 
@@ -65,13 +65,30 @@ def device_uses(devices: DeviceIndex) -> tuple[DeviceUse, ...]:
     Returns:
         One entry for each driver and node with devices, by driver, then by node.
     """
+    steps = count_device_uses(devices)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: tuple[DeviceUse, ...] = end.value
+            return found
+
+
+def count_device_uses(devices: DeviceIndex) -> Generator[None, None, tuple[DeviceUse, ...]]:
+    """Return what :func:`device_uses` returns, and yield after each slice, so that other work can run meanwhile.
+
+    What changes after the first step is counted or not.
+    """
     used = devices_in_use(devices)
+    slices_of = newest_slices(list(devices.hardware.inventory.slices()))
     found: dict[tuple[str, str], DeviceUse] = {}
-    for key, slices in newest_slices(devices.hardware.inventory.slices()).items():
+    yield
+    for key, slices in slices_of.items():
         for each in slices:
             for position, name in enumerate(each.names):
                 node_name = each.node_target(position).node_name or ""
                 use = found.setdefault((key[0], node_name), DeviceUse(key[0], node_name))
                 use.devices += 1
                 use.in_use += (key, name) in used
+            yield
     return tuple(found[each] for each in sorted(found))

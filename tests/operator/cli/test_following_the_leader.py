@@ -46,6 +46,10 @@ class Reviewer:
     async def access(self, user: User, verb: str, path: str) -> Access:
         return Access(verb == "get" and path in COMMAND_PATHS)
 
+    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+        """Allow nobody; only the page reviews resources."""
+        return Access(allowed=False)
+
 
 @dataclass
 class Replica:

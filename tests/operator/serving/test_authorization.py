@@ -56,6 +56,11 @@ class Reviewer:
         rights = {("prometheus", "get", "/metrics"), ("bayplan", "get", "/debug/status")}
         return Access((user.username, verb, path) in rights, "by no role")
 
+    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+        """Allow nobody; only the page reviews resources."""
+        self.calls.append(f"{user.username} {verb} {resource}")
+        return Access(allowed=False)
+
 
 @pytest.fixture
 def reviewer() -> Reviewer:

@@ -24,9 +24,13 @@ PROBE = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
 def health_only(
-    listener: Listener, settings: ServingSettings, parts: object, certificate: ServedCertificate | None
+    listener: Listener,
+    settings: ServingSettings,
+    parts: object,
+    certificate: ServedCertificate | None,
+    build_page: object,
 ) -> HealthServer:
-    del settings, parts
+    del settings, parts, build_page
     return HealthServer(
         listener, Readiness(()), CollectorRegistry(), protection=Protection(certificate, clock=VirtualClock())
     )

@@ -1,0 +1,101 @@
+"""All documents of the page, and the tasks that keep them current."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from bayplan.page.document_stream import DocumentStream
+from bayplan.page.node_layout import NodeRows
+from bayplan.page.node_map import NodesPanel
+from bayplan.page.overview import OverviewPanel
+from bayplan.page.page_sources import PageSources, Panel, Turns
+from bayplan.page.pending_work import PendingPanel
+from bayplan.page.profiles_panel import ProfilesPanel
+from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
+from bayplan.page.resource_amounts import NodeDevices
+from bayplan.page.room import RoomReader, Shape
+from bayplan.page.waiting_gangs import GangsPanel
+from bayplan.page.work import Work, WorkReader
+from scheduler_core.model.pod_group import GroupSource
+
+log = logging.getLogger(__name__)
+
+_RESTART_SECONDS = 10.0
+
+
+class PageDocuments:
+    """Documents of the page.
+
+    Args:
+        sources: Parts of the operator.
+        viewers: Maximum number of viewers of the stream.
+
+    Attributes:
+        stream: Documents that change, and their viewers.
+        work: One pod or gang.
+    """
+
+    def __init__(self, sources: PageSources, viewers: int) -> None:
+        context = sources.scheduler.context
+        columns = context.cache.columns
+        devices, rows = NodeDevices(columns.devices, sources.clock), NodeRows(columns)
+        self._clock = sources.clock
+        self._rates = rates = RatesPanel(sources)
+        gangs = GangsPanel(sources)
+        panels: dict[str, Panel] = {
+            "overview": OverviewPanel(sources, gangs, rates, devices),
+            "pending": PendingPanel(sources),
+            "gangs": gangs,
+            "profiles": ProfilesPanel(sources),
+            "rates": rates,
+        }
+        self.stream = DocumentStream(panels, NodesPanel(sources, rows, devices), sources.clock, viewers)
+        self.work = WorkReader(sources)
+        self._room = RoomReader(sources, rows)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the tasks."""
+        for name, work in (("page: documents", self.stream.run), ("page: rates", self._sample)):
+            self._tasks.append(asyncio.create_task(_restarted(name, work), name=name))
+
+    async def stop(self) -> None:
+        """End the streams and the tasks."""
+        self.stream.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def read_work(self, namespace: str, name: str, *, is_gang: bool, source: GroupSource | None) -> Work | None:
+        """Return one pod or gang; None if it does not exist.
+
+        Raises:
+            SchedulerCoreError: It cannot be explained.
+        """
+        return self.work.gang(namespace, name, source) if is_gang else self.work.pod(namespace, name)
+
+    async def read_room(self, shape: Shape) -> bytes:
+        """Return the room for a shape as JSON."""
+        turns = Turns(self._clock)
+        turns.begin()
+        return msgspec.json.encode(await self._room.read(shape, turns))
+
+    async def _sample(self) -> None:
+        while True:
+            await self._clock.sleep(INTERVAL_SECONDS)
+            self._rates.sample()
+
+
+async def _restarted(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a task until cancelled; an error is logged and must not end the scheduler."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("%s failed unexpectedly and starts again; please report this bug", name)
+        await asyncio.sleep(_RESTART_SECONDS)

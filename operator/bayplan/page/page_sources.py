@@ -1,0 +1,106 @@
+"""What the documents of the page are built from, and the budget of the event loop that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.pod_model import Explanation
+from bayplan.introspection.status_model import ProfileState
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.writes.write_metrics import WriteMetrics
+from bayplan.profiles.profile_readings import ProfileReading
+from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+
+TURN_SECONDS = 0.004
+"""Time for which the page holds the event loop before other tasks run."""
+
+
+class PageSources(Struct, frozen=True):
+    """Parts of the operator that the page shows.
+
+    Attributes:
+        started: Time of the clock when the process started.
+        attempts: The last attempts of pods and gangs.
+        writes: Durations of API calls.
+        find_pod: Returns a pod by ``namespace/name``; None if it does not exist.
+        explain_pod: Explains a pod by namespace and name; None if it does not exist.
+        explain_gang: Explains a gang by namespace, name and API (None for any); None if it does not exist.
+        profile_states: Returns the live profiles with the lengths of their queues.
+        profile_readings: Returns the SchedulerProfiles with their conditions and revisions; None with ``--config``.
+        server: Returns the version of the API server.
+    """
+
+    scheduler: Scheduler
+    readiness: Readiness
+    clock: Clock
+    started: float
+    attempts: AttemptHistory
+    writes: WriteMetrics
+    find_pod: Callable[[str], Pod | None]
+    explain_pod: Callable[[str, str], Explanation | None]
+    explain_gang: Callable[[str, str, GroupSource | None], GangExplanation | None]
+    profile_states: Callable[[], tuple[ProfileState, ...]]
+    profile_readings: Callable[[], Iterable[ProfileReading] | None]
+    server: Callable[[], ServerSupport]
+
+
+class Turns:
+    """Bounds the time for which the page holds the event loop.
+
+    Args:
+        clock: Time.
+        seconds: Maximum duration of a turn.
+
+    Attributes:
+        spent: Seconds that the page has used, without the pauses.
+    """
+
+    def __init__(self, clock: Clock, seconds: float = TURN_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._began = 0.0
+        self.spent = 0.0
+
+    def begin(self) -> None:
+        """Begin the first turn of a document."""
+        self._began = self._clock.now()
+
+    def end(self) -> None:
+        """End the last turn of a document."""
+        self.spent += self._clock.now() - self._began
+
+    async def pause_if_due(self) -> None:
+        """Let other tasks run if the turn is over; what was read before may have changed afterwards."""
+        if self._clock.now() - self._began >= self._seconds:
+            await self.pause()
+
+    async def pause(self) -> None:
+        """Let other tasks run, and begin the next turn."""
+        self.end()
+        await self._clock.sleep(0)
+        self.begin()
+
+
+class Panel(Protocol):
+    """Document that the page shows and that changes.
+
+    Attributes:
+        interval: Minimum seconds between two builds.
+    """
+
+    interval: float
+
+    async def build(self, turns: Turns) -> Struct:
+        """Return the current document."""
+
+    def without_ages(self, document: Any) -> Struct:
+        """Return what is compared to decide whether the document changed: the document without elapsed times."""

@@ -1,0 +1,261 @@
+"""Pods that wait, grouped by cause, with what the oldest pod of each group lacks and what would help it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.shared_model import NodeLacks, Unblocking
+from bayplan.explanation.shared_rendering import lack_text
+from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.waiting_gangs import explain_pod_command
+from bayplan.simulation.rejection_causes import cause_of
+from scheduler_core.cycle.failure_handler import POD_SCHEDULED
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.queued_pod import QueuedPod
+
+SHOWN = 50
+"""Maximum number of groups in the document."""
+_MAX_GROUPS = 2000
+"""Maximum number of causes that are distinguished in one document."""
+_DRY_RUNS = 2
+"""Dry runs for each document; a document is built every two seconds at most."""
+_REMEMBERED_SECONDS = 30.0
+_EXAMPLES = 5
+_PODS_PER_LOOK = 64
+_OTHER = "other causes"
+_FIRST_ATTEMPT = "the first attempt has not been made yet"
+_GANG_INCOMPLETE = "members of its gang are missing or gated"
+_NOT_TRIED = frozenset(("gated", "parked"))
+
+
+class PendingGroup(Struct, frozen=True, rename="camel"):
+    """Pods that wait for the same cause.
+
+    Attributes:
+        id: Identifies the cause, also in later documents.
+        cause: Reasons of the last attempt, or of the gate.
+        plugins: Plugins that rejected or gate the pods.
+        place: Place in the queue of most of these pods.
+        count: Number of pods.
+        oldest_seconds: Age of the oldest pod.
+        nearest_miss: What the nearest node lacks for the oldest pod; "" if it is not known.
+        helps: Event that would requeue the oldest pod; "" if it is not known.
+        profiles: Their schedulerNames.
+        examples: Some of the pods, the oldest first, as ``namespace/name``.
+        command: Command that explains the oldest pod.
+    """
+
+    id: str
+    cause: str
+    plugins: tuple[str, ...]
+    place: str
+    count: int
+    oldest_seconds: float
+    nearest_miss: str
+    helps: str
+    profiles: tuple[str, ...]
+    examples: tuple[str, ...]
+    command: str
+
+
+class PendingWork(Struct, frozen=True, rename="camel"):
+    """Document of the panel.
+
+    Attributes:
+        total: Number of pods in the queue.
+        groups: Groups by cause, largest first.
+        omitted: Pods in groups that are not in the document.
+    """
+
+    total: int
+    groups: tuple[PendingGroup, ...]
+    omitted: int
+    command: str = "bayplan status --all"
+
+
+class _Group:
+    """Group under construction."""
+
+    __slots__ = ("count", "examples", "oldest", "oldest_age", "places", "plugins", "profiles")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.places: Counter[str] = Counter()
+        self.plugins: set[str] = set()
+        self.profiles: set[str] = set()
+        self.examples: list[str] = []
+        self.oldest: QueuedPod | None = None
+        self.oldest_age = float("-inf")
+
+
+class _Finding(Struct, frozen=True):
+    """Result of a dry run."""
+
+    uid: str
+    attempts: int
+    found_at: float
+    nearest_miss: str
+    helps: str
+
+
+class PendingPanel:
+    """Builds the document.
+
+    Args:
+        sources: Parts of the operator.
+        shown: Maximum number of groups in the document.
+    """
+
+    interval = 2.0
+
+    def __init__(self, sources: PageSources, shown: int = SHOWN) -> None:
+        self._sources = sources
+        self._shown = shown
+        self._findings: dict[str, _Finding] = {}
+
+    async def build(self, turns: Turns) -> PendingWork:
+        """Return the document."""
+        groups, total = await self._grouped(turns)
+        ordered = sorted(groups.items(), key=lambda item: (-item[1].count, item[0]))[: self._shown]
+        shown = [(_id_of(cause), cause, group) for cause, group in ordered]
+        await self._find(shown, turns)
+        listed = tuple(self._group(*each) for each in shown)
+        return PendingWork(total, listed, total - sum(group.count for group in listed))
+
+    def without_ages(self, document: PendingWork) -> PendingWork:
+        """Return the document without ages."""
+        return replace(document, groups=tuple(replace(group, oldest_seconds=0.0) for group in document.groups))
+
+    async def _grouped(self, turns: Turns) -> tuple[dict[str, _Group], int]:
+        now, wall = self._sources.clock.now(), self._sources.clock.wall().timestamp()
+        pods = list(self._sources.scheduler.context.queue.readings.places())
+        await turns.pause_if_due()
+        groups: dict[str, _Group] = {}
+        for position, (place, pod) in enumerate(pods):
+            cause = _cause(place, pod)
+            group = groups.get(cause)
+            if group is None:
+                if len(groups) >= _MAX_GROUPS:
+                    cause = _OTHER
+                group = groups.setdefault(cause, _Group())
+            created = pod.info.pod.metadata.creation_timestamp
+            age = now - pod.timestamp if created is None else wall - created.timestamp()
+            group.count += 1
+            group.places[place] += 1
+            group.profiles.add(pod.profile)
+            group.plugins.update(pod.rejected_by)
+            if pod.gated_by:
+                group.plugins.add(pod.gated_by)
+            if age > group.oldest_age:
+                group.oldest, group.oldest_age = pod, age
+            if len(group.examples) < _EXAMPLES:
+                group.examples.append(pod.info.key)
+            if position % _PODS_PER_LOOK == 0:
+                await turns.pause_if_due()
+        return groups, len(pods)
+
+    def _group(self, identity: str, cause: str, group: _Group) -> PendingGroup:
+        assert group.oldest is not None
+        meta = group.oldest.info.pod.metadata
+        finding = self._findings.get(identity)
+        key, plugins = group.oldest.info.key, group.plugins
+        gang = self._sources.scheduler.context.queue.gangs.of_uid(group.oldest.uid)
+        if gang is not None and gang.unit.entry is not None:
+            # The queue stores what rejected a gang with its entry, not with its members.
+            plugins = plugins | gang.unit.entry.rejected_by
+        return PendingGroup(
+            id=identity,
+            cause=cause,
+            plugins=tuple(sorted(plugins)),
+            place=group.places.most_common(1)[0][0],
+            count=group.count,
+            oldest_seconds=round(max(0.0, group.oldest_age), 1),
+            nearest_miss="" if finding is None else finding.nearest_miss,
+            helps="" if finding is None else finding.helps,
+            profiles=tuple(sorted(group.profiles)),
+            examples=(key, *islice((each for each in group.examples if each != key), _EXAMPLES - 1)),
+            command=explain_pod_command(meta.namespace, meta.name),
+        )
+
+    async def _find(self, shown: list[tuple[str, str, _Group]], turns: Turns) -> None:
+        """Dry-run the oldest pods of the groups whose finding is missing or oldest, few at a time."""
+        now = self._sources.clock.now()
+        self._findings = {identity: self._findings[identity] for identity, *_ in shown if identity in self._findings}
+        due = []
+        for identity, _, group in shown:
+            pod = group.oldest
+            if pod is None or not pod.attempts or group.places.keys() <= _NOT_TRIED:
+                continue
+            finding = self._findings.get(identity)
+            is_current = finding is not None and (finding.uid, finding.attempts) == (pod.uid, pod.attempts)
+            if finding is None or now - finding.found_at >= (_REMEMBERED_SECONDS if is_current else self.interval):
+                due.append((float("-inf") if finding is None else finding.found_at, identity, pod))
+        due.sort(key=lambda each: each[0])
+        for _, identity, pod in due[:_DRY_RUNS]:
+            # Each dry run has a turn of its own.
+            await turns.pause()
+            self._dry_run(identity, pod)
+
+    def _dry_run(self, identity: str, pod: QueuedPod) -> None:
+        sources, meta = self._sources, pod.info.pod.metadata
+        if sources.scheduler.context.suspension.is_on:
+            return
+        try:
+            explanation = sources.explain_pod(meta.namespace, meta.name)
+        except SchedulerCoreError:
+            explanation = None
+        nearest, helps = ("", "") if explanation is None else what_is_missing(explanation)
+        self._findings[identity] = _Finding(pod.uid, pod.attempts, sources.clock.now(), nearest, helps)
+
+
+def what_is_missing(explanation: Explanation) -> tuple[str, str]:
+    """Return what the nearest node lacks, and the event that would help; "" for what the explanation lacks."""
+    nearest, events = explanation.nearest, explanation.unblocking
+    gang = explanation.gang
+    if gang is not None and gang.places and gang.places[0].next_member is not None:
+        following = gang.places[0].next_member
+        nearest, events = following.nearest or nearest, following.unblocking or events
+    return (_miss_text(nearest[0]) if nearest else ""), (_event_text(events[0]) if events else "")
+
+
+def _miss_text(miss: NodeLacks) -> str:
+    return f"node {miss.node}: {'; '.join(map(lack_text, miss.lacks))}"
+
+
+def _event_text(event: Unblocking) -> str:
+    return f"{event.what} (it then fits on {event.fits_on})" if event.fits_on else event.what
+
+
+def _cause(place: str, pod: QueuedPod) -> str:
+    if place == "parked":
+        return f'no profile serves schedulerName "{pod.profile}"'
+    if pod.gated_by:
+        return _gate_cause(pod.gated_by, pod.gate_reasons)
+    if not pod.attempts:
+        return _GANG_INCOMPLETE if place == "gated" else _FIRST_ATTEMPT
+    for condition in pod.info.pod.status.conditions:
+        if condition.type == POD_SCHEDULED and condition.message:
+            return _cause_of(condition.message)
+    plugins = ", ".join(sorted(pod.rejected_by))
+    return f"rejected by {plugins}" if plugins else "the last attempt failed; its condition is not known yet"
+
+
+@lru_cache(maxsize=4096)
+def _cause_of(message: str) -> str:
+    return cause_of(message)
+
+
+@lru_cache(maxsize=1024)
+def _gate_cause(plugin: str, reasons: tuple[str, ...]) -> str:
+    return cause_of("; ".join(reasons)) if reasons else f"gated by {plugin}"
+
+
+def _id_of(cause: str) -> str:
+    return blake2b(cause.encode(errors="surrogatepass"), digest_size=6).hexdigest()

@@ -1,0 +1,173 @@
+"""Profiles: conditions, revisions, lengths of their queues, extenders, and the agreement of shadows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bayplan.introspection.shadow_report import shadow_report
+from bayplan.introspection.status_model import ExtenderState, ProfileState
+from bayplan.page.page_sources import PageSources, Turns
+from bayplan.profiles.controller_revision_format import StoredRevision
+from bayplan.profiles.profile_readings import ProfileReading
+from bayplan.resources.resource_model import format_time
+
+RESOURCES, CONFIGURATION = "resources", "configuration"
+
+
+class ProfileCondition(Struct, frozen=True, rename="camel"):
+    """Condition of a SchedulerProfile; ``since`` is RFC 3339, "" if it is not known."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+
+class ProfileRevision(Struct, frozen=True, rename="camel"):
+    """Stored revision of a profile.
+
+    Attributes:
+        number: Higher is newer.
+        revision: Hash of its content.
+        time: When it was stored, RFC 3339; "" if it is not known.
+        cause: The change cause as the user wrote it.
+        manager: Field manager of the spec.
+        live: Whether it runs.
+    """
+
+    number: int
+    revision: str
+    time: str
+    cause: str
+    manager: str
+    live: bool
+
+
+class ProfileQueue(Struct, frozen=True, rename="camel"):
+    """Pods of a profile by place in the queue."""
+
+    active: int = 0
+    backoff: int = 0
+    unschedulable: int = 0
+    gated: int = 0
+
+
+class ShownProfile(Struct, frozen=True, rename="camel", kw_only=True):
+    """A profile.
+
+    Attributes:
+        revision: Hash of the live revision, "" if none runs.
+        revisions: Stored revisions, newest first.
+        scheduled: Number of pods bound since the process started.
+        rejected: Number of attempts that found no node.
+        errors: Number of attempts that ended in an error.
+        last_error: The last error, "" for none.
+        shadow: Results of a shadow, as in ``status.shadow`` of the object, with ``shadowOf``; None for other profiles.
+        command: Command that shows the revisions, or the results of a shadow.
+    """
+
+    name: str
+    scheduler_name: str
+    revision: str = ""
+    conditions: tuple[ProfileCondition, ...] = ()
+    revisions: tuple[ProfileRevision, ...] = ()
+    queue: ProfileQueue = ProfileQueue()
+    scheduled: int = 0
+    rejected: int = 0
+    errors: int = 0
+    last_error: str = ""
+    extenders: tuple[ExtenderState, ...] = ()
+    shadow: Mapping[str, Any] | None = None
+    command: str = ""
+
+
+class Profiles(Struct, frozen=True, rename="camel"):
+    """Document of the panel.
+
+    Attributes:
+        profiles: Profiles by name.
+        source: ``resources`` for SchedulerProfiles, ``configuration`` with ``--config``.
+    """
+
+    profiles: tuple[ShownProfile, ...]
+    source: str
+    command: str = "kubectl get schedulerprofiles -o wide"
+
+
+class ProfilesPanel:
+    """Builds the document.
+
+    Args:
+        sources: Parts of the operator.
+    """
+
+    interval = 2.0
+
+    def __init__(self, sources: PageSources) -> None:
+        self._sources = sources
+
+    async def build(self, turns: Turns) -> Profiles:
+        """Return the document."""
+        sources = self._sources
+        states = {state.name: state for state in sources.profile_states()}
+        readings = sources.profile_readings()
+        if readings is None:
+            shown = [_with_state(ShownProfile(name=name, scheduler_name=name), state) for name, state in states.items()]
+            commanded = tuple(replace(each, command="bayplan status") for each in shown)
+            return Profiles(commanded, CONFIGURATION, "bayplan status")
+        found = []
+        for reading in list(readings):
+            found.append(self._shown(reading, states))
+            await turns.pause_if_due()
+        return Profiles(tuple(sorted(found, key=lambda each: each.name)), RESOURCES)
+
+    def without_ages(self, document: Profiles) -> Profiles:
+        """Return the document itself: its times are absolute."""
+        return document
+
+    def _shown(self, reading: ProfileReading, states: Mapping[str, ProfileState]) -> ShownProfile:
+        shown = ShownProfile(
+            name=reading.name,
+            scheduler_name=reading.scheduler_name,
+            revision=reading.live_revision,
+            conditions=tuple(map(_condition, reading.conditions)),
+            revisions=tuple(_revision(each, reading.live_revision) for each in reading.revisions),
+            command=f"bayplan history {reading.name}",
+        )
+        if reading.shadow_of:
+            report = shadow_report(self._sources.scheduler, reading.scheduler_name)
+            results = {} if report is None else report.shadow
+            shadow = {"shadowOf": reading.shadow_of, **results}
+            return replace(shown, shadow=shadow, command=f"bayplan status --shadow {reading.name}")
+        state = states.get(reading.scheduler_name)
+        # Of two profiles with one scheduler name, only the live one has the queue.
+        return shown if state is None or not reading.live_revision else _with_state(shown, state)
+
+
+def _with_state(shown: ShownProfile, state: ProfileState) -> ShownProfile:
+    return replace(
+        shown,
+        revision=state.revision,
+        queue=ProfileQueue(state.active, state.backoff, state.unschedulable, state.gated),
+        scheduled=state.scheduled,
+        rejected=state.rejected,
+        errors=state.errors,
+        last_error=state.last_error,
+        extenders=state.extenders,
+    )
+
+
+def _condition(found: Mapping[str, Any]) -> ProfileCondition:
+    texts = (str(found.get(name) or "") for name in ("type", "status", "reason", "message", "lastTransitionTime"))
+    return ProfileCondition(*texts)
+
+
+def _revision(stored: StoredRevision, live: str) -> ProfileRevision:
+    time = "" if stored.created is None else format_time(stored.created)
+    origin = stored.origin
+    return ProfileRevision(stored.number, stored.hash, time, origin.cause, origin.manager, stored.hash == live)

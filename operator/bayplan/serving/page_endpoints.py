@@ -1,0 +1,251 @@
+"""``/page``: static files, documents as JSON, and their changes as server-sent events.
+
+    GET /page/                     index.html
+    GET /page/assets/PATH          static file
+    GET /page/data/PANEL           document of a panel
+    GET /page/data/work?...        one pod or gang
+    GET /page/data/room?...        room for a shape
+    GET /page/events?panels=A,B    documents and their changes
+
+Static files contain nothing of the cluster and need no token. The responses allow no script, style or connection of
+another origin, and no frame. There are no cookies, so no other site can act with the rights of a user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.kube.readiness import Readiness
+from bayplan.page.asset_files import INDEX, AssetFile
+from bayplan.page.document_stream import Viewer, ViewersLimitError
+from bayplan.page.page_documents import PageDocuments
+from bayplan.page.room import RoomError, read_shape
+from bayplan.serving.page_access import PageAccess
+from bayplan.serving.same_host_access import Handler
+from bayplan.serving.server_protection import PAGE_PATH
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.model.pod_group import POD_GROUP_SOURCES
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_JSON = "application/json"
+_SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
+_LOOK_SECONDS = 1.0
+"""Interval at which a closed connection is noticed."""
+_WRITE_SECONDS = 60.0
+"""Maximum time for which a viewer may stop reading."""
+_REVIEW_SECONDS = 60.0
+"""Interval at which the permissions of a viewer are reviewed again."""
+
+
+class PageEndpoints:
+    """Endpoints of the page.
+
+    Args:
+        documents: Documents of the page.
+        assets: Static files by path.
+        access: Decides who may read data.
+        readiness: Readiness of the process.
+        leader: Returns the leader.
+        is_suspended: Whether a cycle waits for an extender, which a dry run would disturb.
+    """
+
+    def __init__(
+        self,
+        *,
+        documents: PageDocuments,
+        assets: Mapping[str, AssetFile],
+        access: PageAccess,
+        readiness: Readiness,
+        leader: Callable[[], LeaderState],
+        is_suspended: Callable[[], bool],
+    ) -> None:
+        self._documents = documents
+        self._assets = assets
+        self._access = access
+        self._readiness = readiness
+        self._leader = leader
+        self._is_suspended = is_suspended
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        """Routes to add to a server."""
+        data = {"work": self._work, "room": self._room, "{panel}": self._panel}
+        return [
+            web.get(PAGE_PATH, _protected(self._redirect)),
+            web.get(f"{PAGE_PATH}/", _protected(self._index)),
+            web.get(f"{PAGE_PATH}/assets/{{path:.+}}", _protected(self._asset)),
+            *(web.get(f"{PAGE_PATH}/data/{name}", _protected(self._data(answer))) for name, answer in data.items()),
+            web.get(f"{PAGE_PATH}/events", _protected(self._data(self._events))),
+        ]
+
+    # -- static files -------------------------------------------------------------------------------------------
+
+    async def _redirect(self, _: web.Request) -> web.Response:
+        # Relative, so that it works behind the API server's proxy.
+        return web.Response(status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": "page/"})
+
+    async def _index(self, request: web.Request) -> web.Response:
+        return self._file(request, INDEX)
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        return self._file(request, request.match_info["path"])
+
+    def _file(self, request: web.Request, path: str) -> web.Response:
+        found = self._assets.get(path)
+        if found is None:
+            return _error(HTTPStatus.NOT_FOUND, f"{path} is not a file of the page")
+        headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if found.etag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+        headers["Content-Type"] = found.content_type
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=found.compressed, headers={**headers, "Content-Encoding": "gzip"})
+        return web.Response(body=found.body, headers=headers)
+
+    # -- data ---------------------------------------------------------------------------------------------------
+
+    def _data(self, answer: Handler) -> Handler:
+        """Return a handler that authorizes the request first, and rejects it unless this process schedules."""
+
+        async def authorized(request: web.Request) -> web.StreamResponse:
+            denial = await self._access.denial(request)
+            if denial is not None:
+                headers = {"WWW-Authenticate": "Bearer"} if denial.code is HTTPStatus.UNAUTHORIZED else None
+                return _error(denial.code, denial.message, headers=headers)
+            return self._unavailable() or await answer(request)
+
+        return authorized
+
+    def _unavailable(self) -> web.Response | None:
+        if self._readiness.role:
+            leader = self._leader()
+            url = "" if leader.endpoint is None else leader.endpoint.url
+            text = (
+                f"this replica is a standby: {leader.holder or 'no replica'} leads (Lease {leader.lease}); open the "
+                "page of the leader"
+            )
+            found = {"standby": True, "lease": leader.lease, "holder": leader.holder, "url": url}
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, found)
+        missing = self._readiness.missing
+        if missing:
+            text = f"not ready: {'; '.join(missing)}; retry"
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, {"notReady": missing})
+        return None
+
+    async def _panel(self, request: web.Request) -> web.Response:
+        name = request.match_info["panel"]
+        if name not in self._documents.stream.names:
+            return _error(HTTPStatus.NOT_FOUND, f'there is no panel "{name}"; {self._usage()}')
+        return _json(await self._documents.stream.document(name))
+
+    async def _work(self, request: web.Request) -> web.Response:
+        query = request.query
+        namespace, pod, group, api = (query.get(name, "") for name in ("namespace", "pod", "podgroup", "api"))
+        if not namespace or bool(pod) == bool(group):
+            usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
+            return _error(HTTPStatus.BAD_REQUEST, f"specify a pod or a PodGroup: {usage}")
+        if api and api not in _SOURCES:
+            text = f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}'
+            return _error(HTTPStatus.BAD_REQUEST, text)
+        if self._is_suspended():
+            # Shadow profiles decide within this turn of the loop; an extender takes longer.
+            await asyncio.sleep(0)
+        if self._is_suspended():
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "a scheduling cycle waits for an extender; retry")
+        what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{pod}"
+        try:
+            found = self._documents.read_work(namespace, pod or group, is_gang=bool(group), source=_SOURCES.get(api))
+        except SchedulerCoreError as error:
+            return _error(HTTPStatus.UNPROCESSABLE_ENTITY, f"{what} cannot be explained: {error}")
+        if found is None:
+            return _error(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name")
+        return _json(msgspec.json.encode(found))
+
+    async def _room(self, request: web.Request) -> web.Response:
+        try:
+            shape = read_shape(request.query)
+        except RoomError as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        return _json(await self._documents.read_room(shape))
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        names = self._documents.stream.names
+        panels = [name for name in request.query.get("panels", "").split(",") if name] or list(names)
+        unknown = [name for name in panels if name not in names]
+        if unknown:
+            return _error(HTTPStatus.BAD_REQUEST, f'there is no panel "{unknown[0]}"; {self._usage()}')
+        stream = self._documents.stream
+        try:
+            viewer = stream.join(panels)
+        except ViewersLimitError:
+            text = f"{stream.limit} browsers read the page already; close one, or raise pageViewers"
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, {"viewers": stream.limit})
+        try:
+            return await self._follow(request, viewer)
+        finally:
+            stream.leave(viewer)
+
+    async def _follow(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
+        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        response = web.StreamResponse(headers={**HEADERS, **headers})
+        await response.prepare(request)
+        loop = asyncio.get_running_loop()
+        reviewed = loop.time()
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async for chunk in viewer.events(_LOOK_SECONDS):
+                if request.transport is None or request.transport.is_closing():
+                    break
+                if loop.time() - reviewed >= _REVIEW_SECONDS:
+                    reviewed = loop.time()
+                    denial = await self._access.denial(request)
+                    if denial is not None and denial.code is not HTTPStatus.SERVICE_UNAVAILABLE:
+                        break
+                if chunk:
+                    async with asyncio.timeout(_WRITE_SECONDS):
+                        await response.write(chunk)
+        return response
+
+    def _usage(self) -> str:
+        return f"panels: {', '.join(self._documents.stream.names)}"
+
+
+def _protected(handler: Handler) -> Handler:
+    """Return a handler whose responses have the headers of the page."""
+
+    async def protected(request: web.Request) -> web.StreamResponse:
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    return protected
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type=_JSON, headers={"Cache-Control": "no-store"})
+
+
+def _error(
+    code: HTTPStatus, text: str, more: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body = msgspec.json.encode({"error": text, **(more or {})})
+    return web.Response(
+        status=code.value, body=body, content_type=_JSON, headers={"Cache-Control": "no-store", **(headers or {})}
+    )

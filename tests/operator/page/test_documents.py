@@ -1,0 +1,276 @@
+"""The documents of the page: what they show of a cluster of known content."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.page.node_layout import NodeRows
+from bayplan.page.node_map import NodeMapDelta, NodesPanel, delta, whole
+from bayplan.page.overview import OverviewPanel
+from bayplan.page.pending_work import PendingPanel
+from bayplan.page.profiles_panel import CONFIGURATION, ProfilesPanel
+from bayplan.page.rates import RatesPanel, percentile
+from bayplan.page.resource_amounts import NodeDevices
+from bayplan.page.room import RoomError, RoomReader, Shape, read_shape
+from bayplan.page.waiting_gangs import GangsPanel
+from bayplan.page.work import WorkReader
+
+from scheduler_core.model.pod import PodCondition
+from tests.support.builders import node, pod
+from tests.support.gangs import group, members, settle
+from tests.support.served_page import PageWorld
+
+ZONE = "topology.kubernetes.io/zone"
+RACK = "example.com/rack"
+GPU = "example.com/gpu"
+
+
+@pytest.fixture
+def world() -> PageWorld:
+    """Three nodes in two zones; the last one is cordoned."""
+    made = PageWorld()
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    made.rig.add(
+        node("b", allocatable=amounts, labels={ZONE: "east", RACK: "r2"}),
+        node("a", allocatable={**amounts, GPU: "2"}, labels={ZONE: "west", RACK: "r1"}),
+        node("c", allocatable=amounts, labels={ZONE: "east", RACK: "r2"}, unschedulable=True),
+    )
+    return made
+
+
+def nodes_panel(world: PageWorld) -> NodesPanel:
+    columns = world.rig.context.cache.columns
+    return NodesPanel(world.sources, NodeRows(columns), NodeDevices(columns.devices, world.clock))
+
+
+async def test_pending_pods_are_grouped_by_cause(world: PageWorld) -> None:
+    """Pods that lack the same are one group, largest first, with the remedy for the oldest."""
+    world.add(*(pod(f"large-{number}", requests={"cpu": "9"}) for number in range(3)))
+    world.add(pod("gpu", requests={GPU: "5"}), pod("gated", gates=("example.com/approval",)))
+    await settle(world.rig)
+    world.add(pod("stranger", scheduler_name="nightly"))
+    found = await PendingPanel(world.sources).build(world.turns)
+    assert (found.total, found.omitted) == (6, 0)
+    causes = {group.cause: (group.place, group.count) for group in found.groups}
+    assert causes == {
+        "rejected by NodeResourcesFit, NodeUnschedulable": ("unschedulable", 4),
+        "waiting for scheduling gates: [example.com/approval]": ("gated", 1),
+        'no profile serves schedulerName "nightly"': ("parked", 1),
+    }
+    first = found.groups[0]
+    assert first.plugins == ("NodeResourcesFit", "NodeUnschedulable")
+    assert first.nearest_miss.startswith("node a: needs ")
+    assert first.helps
+    assert first.command == f"bayplan explain -n default {first.examples[0].partition('/')[2]}"
+
+
+async def test_the_cause_is_that_of_the_condition(world: PageWorld) -> None:
+    """The numbers of nodes in messages do not divide a group."""
+    for number in range(2):
+        message = f"0/{3 + number} nodes are available: {3 + number} Insufficient cpu."
+        condition = PodCondition("PodScheduled", "False", "Unschedulable", message)
+        world.add(pod(f"large-{number}", requests={"cpu": "9"}, conditions=(condition,)))
+    await settle(world.rig)
+    found = await PendingPanel(world.sources).build(world.turns)
+    assert [(group.cause, group.count) for group in found.groups] == [("Insufficient cpu", 2)]
+
+
+async def test_groups_beyond_the_limit_are_counted(world: PageWorld) -> None:
+    """A document has a bounded number of groups."""
+    world.add(*(pod(f"stranger-{number}", scheduler_name=f"s{number}") for number in range(5)))
+    found = await PendingPanel(world.sources, shown=2).build(world.turns)
+    assert (len(found.groups), found.omitted, found.total) == (2, 3, 5)
+
+
+async def test_ages_do_not_change_a_document(world: PageWorld) -> None:
+    """Documents that differ in elapsed time only are equal without ages."""
+    world.add(pod("large", requests={"cpu": "9"}))
+    await settle(world.rig)
+    panel = PendingPanel(world.sources)
+    before = await panel.build(world.turns)
+    world.clock.advance(3)
+    after = await panel.build(world.turns)
+    assert before != after
+    assert panel.without_ages(before) == panel.without_ages(after)
+
+
+async def test_gangs(world: PageWorld) -> None:
+    """A gang that does not fit shows what it needs and what is missing."""
+    world.rig.scheduler.group_feed.group_changed(group("train", 3))
+    world.add(*members(2, "train"))
+    await settle(world.rig)
+    found = await GangsPanel(world.sources).build(world.turns)
+    assert (found.total, found.omitted) == (1, 0)
+    gang = found.gangs[0]
+    assert (gang.gang, gang.min_member, gang.waiting, gang.missing) == ("default/train", 3, 2, 1)
+    assert gang.command == "bayplan explain -n default podgroup/train"
+
+
+async def test_attempts_of_a_gang_and_its_members(world: PageWorld) -> None:
+    """Each attempt of a gang is in its history, newest first, and in that of its members."""
+    world.rig.scheduler.group_feed.group_changed(group("train", 2))
+    world.add(*members(2, "train", requests={"cpu": "4"}))
+    await settle(world.rig)
+    assert len(world.history.of(next(iter(world.rig.queue.gangs)).key)) == 1
+    world.rig.add(node("roomy", allocatable={"cpu": "16", "memory": "8Gi", "pods": "10"}))
+    world.clock.advance(30)
+    work = WorkReader(world.sources)
+    found = work.gang("default", "train", None)
+    assert found is not None
+    assert found.kind == "gang"
+    assert [each.result for each in found.attempts] == ["Scheduled"]
+    member = work.pod("default", "train-0")
+    assert member is not None
+    assert sorted(each.result for each in member.attempts) == ["Scheduled", "scheduled"]
+    assert work.pod("default", "gone") is None
+    assert work.gang("default", "gone", None) is None
+
+
+async def test_attempts_of_a_pod(world: PageWorld) -> None:
+    """A failed attempt has its message, and the bind its node."""
+    world.add(pod("large", requests={"cpu": "9"}))
+    await settle(world.rig)
+    world.clock.advance(30)
+    world.rig.add(node("huge", allocatable={"cpu": "16", "memory": "8Gi", "pods": "10"}))
+    world.clock.advance(30)
+    await settle(world.rig)
+    found = WorkReader(world.sources).pod("default", "large")
+    assert found is not None
+    assert [(each.result, each.node, each.profile) for each in found.attempts] == [
+        ("scheduled", "huge", "default-scheduler"),
+        ("unschedulable", "", "default-scheduler"),
+    ]
+    assert found.attempts[1].message.startswith("0/3 nodes are available")
+    assert found.attempts[1].seconds_ago > found.attempts[0].seconds_ago
+
+
+async def test_the_map_of_nodes(world: PageWorld) -> None:
+    """Nodes are sorted by name, and used shares are in permille."""
+    panel = nodes_panel(world)
+    found = whole(await panel.read(world.turns))
+    assert found.names == ("a", "b", "c")
+    zones = {(zone.name, rack.name): rack.nodes for zone in found.zones for rack in zone.racks}
+    assert zones == {("east", "r2"): (1, 2), ("west", "r1"): (0,)}
+    assert (found.unschedulable, found.not_ready, found.rack_label) == ((2,), (), RACK)
+    assert found.used == {"cpu": [0, 0, 0], "memory": [0, 0, 0], GPU: [0, -1, -1], "pods": [0, 0, 0]}
+    free = {each.resource: (each.free, each.largest_free, each.unusable_share) for each in found.fragmentation}
+    assert free["cpu"] == (8000, 4000, None)
+
+
+async def test_changes_of_the_map(world: PageWorld) -> None:
+    """Only nodes that changed are sent; a node with another name makes a new version."""
+    panel = nodes_panel(world)
+    before = await panel.read(world.turns)
+    assert delta(before, before) is None
+    world.add(pod("one", requests={"cpu": "1"}, node_name="b"))
+    after = await panel.read(world.turns)
+    changes = delta(before, after)
+    assert isinstance(changes, NodeMapDelta)
+    assert (changes.version, changes.nodes) == (before.version, ((1, 1, [250, 0, -1, 100]),))
+    world.rig.add(node("d", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
+    assert (await panel.read(world.turns)).version == before.version + 1
+
+
+async def test_the_share_that_waiting_pods_cannot_use(world: PageWorld) -> None:
+    """The free amount of a node that a waiting pod does not fit on is unusable for it."""
+    world.add(pod("one", requests={"cpu": "3"}, node_name="b"), pod("large", requests={"cpu": "3", GPU: "3"}))
+    await settle(world.rig)
+    found = {each.resource: each for each in (await nodes_panel(world).read(world.turns)).fragmentation}
+    assert found["cpu"].unusable_share == 1
+    assert found["memory"].unusable_share is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "fits", "per_node", "domains"),
+    [
+        (Shape({"cpu": 2000}, key=ZONE), 3, ((0, 2), (1, 1)), {"west": 2, "east": 1}),
+        (Shape({"cpu": 2000}, 2, ZONE), 3, ((0, 2), (1, 1)), {"west": 2}),
+        (Shape({GPU: 1}), 2, ((0, 2),), {}),
+        (Shape({"example.com/unknown": 1}), 0, (), {}),
+        (Shape({"cpu": 1}), 19, ((0, 10), (1, 9)), {}),
+    ],
+    ids=["by zone", "room for all in one zone", "extended resource", "offered by no node", "bounded by pods"],
+)
+async def test_room(
+    world: PageWorld, shape: Shape, fits: int, per_node: tuple[tuple[int, int], ...], domains: dict[str, int]
+) -> None:
+    """Cordoned nodes have no room, and every node only for so many pods."""
+    world.add(pod("one", requests={"cpu": "1"}, node_name="b"))
+    columns = world.rig.context.cache.columns
+    found = await RoomReader(world.sources, NodeRows(columns)).read(shape, world.turns)
+    assert (found.fits, found.nodes, found.per_node) == (fits, len(per_node), per_node)
+    assert {each.name: each.fits for each in found.domains} == domains
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({}, "requests: specify an amount above 0"),
+        ({"requests": "cpu"}, 'requests: "cpu" is not RESOURCE=QUANTITY'),
+        ({"requests": "cpu=x"}, 'requests: cpu: "x" is not a quantity'),
+        ({"requests": "cpus=1"}, "requests: unknown resource cpus"),
+        ({"requests": "cpu=0"}, "requests: specify an amount above 0"),
+        ({"requests": "cpu=1", "count": "-1"}, "count: must be a number of pods"),
+        ({"requests": "cpu=1", "count": "9" * 5000}, "count: must be a number of pods"),
+        ({"requests": "cpu=1" + "," * 5000}, "requests and key have at most"),
+    ],
+)
+def test_invalid_shapes(query: dict[str, str], message: str) -> None:
+    """The message names the parameter."""
+    with pytest.raises(RoomError) as error:
+        read_shape(query)
+    assert str(error.value).startswith(message)
+
+
+def test_shape() -> None:
+    """Amounts are in the scheduler's units."""
+    query = {"requests": "cpu=1500m, memory=1Gi", "count": "8", "key": ZONE}
+    assert read_shape(query) == Shape({"cpu": 1500, "memory": 1 << 30}, 8, ZONE)
+
+
+async def test_overview(world: PageWorld) -> None:
+    """The overview counts pods by place and sums resources."""
+    world.add(pod("one", requests={"cpu": "1"}, node_name="b"), pod("large", requests={"cpu": "9"}))
+    await settle(world.rig)
+    devices = NodeDevices(world.rig.context.cache.columns.devices, world.clock)
+    rates = RatesPanel(world.sources)
+    panel = OverviewPanel(world.sources, GangsPanel(world.sources), rates, devices)
+    found = await panel.build(world.turns)
+    assert (found.nodes, found.pods, found.pending, found.places["unschedulable"]) == (3, 1, 1, 1)
+    texts = {each.resource: each.text for each in found.utilisation}
+    assert texts == {"pods": "1 / 30", "cpu": "1 / 12 cores", "memory": "0Gi / 24Gi", GPU: "0 / 2"}
+    assert found.cluster.version == "v1.37.1"
+
+
+async def test_rates(world: PageWorld) -> None:
+    """A point has the rates since the one before, and the objectives what was measured altogether."""
+    panel = RatesPanel(world.sources, points=2)
+    world.add(pod("one", requests={"cpu": "1"}), pod("large", requests={"cpu": "9"}))
+    await settle(world.rig)
+    for _ in range(3):
+        world.clock.advance(5)
+        panel.sample()
+    found = await panel.build(world.turns)
+    assert len(found.points) == 2
+    assert [each.met for each in found.objectives] == [None, None]
+    other = RatesPanel(world.sources)
+    other.sample()
+    document = await other.build(world.turns)
+    _, bound, attempts, waiting, _, _ = document.points[0]
+    assert (bound > 0, attempts > bound, waiting) == (True, True, 1)
+    assert [each.met for each in document.objectives] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [((0, 0, 0), None), ((100, 0, 0), 0.99), ((0, 100, 0), 1.99), ((0, 0, 5), 2.0), ((50, 50, 0), 1.98)],
+)
+def test_percentile(counts: tuple[int, ...], expected: float | None) -> None:
+    """A percentile is interpolated within its bucket."""
+    assert percentile((1.0, 2.0), counts, 0.99) == expected
+
+
+async def test_profiles_of_a_file(world: PageWorld) -> None:
+    """Without custom resources there are no conditions and no revisions."""
+    found = await ProfilesPanel(world.sources).build(world.turns)
+    assert found.source == CONFIGURATION
+    assert [(each.name, each.conditions, each.revisions) for each in found.profiles] == [("default-scheduler", (), ())]

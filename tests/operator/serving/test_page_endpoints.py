@@ -1,0 +1,269 @@
+"""The endpoints of the page over a real socket: headers, files, authorization, and who may not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import aiohttp
+import aiohttp.test_utils
+import pytest
+from bayplan.kube.access_reviews import Access, User
+from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.readiness import Readiness
+from bayplan.page.asset_files import read_assets
+from bayplan.page.page_documents import PageDocuments
+from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.deferred_server import Listener
+from bayplan.serving.http_server import HealthServer
+from bayplan.serving.page_access import TOKEN_HEADER, PageAccess
+from bayplan.serving.page_endpoints import HEADERS, PageEndpoints
+from bayplan.serving.same_host_access import is_on_this_host
+from bayplan.serving.server_protection import PAGE_PATH, Protection
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.errors import ServerUnavailableError
+from tests.support.builders import node, pod
+from tests.support.served_page import PageWorld
+
+LOOPBACK = "127.0.0.1"
+SCRIPT = b"export const answer = 42;\n" * 20
+
+
+class Reviewer:
+    """Reviewer of two users: ``reader`` may do everything that the page needs, ``scraper`` only get paths."""
+
+    def __init__(self) -> None:
+        self.is_unavailable = False
+        self.calls: list[str] = []
+
+    async def user_of(self, token: str, audience: str = "") -> User | None:
+        if self.is_unavailable:
+            raise ServerUnavailableError("connection refused")
+        return User(token.removeprefix("of-")) if token.startswith("of-") and not audience else None
+
+    async def access(self, user: User, verb: str, path: str) -> Access:
+        self.calls.append(f"{user.username} {verb} {path}")
+        return Access(allowed=True)
+
+    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+        self.calls.append(f"{user.username} {verb} {resource}")
+        return Access(user.username == "reader", "by no role")
+
+
+class Served:
+    """A served page.
+
+    Attributes:
+        is_local: Whether requests count as those of the same host.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.world = PageWorld()
+        self.reviewer = Reviewer()
+        self.readiness = Readiness(("profiles are being read",))
+        self.readiness.fulfil("profiles are being read")
+        self.is_local = True
+        authorization = RequestAuthorization(self.reviewer, self.world.clock, self.trusted, own_paths=PAGE_PATH)
+        self.documents = PageDocuments(self.world.sources, 1)
+        page = PageEndpoints(
+            documents=self.documents,
+            assets=read_assets(directory),
+            access=PageAccess(authorization, self.trusted),
+            readiness=self.readiness,
+            leader=lambda: LeaderState(
+                True, "ns/bayplan", "other_1", LeaderEndpoint("https://10.0.0.1:10259", "0" * 64)
+            ),
+            is_suspended=lambda: False,
+        )
+        self.server = HealthServer(
+            Listener((LOOPBACK, 0)),
+            self.readiness,
+            CollectorRegistry(),
+            page.routes,
+            Protection(authorization=authorization),
+            background=self.documents,
+        )
+
+    def trusted(self, remote: str | None) -> bool:
+        return self.is_local and is_on_this_host(remote)
+
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, Mapping[str, str], bytes]:
+        """Get a path, without following redirects."""
+        url = f"http://{LOOPBACK}:{self.server.port}{path}"
+        async with (
+            aiohttp.ClientSession(auto_decompress=False) as client,
+            client.get(url, headers=headers, allow_redirects=False) as answer,
+        ):
+            return answer.status, answer.headers, await answer.read()
+
+    async def error(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Get a path that is rejected; return the status and the reason."""
+        status, _, body = await self.get(path, headers)
+        return status, json.loads(body)["error"]
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    (tmp_path / "panels").mkdir()
+    (tmp_path / "index.html").write_text("<!doctype html>")
+    (tmp_path / "panels" / "pending.mjs").write_bytes(SCRIPT)
+    (tmp_path.parent / "secret").write_text("secret")
+    made = Served(tmp_path)
+    await made.server.start()
+    yield made
+    await made.server.stop()
+
+
+async def test_every_response_has_the_headers(served: Served) -> None:
+    """No response allows scripts or frames of another origin."""
+    paths = ("", "/", "/assets/panels/pending.mjs", "/assets/none", "/data/pending", "/data/none", "/data/room")
+    for path in paths:
+        _, headers, _ = await served.get(f"/page{path}")
+        assert {name: headers[name] for name in HEADERS} == dict(HEADERS)
+        assert "Set-Cookie" not in headers
+    served.is_local = False
+    _, headers, _ = await served.get("/page/data/pending")
+    assert {name: headers[name] for name in HEADERS} == dict(HEADERS)
+
+
+async def test_static_files(served: Served) -> None:
+    """Files need no token; they are revalidated by their hash."""
+    served.is_local = False
+    status, headers, _ = await served.get("/page")
+    assert (status, headers["Location"]) == (308, "page/")
+    assert (await served.get("/page/", {"Accept-Encoding": "identity"}))[2] == b"<!doctype html>"
+    status, headers, body = await served.get("/page/assets/panels/pending.mjs", {"Accept-Encoding": "identity"})
+    assert (status, body, headers["Cache-Control"]) == (200, SCRIPT, "no-cache")
+    assert headers["Content-Type"].startswith("text/javascript")
+    zipped = await served.get("/page/assets/panels/pending.mjs", {"Accept-Encoding": "gzip"})
+    assert len(zipped[2]) < len(SCRIPT) / 2
+    again = await served.get("/page/assets/panels/pending.mjs", {"If-None-Match": headers["ETag"]})
+    assert again[0] == 304
+    for path in ("../secret", "..%2fsecret", "%2e%2e/secret", "panels"):
+        assert (await served.get(f"/page/assets/{path}"))[0] == 404
+
+
+async def test_documents(served: Served) -> None:
+    """Each panel is a document; data is not cached."""
+    served.world.rig.add(node("a"))
+    for name in served.documents.stream.names:
+        status, headers, body = await served.get(f"/page/data/{name}")
+        assert (status, headers["Cache-Control"], headers["Content-Type"]) == (200, "no-store", "application/json")
+        assert isinstance(json.loads(body), dict)
+    assert (await served.error("/page/data/none"))[0] == 404
+
+
+async def test_work_and_room(served: Served) -> None:
+    """Requests with parameters are validated."""
+    served.world.rig.add(node("a", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
+    served.world.add(pod("one", requests={"cpu": "9"}))
+    found = json.loads((await served.get("/page/data/work?namespace=default&pod=one"))[2])
+    assert (found["kind"], found["explanation"]["verdict"]) == ("pod", "Unschedulable")
+    assert json.loads((await served.get("/page/data/room?requests=cpu%3D1"))[2])["fits"] == 4
+    assert await served.error("/page/data/work?namespace=default&pod=none") == (
+        404,
+        "pod default/none not found; check the namespace and the name",
+    )
+    assert (await served.error("/page/data/work?namespace=default"))[0] == 400
+    assert (await served.error("/page/data/work?namespace=a&podgroup=b&api=c"))[0] == 400
+    assert (await served.error("/page/data/room?requests=cpu%3Dx"))[0] == 400
+    assert (await served.error("/page/events?panels=none"))[0] == 400
+
+
+@pytest.mark.parametrize(
+    "path", ["data/overview", "data/work?namespace=a&pod=b", "data/room?requests=cpu%3D1", "events"]
+)
+async def test_who_may_read(served: Served, path: str) -> None:
+    """Callers from other hosts need a token whose user may list what the page shows."""
+    served.is_local = False
+    status, text = await served.error(f"/page/{path}")
+    assert (status, "kubectl create token" in text) == (401, True)
+    assert (await served.error(f"/page/{path}", {"Authorization": "Bearer other"}))[0] == 401
+    status, text = await served.error(f"/page/{path}", {"Authorization": "Bearer of-scraper"})
+    assert status == 403
+    assert text.startswith('forbidden: User "scraper" cannot list pods in all namespaces: by no role; ')
+    served.reviewer.is_unavailable = True
+    assert (await served.error(f"/page/{path}", {"Authorization": "Bearer of-nobody-yet"}))[0] == 503
+
+
+@pytest.mark.parametrize("header", [{"Authorization": "Bearer of-reader"}, {TOKEN_HEADER: "of-reader"}])
+async def test_a_reader(served: Served, header: Mapping[str, str]) -> None:
+    """The API server's proxy strips Authorization, so the token may be in another header."""
+    served.is_local = False
+    assert (await served.get("/page/data/overview", header))[0] == 200
+    assert served.reviewer.calls == ["reader get /page/data", "reader list pods", "reader list nodes"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:10259", 200), ("rebound.example:10259", 401), ("", 401)],
+)
+async def test_the_host_of_a_caller_on_the_same_host(served: Served, host: str, status: int) -> None:
+    """A name that another site resolves to loopback is not accepted."""
+    assert (await served.get("/page/data/overview", {"Host": host}))[0] == status
+
+
+async def test_without_authorization_other_hosts_are_rejected() -> None:
+    """The remedy is in the message."""
+    access = PageAccess(None, lambda _: False)
+    request = aiohttp.test_utils.make_mocked_request("GET", "/page/data/overview")
+    denial = await access.denial(request)
+    assert denial is not None
+    assert (denial.code, "kubectl port-forward" in denial.message) == (403, True)
+
+
+async def test_a_standby_names_the_leader(served: Served) -> None:
+    """Static files are served by a standby, too."""
+    served.readiness.stand_by(lambda: "standby, other_1 leads")
+    status, _, body = await served.get("/page/data/overview")
+    found = json.loads(body)
+    assert status == 503
+    assert found.pop("error").startswith("this replica is a standby: other_1 leads")
+    assert found == {
+        "standby": True,
+        "lease": "ns/bayplan",
+        "holder": "other_1",
+        "url": "https://10.0.0.1:10259",
+    }
+    assert (await served.get("/page/events"))[0] == 503
+    assert (await served.get("/page/"))[0] == 200
+
+
+async def test_not_ready(served: Served) -> None:
+    """The response names what is missing."""
+    served.readiness.require("pods are being listed", lambda: "")
+    status, _, body = await served.get("/page/data/overview")
+    assert (status, json.loads(body)["notReady"]) == (503, ["pods are being listed"])
+
+
+async def test_events_and_the_limit_of_viewers(served: Served) -> None:
+    """The stream begins with the documents; a second viewer is rejected until the first one has left."""
+    served.world.rig.add(node("a"))
+    url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=nodes"
+    async with aiohttp.ClientSession() as client:
+        async with client.get(url) as answer:
+            assert answer.headers["Content-Type"] == "text/event-stream"
+            assert await answer.content.readline() == b"event: nodes\n"
+            assert (await answer.content.readline()).startswith(b"id: ")
+            data = (await answer.content.readline()).removeprefix(b"data: ")
+            assert json.loads(data)["names"] == ["a"]
+            status, _, body = await served.get("/page/events")
+            assert (status, json.loads(body)["viewers"]) == (503, 1)
+        for _ in range(100):
+            status = await status_of(served)
+            if status == 200:
+                break
+            await asyncio.sleep(0.1)
+        assert status == 200
+
+
+async def status_of(served: Served) -> int:
+    """Open the stream and return the status; 503 while the viewer before is not gone yet."""
+    url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=rates"
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        if answer.status == 200:
+            await answer.content.readline()
+        return answer.status
