@@ -1,0 +1,153 @@
+// The page: follows the documents of a source, and shows the panels, the state of the connection and the login.
+
+import { Component, h, render } from './vendor/preact-11.2.0.mjs';
+import { Banner, Login } from './connection.mjs';
+import { Chip, html } from './elements.mjs';
+import { Overview } from './panels/overview.mjs';
+import { Gangs } from './panels/gangs.mjs';
+import { applyDelta, Nodes } from './panels/nodes.mjs';
+import { Pending } from './panels/pending.mjs';
+import { Profiles } from './panels/profiles.mjs';
+import { Rates } from './panels/rates.mjs';
+import { Work } from './panels/work.mjs';
+import { PANELS, parseRoute, routeTo } from './routing.mjs';
+import { count } from './text.mjs';
+import { appliedTheme, nextTheme, setTheme, storedTheme, watchTheme } from './theme.mjs';
+
+const STREAMED = ['overview', 'pending', 'gangs', 'nodes', 'profiles', 'rates'];
+const TITLES = { pending: 'Pending', work: 'One pod or gang', gangs: 'Gangs', nodes: 'Nodes', profiles: 'Profiles', rates: 'Rates' };
+const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
+
+/**
+ * Show the page in an element.
+ *
+ * The source has `stream(panels, onEvent, onState)`, which returns a function that ends it, and `read(path)`, which returns
+ * a promise of a document. `login(token)` and `retry()` are optional.
+ */
+export function mount(root, source) {
+  root.replaceChildren();
+  render(h(Page, { source }), root);
+}
+
+class Page extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { docs: {}, at: {}, connection: { kind: 'connecting', attempt: 0 }, route: parseRoute(location.hash), theme: storedTheme(), applied: appliedTheme() };
+    // Until the reader scrolls, the panel of the permalink stays in view while the panels above it change their size.
+    this.pinned = this.state.route.panel;
+    this.event = (name, data) => this.receive(name, data);
+    this.connected = (connection) => this.setState({ connection });
+    this.turn = () => {
+      const theme = nextTheme(this.state.theme);
+      setTheme(theme);
+      this.setState({ theme, applied: appliedTheme() });
+    };
+    this.navigate = () => {
+      const route = parseRoute(location.hash);
+      const before = this.state.route;
+      this.setState({ route }, () => {
+        if (route.panel && (route.panel !== before.panel || route.path.join('/') !== before.path.join('/'))) this.reveal(true);
+      });
+    };
+    this.unpin = () => { this.pinned = ''; };
+    // A link to the panel that the address already names changes no address.
+    this.again = (event) => {
+      const link = event.target.closest?.('a[href^="#/"]');
+      if (link && link.getAttribute('href') === location.hash) this.reveal(true);
+    };
+  }
+
+  componentDidMount() {
+    this.end = this.props.source.stream(STREAMED, this.event, this.connected);
+    addEventListener('hashchange', this.navigate);
+    for (const event of READER) addEventListener(event, this.unpin, { passive: true });
+    this.sizes = new ResizeObserver(() => this.pinned && this.reveal(false));
+    this.sizes.observe(document.body);
+    this.unwatch = watchTheme(() => this.setState({ applied: appliedTheme() }));
+  }
+
+  componentWillUnmount() {
+    this.end();
+    this.unwatch();
+    this.sizes.disconnect();
+    removeEventListener('hashchange', this.navigate);
+    for (const event of READER) removeEventListener(event, this.unpin);
+  }
+
+  componentDidUpdate() {
+    if (this.pinned) this.reveal(false);
+  }
+
+  reveal(isFocused) {
+    const { panel, path } = this.state.route;
+    const card = panel === 'profiles' && path.length ? document.getElementById(`profile-${path[0]}`) : null;
+    const heading = document.getElementById(`${panel}-title`);
+    (card ?? document.getElementById(panel))?.scrollIntoView({ block: 'start' });
+    if (isFocused) heading?.focus({ preventScroll: true });
+  }
+
+  receive(name, data) {
+    if (name === 'nodesDelta') {
+      const nodes = applyDelta(this.state.docs.nodes, data);
+      if (nodes) this.keep('nodes', nodes);
+      else this.readNodes();
+    } else if (STREAMED.includes(name)) {
+      this.keep(name, data);
+    }
+  }
+
+  keep(name, doc) {
+    this.setState(({ docs, at }) => ({ docs: { ...docs, [name]: doc }, at: { ...at, [name]: performance.now() } }));
+  }
+
+  async readNodes() {
+    if (this.isReading) return;
+    this.isReading = true;
+    try {
+      this.keep('nodes', await this.props.source.read('nodes'));
+    } catch {
+      // The next delta reads it again, or a new stream sends it.
+    }
+    this.isReading = false;
+  }
+
+  render({ source }, { docs, at, connection, route, theme, applied }) {
+    const isLive = connection.kind === 'live';
+    const isLocked = (connection.kind === 'login' || connection.kind === 'forbidden') && source.login;
+    const hasDocs = Object.keys(docs).length > 0;
+    const parts = { source, route, isLive, theme: applied };
+    return html`<div onClick=${this.again}>
+      <header class="top">
+        <h1>Bayplan ${docs.overview && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
+        <${Connection} connection=${connection} />
+        <button type="button" class="small" onClick=${this.turn}>Theme: ${theme}</button>
+        <nav aria-label="Panels">${PANELS.map((panel) => html`<a key=${panel} href=${routeTo(panel)} aria-current=${route.panel === panel ? 'location' : undefined}>
+          ${TITLES[panel]}${badge(panel, docs)}</a>`)}</nav>
+      </header>
+      <main>
+        <${Banner} connection=${connection} at=${at.overview} onRetry=${source.retry && (() => source.retry())} />
+        ${isLocked && html`<${Login} connection=${connection} onLogin=${(token) => source.login(token)} />`}
+        ${(!isLocked || hasDocs) && html`
+          <${Overview} doc=${docs.overview} at=${at.overview} />
+          <${Pending} doc=${docs.pending} at=${at.pending} />
+          <${Work} ...${parts} />
+          <${Gangs} doc=${docs.gangs} at=${at.gangs} />
+          <${Nodes} doc=${docs.nodes} ...${parts} />
+          <${Profiles} doc=${docs.profiles} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} />
+          <${Rates} doc=${docs.rates} theme=${applied} />`}
+      </main>
+    </div>`;
+  }
+}
+
+const STATES = { live: ['good', 'live'], connecting: ['quiet', 'connecting'], login: ['warn', 'login needed'], static: ['info', 'report'], paused: ['quiet', 'paused'] };
+
+function Connection({ connection }) {
+  const [tone, text] = STATES[connection.kind] ?? ['bad', 'not connected'];
+  return html`<p class="connection" role="status"><${Chip} tone=${tone}>${text}<//></p>`;
+}
+
+function badge(panel, docs) {
+  const number = { pending: docs.pending?.total, gangs: docs.gangs?.total, nodes: docs.nodes?.names.length, profiles: docs.profiles?.profiles.length }[panel];
+  return number === undefined ? '' : html` <span class="badge number">${count(number)}</span>`;
+}

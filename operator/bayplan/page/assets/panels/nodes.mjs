@@ -1,0 +1,128 @@
+// Panel of nodes: the map by zone and rack, utilisation per resource, fragmentation, room for a shape.
+
+import { Component } from '../vendor/preact-11.2.0.mjs';
+import { Chip, html, Meter, Name, Panel, Table } from '../elements.mjs';
+import { routeTo } from '../routing.mjs';
+import { amount, count, counted, percent } from '../text.mjs';
+import { flagsOf, NodeMap } from './node_map.mjs';
+import { Room } from './room.mjs';
+
+/**
+ * Return the document after a delta, or null if deltas between them are missing.
+ *
+ * Columns are changed in place; the new object marks the change.
+ */
+export function applyDelta(doc, delta) {
+  if (!doc || delta.since !== doc.version) return null;
+  for (const [node, pods, levels] of delta.nodes) {
+    doc.pods[node] = pods;
+    levels.forEach((level, at) => { doc.used[doc.resources[at].name][node] = level; });
+  }
+  return { ...doc, version: delta.version, fragmentation: delta.fragmentation ?? doc.fragmentation };
+}
+
+export class Nodes extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { selected: -1, room: null, query: {} };
+    this.select = (selected) => this.setState({ selected });
+    this.found = (room) => this.setState({ room });
+    this.choose = (event) => this.change({ resource: event.target.value });
+    this.change = (changed) => {
+      const query = { ...this.query(), ...changed };
+      history.replaceState(null, '', routeTo('nodes', [], query));
+      this.setState({ query });
+    };
+  }
+
+  shouldComponentUpdate(props, state) {
+    return state !== this.state || ['doc', 'route', 'theme', 'isLive'].some((name) => props[name] !== this.props[name]);
+  }
+
+  componentWillReceiveProps({ route, doc }) {
+    if (route !== this.props.route && route.panel === 'nodes') this.setState({ query: Object.fromEntries(route.query) });
+    const before = this.props.doc;
+    if (before && doc?.names !== before.names) {
+      this.setState(({ selected }) => ({ selected: selected < 0 ? -1 : doc.names.indexOf(before.names[selected]) }));
+    }
+  }
+
+  componentWillMount() {
+    if (this.props.route.panel === 'nodes') this.setState({ query: Object.fromEntries(this.props.route.query) });
+  }
+
+  query() {
+    const { resource = '', room = '', count: number = '', key = '' } = this.state.query;
+    return { resource, room, count: number, key };
+  }
+
+  render({ doc, source, theme, isLive }, { selected, room }) {
+    const query = this.query();
+    const resource = doc?.resources.find((each) => each.name === query.resource) ?? doc?.resources[0];
+    const note = doc && [counted(doc.names.length, 'node'), `${count(doc.unschedulable.length)} unschedulable`, `${count(doc.notReady.length)} not ready`].join(', ');
+    return html`<${Panel} id="nodes" title="Map of nodes" note=${note ?? ''} busy=${!doc} command=${doc?.command}>
+      ${doc && resource && html`
+        <div class="line">
+          <label>Resource <select value=${resource.name} onChange=${this.choose}>${doc.resources.map((each) => html`
+            <option key=${each.name} value=${each.name}>${each.name}</option>`)}</select></label>
+          <${Legend} isFiltered=${room !== null} />
+        </div>
+        <div class="split">
+          <div>
+            <${NodeMap} doc=${doc} resource=${resource.name} theme=${theme} selected=${selected} onSelect=${this.select}
+              room=${room && room.perNode} label=${`Map of ${counted(doc.names.length, 'node')} by ${resource.name}`} />
+            <p id="node-keys" class="note">Point at a node, or use the arrow keys on the map.</p>
+          </div>
+          <div class="aside">
+            <${Selected} doc=${doc} node=${selected} room=${room} />
+            <${Room} doc=${doc} source=${source} isLive=${isLive} query=${query} onChange=${this.change} onFound=${this.found} />
+            <${Fragmentation} doc=${doc} />
+          </div>
+        </div>`}
+    <//>`;
+  }
+}
+
+function Legend({ isFiltered }) {
+  return html`<ul class="legend" aria-label="Legend of the map">
+    ${[1, 2, 3, 4, 5].map((step) => html`<li key=${step}><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="track" width="12" height="12" />
+      <rect class=${`load-${step}`} y=${12 - step * 2.4} width="12" height=${step * 2.4} /></svg>${`${step * 20 - 20} to ${step * 20} %`}</li>`)}
+    <li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="hollow" x=".5" y=".5" width="11" height="11" /></svg>has none</li>
+    <li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="track" width="12" height="12" /><path class="cross" d="M0 12 12 0" /></svg>unschedulable</li>
+    <li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="track" width="12" height="12" /><path class="cross" d="M0 12 12 0M0 0l12 12" /></svg>not ready</li>
+    ${isFiltered && html`<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="ring" x="1" y="1" width="10" height="10" /></svg>has room</li>`}
+  </ul>`;
+}
+
+function placeOf(doc, node) {
+  for (const zone of doc.zones) for (const rack of zone.racks) if (rack.nodes.includes(node)) return [zone.name, rack.name];
+  return ['', ''];
+}
+
+function Selected({ doc, node, room }) {
+  if (node < 0) return html`<div class="box" role="status"><h3>Node</h3><p class="note">No node is selected.</p></div>`;
+  const [zone, rack] = placeOf(doc, node);
+  const flags = flagsOf(doc)[node];
+  return html`<div class="box" role="status">
+    <h3>Node <${Name}>${doc.names[node]}<//></h3>
+    <p class="note">${zone ? html`zone <${Name}>${zone}<//>` : 'no zone'}${rack ? html`, rack <${Name}>${rack}<//>` : ''}; ${counted(doc.pods[node], 'pod')}${
+      room ? `; room for ${count(room.perNode.get(node) ?? 0)}` : ''}</p>
+    ${flags > 0 && html`<p class="chips">${flags & 1 ? html`<${Chip} tone="warn">unschedulable<//>` : ''}${flags & 2 ? html`<${Chip} tone="bad">not ready<//>` : ''}</p>`}
+    <dl class="bars">${doc.resources.map(({ name }) => {
+      const level = doc.used[name][node];
+      return html`<div key=${name}><dt><${Name}>${name}<//></dt><dd>${level < 0 ? 'none' : html`
+        <${Meter} share=${level / 1000} label=${`${percent(level / 1000)} in use`} /> <span class="number" aria-hidden="true">${percent(level / 1000)}</span>`}</dd></div>`;
+    })}</dl>
+  </div>`;
+}
+
+function Fragmentation({ doc }) {
+  if (!doc.fragmentation.length) return null;
+  const units = new Map(doc.resources.map((each) => [each.name, each.unit]));
+  const columns = [{ title: 'Resource' }, { title: 'Free', right: true }, { title: 'Largest on a node', right: true }, { title: 'Unusable', right: true }];
+  return html`<div class="box"><h3>Fragmentation</h3>
+    <${Table} label="Free amounts and how much of them is unusable" columns=${columns} rows=${doc.fragmentation.map((each) => ({
+      key: each.resource,
+      cells: [html`<${Name}>${each.resource}<//>`, amount(each.free, units.get(each.resource)), amount(each.largestFree, units.get(each.resource)), percent(each.unusableShare, 1)],
+    }))} /></div>`;
+}

@@ -1,0 +1,35 @@
+// Strip of key figures above the panels.
+
+import { Age, Chip, html, Meter, Name, Pure } from '../elements.mjs';
+import { count, percent } from '../text.mjs';
+
+export class Overview extends Pure {
+  render({ doc, at }) {
+    if (!doc) return html`<section class="overview" aria-label="Overview" aria-busy="true"><p class="empty">Waiting for the first documents.</p></section>`;
+    const places = Object.entries(doc.places).filter(([, number]) => number > 0);
+    return html`<section class="overview" aria-label="Overview">
+      <dl class="figures">
+        <div><dt>nodes</dt><dd class="number">${count(doc.nodes)}</dd></div>
+        <div><dt>pods on nodes</dt><dd class="number">${count(doc.pods)}</dd></div>
+        <div><dt>pending</dt><dd class="number">${count(doc.pending)}
+          <p class="note">${places.map(([place, number]) => `${count(number)} ${place}`).join(', ')}</p></dd></div>
+        <div><dt>gangs that wait</dt><dd class="number">${count(doc.gangsWaiting)}</dd></div>
+        <div><dt>up</dt><dd class="number"><${Age} seconds=${doc.uptimeSeconds} at=${at} />${doc.role && html`<p class="note">${doc.role}</p>`}</dd></div>
+      </dl>
+      <dl class="bars">
+        ${doc.utilisation.map((each) => html`<${Bar} key=${each.resource} name=${each.resource} share=${each.allocatable ? each.used / each.allocatable : 0} text=${each.text} />`)}
+        ${doc.devices.map((each) => html`<${Bar} key=${`driver ${each.driver}`} name=${each.driver} share=${each.devices ? each.inUse / each.devices : 0}
+          text=${`${count(each.inUse)} / ${count(each.devices)} devices`} />`)}
+      </dl>
+      <ul class="objectives">${doc.objectives.map((each) => html`<li key=${each.name}>
+        <${Chip} tone=${each.met === null ? 'quiet' : each.met ? 'good' : 'bad'}>${each.name}: ${each.value || 'no data'}<//></li>`)}
+        ${doc.missing.map((each) => html`<li key=${each}><${Chip} tone="bad">${each}<//></li>`)}</ul>
+    </section>`;
+  }
+}
+
+function Bar({ name, share, text }) {
+  return html`<div><dt><${Name}>${name}<//></dt><dd>
+    <${Meter} share=${share} tone=${share >= 0.9 ? 'full' : ''} label=${`${percent(share)} in use`} />
+    <span class="number" aria-hidden="true">${percent(share)}</span> <span class="note number">${text}</span></dd></div>`;
+}

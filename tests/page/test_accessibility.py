@@ -1,0 +1,78 @@
+"""Checks of axe-core for WCAG 2.2 AA, and the page without a pointer."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.page.browser import DESKTOP, PHONE, Browser
+from tests.page.page_server import PageServer
+from tests.page.test_screenshots import complete
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+def violations(browser: Browser) -> list[str]:
+    """Return what axe-core finds."""
+    # Below the header of the window, a target may be covered in part.
+    browser.run("scrollTo(0, 0)")
+    browser.run((resources.files("selenium_axe_python") / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
+    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
+    found = browser.run("return axe.run(document, arguments[0])", options)
+    return [
+        f"{each['id']}: {node['target']} {node.get('failureSummary', '')}"
+        for each in found["violations"]
+        for node in each["nodes"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "dark"), [(DESKTOP, False), (DESKTOP, True), (PHONE, False)], ids=["light", "dark", "phone"]
+)
+@pytest.mark.parametrize("path", ["pod/batch/render-0", "gang/ml/train"])
+def test_axe_finds_nothing(browser: Browser, page: PageServer, size: tuple[int, int], *, dark: bool, path: str) -> None:
+    """All panels with content, a pod and a gang."""
+    browser.open(f"{page.url}#/work/{path}", size, dark=dark)
+    if path.startswith("pod"):
+        complete(browser)
+    else:
+        browser.shows("#work", "Reserved for other gangs")
+    assert violations(browser) == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("status", [401, 403, 503])
+def test_axe_finds_nothing_without_data(browser: Browser, page: PageServer, status: int, *, dark: bool) -> None:
+    """Login, denied access and a standby."""
+    browser.accept_status(status)
+    page.refusal = (
+        status,
+        {"error": "no", "standby": status == 503, "lease": "ns/name", "holder": "pod-1_x", "url": ""},
+    )
+    browser.open(page.url, dark=dark)
+    browser.shows("main", "no")
+    assert violations(browser) == []
+
+
+def test_the_page_by_keyboard(browser: Browser, page: PageServer) -> None:
+    """Tab reaches the parts in the order of the page, each with a visible focus, and Enter follows a link."""
+    browser.open(page.url)
+    complete_without_work(browser)
+    seen = []
+    for _ in range(14):
+        browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+        seen.append(browser.run("return document.activeElement.innerText.split('\\n')[0]"))
+        assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid", seen
+    assert seen[0] == "Theme: auto"
+    assert [each.split()[0] for each in seen[1:7]] == ["Pending", "One", "Gangs", "Nodes", "Profiles", "Rates"]
+    link = browser.all(".top nav a")[5]
+    link.send_keys(Keys.ENTER)
+    browser.until(lambda: browser.run("return document.activeElement.id") == "rates-title", "the heading has the focus")
+
+
+def complete_without_work(browser: Browser) -> None:
+    """Wait until the panels have content."""
+    browser.shows("#rates", "lost binds")
+    browser.shows("#nodes", "Fragmentation")

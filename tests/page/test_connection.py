@@ -1,0 +1,152 @@
+"""What the page shows if the operator does not serve it: login, standby, lost connection, too many viewers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.page.browser import Browser
+from tests.page.documents import pending_work
+from tests.page.page_server import PageServer
+
+STANDBY = {
+    "error": "this replica is a standby",
+    "standby": True,
+    "lease": "bayplan/bayplan",
+    "holder": "bayplan-7d9f-x2_0a1b",
+    "url": "https://10.0.0.7:10259",
+}
+
+
+def test_a_lost_connection_returns(browser: Browser, page: PageServer) -> None:
+    """The panels stay, a banner counts down, and the next stream brings new documents."""
+    browser.accept_status(502)
+    browser.open(page.url)
+    browser.shows("#pending", "1,000 pods")
+    page.refusal = (502, {})
+    page.drop()
+    browser.shows(".banner", "Connection lost")
+    browser.shows(".banner", "Next attempt in")
+    assert "The panels show the state of" in browser.text(".banner")
+    assert "not connected" in browser.text(".connection")
+    assert "1,000 pods" in browser.text("#pending")
+    page.refusal = None
+    page.documents["pending"] = pending_work(5, 1)
+    browser.shows(".connection", "live")
+    browser.shows("#pending", "5 pods in 1 group")
+    assert not browser.all(".banner")
+
+
+def test_connect_now(browser: Browser, page: PageServer) -> None:
+    """The reader need not wait for the end of the back-off."""
+    browser.open(page.url)
+    browser.shows(".connection", "live")
+    browser.run(
+        "Math.random = () => 0; window.timeout = setTimeout; setTimeout = (call, ms) => timeout(call, ms * 100)"
+    )
+    page.drop()
+    browser.find(".banner button").click()
+    browser.shows(".connection", "live")
+
+
+def test_the_back_off_grows(browser: Browser, page: PageServer) -> None:
+    """Attempts are further and further apart, at most 30 s, with jitter."""
+    browser.accept_status(500)
+    browser.open(page.url)
+    browser.shows(".connection", "live")
+    browser.run("""window.waits = []; const timeout = setTimeout;
+        setTimeout = (call, ms) => { if (ms < 40000) waits.push(ms); return timeout(call, ms < 40000 ? 1 : ms); }""")
+    page.refusal = (500, {"error": "no"})
+    page.drop()
+    browser.until(lambda: browser.run("return waits.length") > 12, "many attempts")
+    page.refusal = None
+    browser.shows(".connection", "live")
+    waits = browser.run("return waits")
+    for at, wait in enumerate(waits):
+        longest = min(30_000, 1_000 * 2**at)
+        assert longest / 2 <= wait <= longest, waits
+
+
+def test_login(browser: Browser, page: PageServer) -> None:
+    """After 401 a form asks for the token, which is sent in both headers and stored nowhere."""
+    browser.accept_status(401)
+    page.token = "secret-token"
+    browser.open(page.url)
+    browser.shows(".login", "Log in")
+    assert not browser.all("#pending")
+    browser.find("#token").send_keys("wrong", Keys.ENTER)
+    browser.shows(".login", "This token is not accepted.")
+    browser.find("#token").send_keys("secret-token", Keys.ENTER)
+    browser.shows("#pending", "1,000 pods")
+    assert not browser.all(".login")
+    browser.run("location.hash = '#/work/pod/batch/render-0'")
+    browser.shows("#work", "has no feasible node")
+    assert browser.run("return [document.cookie, JSON.stringify(localStorage) + JSON.stringify(sessionStorage)]") == [
+        "",
+        "{}{}",
+    ]
+    assert "secret-token" not in browser.run("return document.documentElement.outerHTML")
+    assert not [each for each in page.requests if "token" in each]
+
+
+FOLLOW_LEADER = "kubectl -n bayplan port-forward pod/bayplan-7d9f-x2 {port}:10259"
+NOT_READY = {"error": "not ready", "notReady": ["nodes are listed"]}
+VIEWERS = {"error": "10 viewers follow this page", "viewers": 10}
+REFUSALS: list[Any] = [
+    pytest.param(
+        403, {"error": "a may not list pods"}, ["Access denied", "a may not list pods", "Log in"], id="forbidden"
+    ),
+    pytest.param(503, STANDBY, ["This replica is a standby", "bayplan-7d9f-x2_0a1b", FOLLOW_LEADER], id="standby"),
+    pytest.param(503, {**STANDBY, "holder": "", "url": ""}, ["No replica leads now"], id="standby-without-leader"),
+    pytest.param(503, NOT_READY, ["The operator is not ready", "nodes are listed"], id="not-ready"),
+    pytest.param(503, VIEWERS, ["Too many viewers", "10 viewers follow this page"], id="viewers"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "texts"), REFUSALS)
+def test_refusals(browser: Browser, page: PageServer, status: int, body: dict[str, Any], texts: list[str]) -> None:
+    """The banner names the reason and the remedy, and the page connects by itself when the reason has gone."""
+    browser.accept_status(status)
+    page.refusal = (status, body)
+    browser.open(page.url)
+    for text in texts:
+        browser.shows("main", text.format(port=page.url.split(":")[2].split("/")[0]))
+    page.refusal = None
+    browser.shows("#pending", "1,000 pods")
+
+
+def test_a_leader_change(browser: Browser, page: PageServer) -> None:
+    """A replica that loses the lease ends its streams; the banner then names the new leader."""
+    browser.accept_status(503)
+    browser.open(page.url)
+    browser.shows(".connection", "live")
+    page.refusal = (503, STANDBY)
+    page.drop()
+    browser.shows(".banner.standby", "Leader: bayplan-7d9f-x2_0a1b")
+    assert "1,000 pods" in browser.text("#pending")
+
+
+def test_the_stream_ends_with_the_page(browser: Browser, page: PageServer) -> None:
+    """A closed page frees its place."""
+    browser.open(page.url)
+    browser.shows(".connection", "live")
+    browser.driver.get("about:blank")
+    browser.until(lambda: page.streams == 0, "no stream is open")
+
+
+def test_themes(browser: Browser, page: PageServer) -> None:
+    """The switch overrides the system's choice, and the choice outlasts the page."""
+    background = "return getComputedStyle(document.body).backgroundColor"
+    browser.open(page.url, dark=True)
+    browser.shows(".top", "Theme: auto")
+    dark = browser.run(background)
+    button = browser.find(".top button")
+    button.click()
+    browser.shows(".top", "Theme: light")
+    assert browser.run(background) != dark
+    browser.driver.refresh()
+    browser.shows(".top", "Theme: light")
+    assert browser.run(background) != dark
+    browser.run("localStorage.clear()")

@@ -1,0 +1,255 @@
+"""Each panel shows the documents of a cluster of known content."""
+
+from __future__ import annotations
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.page.browser import Browser
+from tests.page.conftest import Serve
+from tests.page.documents import documents, known, node_map, pending_work, rates
+from tests.page.page_server import PageServer
+
+TIMES = "\u00d7"
+
+
+def rows(browser: Browser, selector: str) -> list[list[str]]:
+    """Return the text of all cells of the first table below a selector, row by row."""
+    script = """return [...document.querySelector(`${arguments[0]} table`).tBodies[0].rows]
+        .map((row) => [...row.cells].map((cell) => cell.innerText.replace(/\\s+/g, ' ').trim()))"""
+    found: list[list[str]] = browser.run(script, selector)
+    return found
+
+
+def test_pending_work(browser: Browser, page: PageServer) -> None:
+    """A group shows its count, cause, nearest miss, the event that would help, examples and command."""
+    browser.open(page.url)
+    browser.shows("#pending", "1,000 pods in 15 groups")
+    group = '[data-id="group-0"]'
+    for text in (
+        "306",
+        "oldest 3h3m",
+        "Insufficient cpu",
+        "unschedulable",
+        "NodeResourcesFit",
+        "Nearest miss worker-0412 lacks 1.5 cores of cpu",
+        "Would help a pod on worker-0412 with 1.5 cores or more ends",
+        "batch/render-0 batch/render-1",
+        "bayplan explain -n batch render-0",
+    ):
+        assert text in browser.text(group), text
+    assert len(browser.all("#pending .group")) == 10
+    browser.find("#pending .more").click()
+    browser.until(lambda: len(browser.all("#pending .group")) == 15, "all groups are shown")
+    assert not browser.all("#pending .more")
+
+
+def test_ages_grow_between_documents(browser: Browser, page: PageServer) -> None:
+    """A document is not sent again only because its ages changed."""
+    page.documents["gangs"]["gangs"][2]["seconds"] = 0.0
+    browser.open(page.url)
+    browser.shows('[data-id="sim/weather"]', "waits 2s")
+
+
+def test_a_pod(browser: Browser, page: PageServer) -> None:
+    """An example of a group leads to the explanation of the pod, and its address is a permalink."""
+    browser.open(page.url)
+    browser.find('[data-id="group-0"] .names a').click()
+    browser.shows("#work", "batch/render-0 has no feasible node: 4988 of 5000 lack cpu")
+    assert browser.driver.current_url.endswith("#/work/pod/batch/render-0")
+    assert rows(browser, "#work .columns") == [
+        ["NodeResourcesFit", "4,988", f"4,988 {TIMES} Insufficient cpu 1,204 {TIMES} Insufficient memory"],
+        ["TaintToleration", "12", f"12 {TIMES} node(s) had untolerated taint(s)"],
+    ]
+    shown = browser.text("#work")
+    for text in (
+        "NodeResourcesFit: cpu: needs 4 cores, free 2.5 cores (preemption may help)",
+        "evicts 1 pod on worker-0099 ! violates 1 PodDisruptionBudget",
+        "then it fits on worker-0412",
+        "choice worker-000 runner-up worker-001",
+        "Total 400 363 326",
+        "Show 3 more of 3 attempts",
+    ):
+        assert text in shown, text
+    assert browser.text("#work .commands") == "bayplan explain -n batch render-0 Copy"
+
+
+def test_a_pod_that_is_entered(browser: Browser, page: PageServer) -> None:
+    """A name without a namespace is in default; an unknown pod is reported."""
+    browser.accept_status(404)
+    page.documents["work?namespace=default&pod=web"] = known("pod")
+    browser.open(page.url)
+    field = browser.find('#work input[name="name"]')
+    field.send_keys("web", Keys.ENTER)
+    browser.shows("#work", "pod default/web")
+    field = browser.find('#work input[name="name"]')
+    assert field.get_attribute("value") == "default/web"
+    field.clear()
+    field.send_keys("ns/gone", Keys.ENTER)
+    browser.shows("#work", "work?namespace=ns&pod=gone does not exist")
+    assert "has no feasible node" not in browser.text("#work")
+
+
+def test_a_gang(browser: Browser, page: PageServer) -> None:
+    """The panel of gangs shows what is missing and leads to the explanation by domain."""
+    browser.open(page.url + "#/gangs")
+    browser.shows("#gangs", "3 gangs wait")
+    evaluate, train = browser.text('[data-id="ml/evaluate"]'), browser.text('[data-id="ml/train"]')
+    assert "0 / 8" in evaluate
+    assert "0 scheduled, 5 waiting, 8 to be scheduled together, 3 missing" in evaluate
+    assert "Reserved zone-1 (24 nodes)" in train
+    assert "topology.kubernetes.io/zone=zone-0 9 topology.kubernetes.io/zone=zone-1 6" in train
+    browser.find('[data-id="ml/train"] h3 a').click()
+    browser.shows("#work", "41 of the 46 members that must be placed together fit in zone-1")
+    assert rows(browser, "#work .columns")[0][:2] == ["topology.kubernetes.io/zone=zone-0", "41 / 46"]
+    assert "waits for web/cache-1" in browser.text("#work")
+
+
+def test_the_map_by_keyboard(browser: Browser, page: PageServer) -> None:
+    """Arrow keys select nodes; the selected node is shown as text with all resources."""
+    browser.open(page.url + "#/nodes?resource=memory")
+    box = browser.find("#nodes .map")
+    assert browser.find("#nodes select").get_attribute("value") == "memory"
+    box.send_keys(Keys.HOME)
+    browser.shows("#nodes .aside", "Node worker-0000 zone zone-0, rack rack-00;")
+    box.send_keys(Keys.ARROW_RIGHT)
+    browser.shows("#nodes .aside", "Node worker-0064 zone zone-0, rack rack-00;")
+    box.send_keys(Keys.ARROW_DOWN)
+    browser.until(lambda: "worker-0064" not in browser.text("#nodes .aside .box"), "the node below is selected")
+    box.send_keys(Keys.END)
+    browser.shows("#nodes .aside", "rack rack-15;")
+
+
+def test_the_map_by_pointer(browser: Browser, serve: Serve) -> None:
+    """The cell under the pointer is selected; unschedulable and not ready are words, too."""
+    found = documents(nodes=8)
+    page = serve(found)
+    browser.open(page.url + "#/nodes")
+    browser.find("#nodes .map canvas")
+    browser.run("scrollTo(0, document.querySelector('.map').offsetTop - 100)")
+    box = browser.run(
+        "const box = document.querySelector('.map canvas').getBoundingClientRect(); return [box.x, box.y]"
+    )
+    states = set()
+    for y in range(0, 320, 12):
+        for x in range(0, 300, 12):
+            browser.command("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + x, y=box[1] + y)
+        text = browser.text("#nodes .aside .box")
+        states |= {state for state in ("unschedulable", "not ready") if state in text}
+    assert states == {"unschedulable", "not ready"}
+
+
+def test_room_for_a_shape(browser: Browser, page: PageServer) -> None:
+    """The answer is shown as numbers, by domain and on the map; the question is in the address."""
+    browser.open(page.url + "#/nodes")
+    browser.find('#nodes input[name="room"]').send_keys("cpu=4,memory=8Gi", Keys.ENTER)
+    browser.shows("#nodes .aside", "58 such pods fit on 29 nodes.")
+    assert browser.driver.current_url.endswith("#/nodes?room=cpu%3D4%2Cmemory%3D8Gi")
+    assert "has room" in browser.text("#nodes .legend")
+    browser.open("about:blank")
+    browser.open(f"{page.url}#/nodes?room=cpu%3D4%2Cmemory%3D8Gi&count=64&key=topology.kubernetes.io%2Fzone")
+    browser.shows("#nodes .aside", "64 pods do not fit in one domain")
+    assert ["zone-0", "16"] in rows(browser, '#nodes [role="status"]:has(table)')
+
+
+def test_an_invalid_shape(browser: Browser, page: PageServer) -> None:
+    """The operator's message is shown."""
+    browser.accept_status(404)
+    browser.open(page.url + "#/nodes?room=cpus")
+    browser.shows("#nodes .aside", "room?requests=cpus does not exist")
+
+
+def test_fragmentation(browser: Browser, page: PageServer) -> None:
+    """Amounts are in the unit of their resource."""
+    browser.open(page.url)
+    browser.shows("#nodes", "Fragmentation")
+    assert rows(browser, "#nodes .box:last-child") == [
+        ["cpu", "28,600 cores", "31 cores", "21.4 %"],
+        ["memory", "170 TiB", "120 GiB", "8.3 %"],
+        ["example.com/gpu", "80", "6", "45 %"],
+    ]
+
+
+def test_profiles(browser: Browser, page: PageServer) -> None:
+    """Conditions, queue, revisions, shadow and error of each profile."""
+    browser.open(page.url + "#/profiles/latency")
+    browser.shows("#profile-latency", 'spec.plugins.score.enabled[0].name: unknown plugin "NodeNme"')
+    assert "chosen" in (browser.find("#profile-latency").get_attribute("class") or "")
+    batch = browser.text("#profile-batch")
+    assert "active 120 backoff 380 unschedulable 9,300 gated 200 scheduled 48,213" in batch
+    assert "5d6c7f9b8a ✓ live edit by kubectl-edit" in batch
+    assert len(browser.all("#profile-batch .axis circle")) == 3
+    assert "agrees in 97.8 % of 4,000 compared decisions" in browser.text("#profile-batch-next")
+    assert "Last error NodeResourcesFit: division by zero" in browser.text("#profile-latency")
+
+
+def test_rates(browser: Browser, page: PageServer) -> None:
+    """The last point is text beside each line, and objectives are met or not."""
+    last = rates()["points"][-1]
+    browser.open(page.url + "#/rates")
+    browser.shows("#rates", f"bound {last[1]} /s")
+    assert f"waiting {last[3]:,}" in browser.text("#rates")
+    assert ["Decisions", "99 % of the attempts end within 1 s", "99 % within 0.0135 s", "✓ met"] in rows(
+        browser, "#rates"
+    )
+    assert "lost binds 0 conflicts 4" in browser.text("#rates")
+
+
+def test_rates_before_the_first_point(browser: Browser, page: PageServer) -> None:
+    """No point, no percentile and no verdict are no error."""
+    nothing = {"name": "Decisions", "objective": "99 % of the attempts end within 1 s", "value": "", "met": None}
+    page.documents["rates"] = {**rates(), "points": [], "objectives": [nothing]}
+    browser.open(page.url + "#/rates")
+    browser.shows("#rates", "no data")
+    page.push("rates", {**rates(), "points": [[1_795_438_000, 0, 0, 0, None, None]], "objectives": [nothing]})
+    browser.shows("#rates", "queue to bound -")
+
+
+def test_live_changes(browser: Browser, page: PageServer) -> None:
+    """Events replace what is shown, without another request."""
+    browser.open(page.url)
+    browser.shows("#pending", "1,000 pods")
+    before = len(page.requests)
+    page.push("pending", pending_work(0, 0))
+    browser.shows("#pending", "No pod waits.")
+    page.push("pending", pending_work(12, 3))
+    browser.shows("#pending", "12 pods in 3 groups")
+    assert page.requests[before:] == []
+
+
+def test_deltas_of_nodes(browser: Browser, page: PageServer) -> None:
+    """A delta changes single nodes; after a gap the whole document is read."""
+    browser.open(page.url)
+    browser.find("#nodes .map").send_keys(Keys.HOME)
+    browser.shows("#nodes .aside", "worker-0000")
+    page.push("nodesDelta", {"version": 2, "since": 1, "nodes": [[0, 77, [505, 606, -1]]]})
+    browser.shows("#nodes .aside .box", "77 pods cpu 51 % memory 61 % example.com/gpu none")
+    later = node_map(200)
+    later["version"], later["pods"][0] = 9, 99
+    page.documents["nodes"] = later
+    page.push("nodesDelta", {"version": 9, "since": 8, "nodes": []})
+    browser.shows("#nodes .aside .box", "99 pods")
+    assert "/page/data/nodes" in page.requests
+
+
+def test_the_copied_command(browser: Browser, page: PageServer) -> None:
+    """The button copies what is shown."""
+    browser.open(page.url)
+    browser.find("#gangs .commands button")
+    origin = page.url.removesuffix("/page/")
+    browser.command(
+        "Browser.grantPermissions", origin=origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+    )
+    browser.find('[data-id="group-0"] .command button').click()
+    browser.shows('[data-id="group-0"] .command', "copied")
+    assert browser.run("return navigator.clipboard.readText()") == "bayplan explain -n batch render-0"
+
+
+@pytest.mark.parametrize("panel", ["pending", "work", "gangs", "nodes", "profiles", "rates"])
+def test_permalinks(browser: Browser, page: PageServer, panel: str) -> None:
+    """The panel of the address is in view below the header, also after the panels above it received their content."""
+    browser.open(f"{page.url}#/{panel}")
+    browser.until(lambda: not browser.all('[aria-busy="true"]'), "all panels have content")
+    script = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
+    at_end = "return innerHeight + scrollY >= document.documentElement.scrollHeight - 1"
+    browser.until(lambda: 0 < browser.run(script, panel) < 120 or browser.run(at_end), f"{panel} is in view")

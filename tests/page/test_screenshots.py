@@ -1,0 +1,44 @@
+"""Screenshots of every panel, in light and dark and at the width of a phone; they are the pictures of the docs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.page.browser import DESKTOP, PHONE, Browser
+from tests.page.conftest import Serve
+from tests.page.documents import documents
+
+PANELS = ("pending", "work", "gangs", "nodes", "profiles", "rates")
+LINK = "#/work/pod/batch/render-0"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_panel(browser: Browser, serve: Serve, screenshots: Path, theme: str) -> None:
+    """All panels are complete, and no panel is wider than the page."""
+    page = serve(documents(groups=5))
+    browser.open(page.url + LINK, DESKTOP, dark=theme == "dark")
+    complete(browser)
+    browser.run("scrollTo(0, 0)")
+    browser.screenshot(screenshots / f"page-{theme}.png", size=DESKTOP)
+    for panel in PANELS:
+        browser.screenshot(screenshots / f"{panel}-{theme}.png", f"#{panel}")
+
+
+def test_a_phone(browser: Browser, serve: Serve, screenshots: Path) -> None:
+    """Nothing is wider than 360 px, except what scrolls by itself."""
+    page = serve(documents())
+    browser.open(page.url + LINK, PHONE)
+    complete(browser)
+    assert browser.run("return document.documentElement.scrollWidth") == PHONE[0]
+    browser.run("scrollTo(0, 0)")
+    browser.screenshot(screenshots / "phone.png", size=(PHONE[0], 3 * PHONE[1]))
+
+
+def complete(browser: Browser) -> None:
+    """Wait until all panels have content."""
+    browser.shows("#rates", "lost binds")
+    browser.shows("#nodes", "Fragmentation")
+    browser.shows("#work", "Scores by plugin")
+    browser.until(lambda: not browser.all('[aria-busy="true"]'), "no panel is busy")
