@@ -45,7 +45,10 @@ class PodReads(Flag):
 
     NOTHING = 0
     RESOURCES = auto()
-    """Requests and limits of the pod and its containers, and its overhead."""
+    """Amounts of requests and limits of the pod and its containers, and its overhead.
+
+    Which extended resources a pod requests is not part of it: pods of one class request the same ones.
+    """
     LABELS = auto()
     """The labels of the pod."""
     IDENTITY = auto()

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler_core.model.storage import ClaimPointer, PersistentVolume, PersistentVolumeClaim
 
 PODS = "/api/v1/pods"
@@ -232,6 +232,9 @@ class ApiServer:
             status = replace(status, conditions=_with(status.conditions, condition))
         if "nominatedNodeName" in document["status"]:
             status = replace(status, nominated_node_name=document["status"]["nominatedNodeName"] or "")
+        if "extendedResourceClaimStatus" in document["status"]:
+            claim = msgspec.convert(document["status"]["extendedResourceClaimStatus"], ExtendedResourceClaimStatus)
+            status = replace(status, extended_resource_claim_status=claim)
         if status != pod.status:
             self.put(PODS, replace(pod, status=status))
         return 200, b"{}"

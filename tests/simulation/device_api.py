@@ -41,6 +41,8 @@ class DeviceApi:
         """Process a request below ``/apis/resource.k8s.io/v1``, except for lists."""
         if path == API:
             return 200, msgspec.json.encode({"resources": _SERVED})
+        if method == "POST":
+            return 201, msgspec.json.encode(self._create(document))
         is_status = path.endswith("/status")
         name = path.removesuffix("/status").rsplit("/", 1)[1]
         claim = self.claim(name)
@@ -48,6 +50,11 @@ class DeviceApi:
             return status_answer(404, f'resourceclaims "{name}" not found')
         if method == "GET":
             return 200, msgspec.json.encode(claim)
+        if method == "DELETE":
+            if document["preconditions"]["uid"] != claim.metadata.uid:
+                return status_answer(409, f"the UID in the precondition does not match that of {name}")
+            self.end(claim)
+            return 200, b"{}"
         meta = document["metadata"]
         version = meta.get("resourceVersion", claim.metadata.resource_version)
         if meta["uid"] != claim.metadata.uid or version != claim.metadata.resource_version:
@@ -78,6 +85,13 @@ class DeviceApi:
         elif claim.metadata.deletion_timestamp is None:
             metadata = replace(claim.metadata, deletion_timestamp=GRACE_NOT_OVER)
             self._server.put(RESOURCE_CLAIMS, replace(claim, metadata=metadata))
+
+    def _create(self, document: dict[str, Any]) -> ResourceClaim:
+        """Create a claim whose name the server completes."""
+        uid = self._server.new_uid(document["metadata"]["generateName"].rstrip("-"))
+        body = {**document, "metadata": {**document["metadata"], "name": uid, "uid": uid}}
+        created: ResourceClaim = self._server.put(RESOURCE_CLAIMS, msgspec.convert(body, ResourceClaim))
+        return created
 
     def _write_finalizers(self, claim: ResourceClaim, finalizers: tuple[str, ...]) -> ResourceClaim:
         written = replace(claim, metadata=replace(claim.metadata, finalizers=finalizers))

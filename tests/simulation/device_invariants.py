@@ -7,13 +7,20 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM, ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import compile_readable_node_selector
 from tests.simulation.api_server import ApiServer
 from tests.simulation.device_api import DeviceApi
 from tests.simulation.device_conditions import unprepared
-from tests.simulation.device_objects import PARTITIONED_MEMORY, SHARED_MEMORY, claim_names, counters_of, is_shared
+from tests.simulation.device_objects import (
+    PARTITIONED_MEMORY,
+    SHARED_MEMORY,
+    claim_names,
+    counters_of,
+    extended_amount,
+    is_shared,
+)
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.operator_life import OperatorLife
 
@@ -70,6 +77,10 @@ def check_bound_devices(api: DeviceApi, pod: Pod) -> Iterator[str]:
         selector = allocation.node_selector
         if selector is not None and not compile_readable_node_selector(selector).matches({}, node_name):
             yield f"{uid} is bound to {node_name} and its claim {name} is allocated elsewhere"
+        if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
+            amount = len(allocation.devices.results)
+            if amount != extended_amount(pod):
+                yield f"{uid} requests {extended_amount(pod)} devices as an extended resource and has {amount}"
         for device in unprepared(claim):
             yield f"{uid} is bound to {node_name} and device {device} of its claim {name} is not prepared"
 
@@ -109,3 +120,14 @@ def check_devices_at_rest(life: OperatorLife, held: HeldDevices) -> Iterator[str
         for consumer in claim.status.reserved_for:
             if consumer.uid in waiting:
                 yield f"claim {claim.metadata.uid} stays reserved for {consumer.uid}, which is not bound"
+    yield from _left_over(api.claims(), {pod.metadata.uid: pod for pod in server.pods()})
+
+
+def _left_over(claims: list[ResourceClaim], pods: dict[str, Pod]) -> Iterator[str]:
+    """Yield claims for extended resources that no pod uses: Unreserve deletes them."""
+    for claim in claims:
+        if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+            continue
+        owner = pods.get(claim.metadata.owner_references[0].uid)
+        if owner is None or claim.metadata.name not in claim_names(owner) or not owner.spec.node_name:
+            yield f"claim {claim.metadata.uid} for extended resources is left over"

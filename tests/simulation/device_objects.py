@@ -31,6 +31,9 @@ PARTITIONED_MEMORY = 40
 SHARED_MEMORY = 16
 """Capacity of every device that several claims share."""
 
+EXTENDED_RESOURCE = "example.com/gpu"
+"""Extended resource that the class of plain devices serves; no node has it otherwise."""
+
 _PLAIN, _PART, _SHARED = "plain", "part", "shared"
 _KINDS = {"gpu-0": _PLAIN, "gpu-1": _PLAIN, "half-0": _PART, "half-1": _PART, "whole": _PART, "shared": _SHARED}
 _CLASSES = {_PLAIN: _PLAIN, _PART: _PART, _SHARED: _SHARED, "any": ""}
@@ -99,7 +102,9 @@ def device_classes() -> tuple[DeviceClass, ...]:
     made = []
     for name, kind in _CLASSES.items():
         expression = f'device.attributes["{DRIVER}"].kind == "{kind}"' if kind else "true"
-        spec = {"selectors": [{"cel": {"expression": expression}}]}
+        spec: Body = {"selectors": [{"cel": {"expression": expression}}]}
+        if kind == _PLAIN:
+            spec["extendedResourceName"] = EXTENDED_RESOURCE
         made.append(msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec}, DeviceClass))
     return tuple(made)
 
@@ -134,7 +139,8 @@ def claim(name: str, uid: str, spec: ResourceClaimSpec, owner: Pod | None = None
     owners: tuple[OwnerReference, ...] = ()
     if owner is not None:
         owners = (OwnerReference("Pod", owner.metadata.name, owner.metadata.uid, "v1", controller=True),)
-    return ResourceClaim(ClaimMeta(name, NAMESPACE, uid=uid, owner_references=owners), spec)
+    namespace = NAMESPACE if owner is None else owner.metadata.namespace
+    return ResourceClaim(ClaimMeta(name, namespace, uid=uid, owner_references=owners), spec)
 
 
 def with_claims(pod: Pod, named: tuple[str, ...], templates: tuple[str, ...]) -> Pod:
@@ -144,7 +150,24 @@ def with_claims(pod: Pod, named: tuple[str, ...], templates: tuple[str, ...]) ->
     return replace(pod, spec=replace(pod.spec, resource_claims=tuple(references), volumes=()))
 
 
+def with_extended_resource(pod: Pod, amount: int) -> Pod:
+    """Return a pod whose only container requests devices as an extended resource; it has no volumes."""
+    (container,) = pod.spec.containers
+    requests = {**container.resources.requests, EXTENDED_RESOURCE: str(amount)}
+    resources = replace(container.resources, requests=requests, limits={EXTENDED_RESOURCE: str(amount)})
+    return replace(pod, spec=replace(pod.spec, containers=(replace(container, resources=resources),), volumes=()))
+
+
+def extended_amount(pod: Pod) -> int:
+    """Return how many devices a pod requests as an extended resource."""
+    return sum(int(str(each.resources.requests.get(EXTENDED_RESOURCE, 0))) for each in pod.spec.containers)
+
+
 def claim_names(pod: Pod) -> list[str | None]:
-    """Return the name of each claim of a pod; None for one that is not made yet."""
+    """Return the name of each claim of a pod, that of its extended resource too; None for one that is not made yet."""
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
-    return [each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims]
+    names = [each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims]
+    if extended_amount(pod):
+        status = pod.status.extended_resource_claim_status
+        names.append(None if status is None else status.resource_claim_name)
+    return names

@@ -55,6 +55,7 @@ class DeviceWorld:
         self._ambushes: list[Callable[[ResourceClaim], None]] = []
         self.acts: dict[str, Act] = {
             "create pods with devices": self._create_pods,
+            "create pods with extended resources": self._create_extended,
             "create a shared claim": self._create_shared,
             "delete a claim": self._delete_claim,
             "replace devices": self._replace_some,
@@ -108,6 +109,12 @@ class DeviceWorld:
             named = tuple(each for each in _NAMED if happens(rng, 0.15))
             templates = ("gpu", "nic")[: 1 + happens(rng, 0.2)] if not named or happens(rng, 0.3) else ()
             self._server.put(PODS, device_objects.with_claims(pod, named, templates))
+
+    def _create_extended(self, rng: random.Random, number: int) -> None:
+        for index in range(rng.randrange(1, 4)):
+            name = f"e{number}-{index}"
+            pod = inhabitants.pod(rng, name, self._server.new_uid(name))
+            self._server.put(PODS, device_objects.with_extended_resource(pod, 2 if happens(rng, 0.25) else 1))
 
     def _create_shared(self, rng: random.Random, number: int) -> None:
         del number

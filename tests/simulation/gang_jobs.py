@@ -23,6 +23,7 @@ from scheduler_core.model.pod import (
 )
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource
 from tests.simulation.api_server import NAMESPACE, PODS, ApiServer, Change
+from tests.simulation.device_objects import with_claims
 from tests.simulation.inhabitants import happens, one_of
 from tests.simulation.plugins import DOOR, TURN, TURNS
 from tests.simulation.profiles import PROFILES
@@ -57,6 +58,7 @@ class GangJob:
         has_turns: Whether some members wait or fail at Permit and PreBind.
         is_gated: Whether some members are created with scheduling gates.
         stands_before_a_door: Whether Doorman holds some members back.
+        templates: Templates of its members' resource claims.
     """
 
     name: str
@@ -71,6 +73,7 @@ class GangJob:
     has_turns: bool = False
     is_gated: bool = False
     stands_before_a_door: bool = False
+    templates: tuple[str, ...] = ()
 
 
 def draw_job(rng: random.Random, name: str, key: GroupKey, size: int) -> GangJob:
@@ -105,7 +108,8 @@ def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
         scheduling_group=SchedulingGroup(job.key.name) if is_native else None,
         scheduling_gates=(SchedulingGate("example.com/later"),) if job.is_gated and happens(rng, 0.6) else (),
     )
-    return Pod(ObjectMeta(name, job.key.namespace, uid=uid, generation=1, labels=labels), spec)
+    pod = Pod(ObjectMeta(name, job.key.namespace, uid=uid, generation=1, labels=labels), spec)
+    return with_claims(pod, (), job.templates) if job.templates else pod
 
 
 def opened(pod: Pod) -> Pod:

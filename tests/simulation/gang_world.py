@@ -19,6 +19,7 @@ from tests.simulation.api_server import PODS
 from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, draw_job, opened
 from tests.simulation.inhabitants import HOST, ZONE, happens, one_of
 from tests.simulation.pod_groups import PodGroups
+from tests.simulation.steps import has_gang_devices
 
 if TYPE_CHECKING:
     from tests.simulation.world import Scene
@@ -105,6 +106,8 @@ class GangWorld:
         key, least = one_of(rng, free), one_of(rng, _LEAST_MEMBERS)
         size = least + one_of(rng, (0, 0, 0, 0, 1, 2, -1))
         job = draw_job(rng, f"g{number}", key, size)
+        if has_gang_devices(self._seed) and happens(random.Random(f"{job.seed}/devices"), 0.6):
+            job.templates = ("gpu",)
         priority = one_of(rng, (None, None, job.priority, 5, 100))
         uid, is_native = self._groups.new_uid(key), key.source is GroupSource.NATIVE
         topology = _topology(rng)

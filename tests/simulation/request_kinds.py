@@ -38,7 +38,7 @@ def kind_of(request: ApiRequest) -> str:
         return "bind"
     if "/events.k8s.io/" in path:
         return "event"
-    if "/resourceclaims/" in path and request.method == "PATCH":
+    if "/resourceclaims" in path and request.method != "GET":
         return "claim"
     if "/persistentvolume" in path:
         return "volume" if request.method != "GET" else "list"

@@ -29,6 +29,7 @@ from tests.simulation.device_invariants import (
     check_bound_devices,
     check_devices_at_rest,
 )
+from tests.simulation.device_objects import claim_names
 from tests.simulation.device_world import DeviceWorld
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.gang_invariants import check_gangs_at_rest, check_gangs_now
@@ -273,7 +274,7 @@ class Simulation:
             self._check(check_bind(self.server, self._rooms, pod, self._around.ours, since))
             self._check(check_bound_devices(self._device_api, pod))
             self.world.gangs.bound(pod)
-        elif pod.spec.resource_claims:
+        elif claim_names(pod):
             self._bound_late.add(pod.metadata.uid)
         self._controllers.run(pod)
 

@@ -109,6 +109,9 @@ _TREE_MIX: dict[str, int] = {
 }
 """Weights of the kinds of steps for trees of groups, in the runs that have trees."""
 
+_EXTENDED = ("create pods with extended resources",) * 7
+"""Steps of a run in which pods request devices as extended resources."""
+
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
 _FIRST_GANG_STEP = 1000
@@ -116,6 +119,7 @@ _FIRST_RARE_STEP = 2000
 _FIRST_DEVICE_STEP = 3000
 _FIRST_TREE_STEP = 5000
 _FIRST_CONTENTION_STEP = 4000
+_FIRST_EXTENDED_STEP = 6000
 _RARE = ("answer binds only", "withdraw a profile under a cycle") * 4
 
 
@@ -140,7 +144,8 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
     Returns:
         70 to 110 steps, in bursts: milliseconds or seconds pass between two of them. Every fourth run has gangs: 25 to
         40 further steps, which do not change the others. Another fourth has devices; in a third of these runs pods
-        compete for them. An eighth has trees of groups. In every eleventh a
+        compete for them, and in two of seven some request them as extended resources. In one of twelve runs with gangs
+        the members have claims. An eighth has trees of groups. In every eleventh a
         shadow profile decides, too. In every fifth run a few binds are answered but never
         performed, and profiles are removed while a cycle waits for an extender.
     """
@@ -152,7 +157,9 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
     if has_trees(seed):
         steps = (*steps, *_tree_steps(seed))
     if has_contention(seed):
-        steps = (*steps, *_contention_steps(seed))
+        steps = (*steps, *_spread_steps(seed, "contention", _FIRST_CONTENTION_STEP, KINDS))
+    if has_extended_resources(seed):
+        steps = (*steps, *_spread_steps(seed, "extended", _FIRST_EXTENDED_STEP, _EXTENDED))
     if seed % 5 == 2:
         steps = (*steps, *_rare_steps(seed))
     return tuple(sorted(steps, key=lambda step: step.at))
@@ -165,7 +172,17 @@ def has_gangs(seed: int) -> bool:
 
 def has_devices(seed: int) -> bool:
     """Return whether a run has devices and pods with resource claims."""
-    return seed % 4 == 0
+    return seed % 4 == 0 or has_gang_devices(seed)
+
+
+def has_gang_devices(seed: int) -> bool:
+    """Return whether members of gangs have resource claims."""
+    return seed % 48 == 45
+
+
+def has_extended_resources(seed: int) -> bool:
+    """Return whether pods request devices as extended resources in a run that has devices."""
+    return has_devices(seed) and seed // 4 % 7 in (4, 6)
 
 
 def has_contention(seed: int) -> bool:
@@ -223,10 +240,11 @@ def _device_steps(seed: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _contention_steps(seed: int) -> tuple[Step, ...]:
-    rng = random.Random(f"{seed}/contention steps")
-    times = sorted(round(2.0 + 40.0 * rng.random(), 3) for _ in KINDS)
-    return tuple(Step(_FIRST_CONTENTION_STEP + number, at, KINDS[number]) for number, at in enumerate(times))
+def _spread_steps(seed: int, what: str, first: int, kinds: tuple[str, ...]) -> tuple[Step, ...]:
+    """Draw the times of some steps, all within 42 seconds from the start."""
+    rng = random.Random(f"{seed}/{what} steps")
+    times = sorted(round(2.0 + 40.0 * rng.random(), 3) for _ in kinds)
+    return tuple(Step(first + number, at, kinds[number]) for number, at in enumerate(times))
 
 
 def _pod_steps(seed: int) -> tuple[Step, ...]:

@@ -68,6 +68,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     consumer_of,
     is_reserved_for,
     referenced_claims,
+    require_lists,
 )
 from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, raw_scores
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
@@ -144,6 +145,7 @@ class DynamicResources(
             state.skip_score.add(self.name)
             return _NO_CLAIMS
         try:
+            require_lists(devices)
             referenced = referenced_claims(pod.pod, devices)
         except DeviceError as problem:
             return PreFilterResult(unresolvable(str(problem)))
@@ -246,8 +248,17 @@ class DynamicResources(
         if claim is not None:
             turns.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod))
         elif stale is not None:
-            turns.start("delete resource claim", stale, binder.delete(stale))
+            turns.start("delete resource claim", stale, self._delete_stale(stale, pod, binder))
         return preview.result
+
+    async def _delete_stale(self, claim: ResourceClaim, pod: PodInfo, binder: ClaimBinder) -> None:
+        """Delete the claim of an earlier attempt and retry its pod.
+
+        In kube-scheduler the pod waits for another event, because the claim had no allocation that others could use.
+        """
+        await binder.delete(claim)
+        self.handle.nodes.devices.remove(claim)
+        self.handle.activate([pod])
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
         """Return the result of ``post_filter`` without a write."""

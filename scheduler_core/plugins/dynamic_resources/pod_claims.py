@@ -33,9 +33,19 @@ def referenced_claims(pod: Pod, devices: DeviceIndex) -> list[tuple[ResourceClai
     Raises:
         DeviceError: As :func:`claims_of_pod`.
     """
-    if devices.withheld and pod.spec.resource_claims:
-        raise DeviceError(f"resource claims cannot be allocated: {devices.withheld}")
+    if pod.spec.resource_claims:
+        require_lists(devices)
     return [(reference, _usable_claim(pod, name, must_own, devices)) for reference, name, must_own in _claim_names(pod)]
+
+
+def require_lists(devices: DeviceIndex) -> None:
+    """Check that all claims and slices are known: without them a device that is in use seems free.
+
+    Raises:
+        DeviceError: They are not.
+    """
+    if devices.withheld:
+        raise DeviceError(f"resource claims cannot be allocated: {devices.withheld}")
 
 
 def _claim_names(pod: Pod) -> Iterator[tuple[ResourceClaimReference, str, bool]]:

@@ -58,7 +58,9 @@ def _key(info: PodInfo, looseness: int) -> bytes:
     if _RESOURCES_LEFT_OUT[looseness]:
         read_status = _status_reader(type(status), resources=False)
         containers = [_WITHOUT_RESOURCES(each) for each in (*spec.containers, *spec.init_containers)]
-        rest = (len(spec.containers), containers, _SPEC_WITHOUT_RESOURCES(spec), read_status(status))
+        # Which extended resources a pod requests stays in the key: device classes may serve them.
+        names = info.scalars, info.fit_names if info.scalars else ()
+        rest = (len(spec.containers), containers, _SPEC_WITHOUT_RESOURCES(spec), read_status(status), names)
     else:
         rest = (spec, _status_reader(type(status), resources=True)(status))
     encoded = _encode((common, rest))

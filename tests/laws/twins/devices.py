@@ -13,7 +13,7 @@ from scheduler_core.model.devices import DeviceClass, ResourceSlice
 from tests.support.devices import alternative, claim, device, device_class, exactly, first_available, slice_of
 
 _MODELS = ("a100", "l4")
-_RESOURCE = "example.com/gpu"
+EXTENDED_RESOURCE = "example.com/gpu"
 SHARED_CLAIMS = ("shared-0", "shared-1")
 """Names of claims that several pods use, in each namespace."""
 
@@ -32,7 +32,7 @@ def draw_class(rng: Random) -> DeviceClass:
     made = device_class()
     if rng.random() < 0.5:
         return made
-    return replace(made, spec=replace(made.spec, extended_resource_name=_RESOURCE))
+    return replace(made, spec=replace(made.spec, extended_resource_name=EXTENDED_RESOURCE))
 
 
 def draw_device_claim(rng: Random, name: str, namespace: str) -> ResourceClaim:

@@ -22,7 +22,7 @@ from scheduler_core.model.taints import Toleration
 from scheduler_core.model.workloads import LabelPairsSpec, Service
 from scheduler_core.scheduler import Scheduler
 from tests.laws.twins.cluster_draws import draw_group, draw_node, draw_profile
-from tests.laws.twins.devices import SHARED_CLAIMS, draw_class, draw_device_claim, draw_slice
+from tests.laws.twins.devices import EXTENDED_RESOURCE, SHARED_CLAIMS, draw_class, draw_device_claim, draw_slice
 from tests.laws.twins.pod_draws import (
     NAMESPACES,
     PROFILES,
@@ -196,6 +196,9 @@ class Life:
             name = self._new_name("p")
             if rng.random() < 0.08:
                 own["volumes"] = mounts(*self._claims(name, fields.get("namespace", "default")))
+            if self._has_devices and rng.random() < 0.1:
+                # The other pods of the workload do not request it.
+                own["requests"] = {**fields.get("requests", {}), EXTENDED_RESOURCE: "1"}
             if rng.random() < 0.02 and not self._is_calm:
                 own["nominated_node"] = rng.choice(list(self._nodes))
             self._add(self._with_devices(pod(name, **own)))
