@@ -38,6 +38,7 @@ class OperatorProcess:
         flags: Further flags of ``bayplan run``.
         installed: A directory whose packages count as installed, with the entry points of their metadata.
         secure: Whether it serves HTTPS.
+        host: Host of the address that it serves; it is asked on loopback.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class OperatorProcess:
         installed: Path | None = None,
         *,
         secure: bool = False,
+        host: str = LOOPBACK,
     ) -> None:
+        self._host = host
         self._kubeconfig = kubeconfig
         self._log = log
         self._flags = tuple(flags)
@@ -72,6 +75,11 @@ class OperatorProcess:
         return self._log.with_name(f"{self._log.name}.records")
 
     @property
+    def port(self) -> int:
+        """Port of its server."""
+        return self._port
+
+    @property
     def log(self) -> str:
         """What it has written so far, over all its starts."""
         return self._log.read_text()
@@ -80,7 +88,7 @@ class OperatorProcess:
         """Start it on a free port, with further flags, and wait until it is ready, if not disabled."""
         self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
-        command += [f"--serve-address={LOOPBACK}:{self._port}", f"--record={self.records}", "--record-mebibytes=64"]
+        command += [f"--serve-address={self._host}:{self._port}", f"--record={self.records}", "--record-mebibytes=64"]
         command += [*self._flags, *flags]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(

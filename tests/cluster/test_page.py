@@ -1,0 +1,225 @@
+"""The page of the real operator on a real API server: who may read it, and by which ways it is reached."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.probes import LOOPBACK
+from hack.controlplane.schedulers import install_crds
+from tests.cluster.test_explain import PROFILE, a_node, a_pod
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+GRANT_SECONDS = 60.0
+NAMESPACE = "page-test"
+
+
+class Page:
+    """The page of an operator, as a browser reads it.
+
+    Args:
+        operator: The operator.
+        address: Address by which it is reached.
+    """
+
+    def __init__(self, operator: OperatorProcess, address: str) -> None:
+        self.port = operator.port
+        self._address = address
+
+    @contextmanager
+    def open(self, path: str, headers: dict[str, str] | None = None) -> Iterator[http.client.HTTPResponse]:
+        """Send a request and yield the response before its body."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(self._address, self.port, timeout=30, context=context)
+        with closing(connection):
+            connection.request("GET", path, headers=headers or {})
+            yield connection.getresponse()
+
+    def read(self, path: str, token: str = "") -> tuple[int, dict[str, Any]]:
+        """Return the status and the document of a path."""
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        with self.open(f"/page/data/{path}", headers) as answer:
+            return answer.status, json.loads(answer.read())
+
+
+def host_address() -> str:
+    """The address of this host by which others reach it; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane with a node, and pods of which one does not fit."""
+    with ControlPlane() as plane:
+        install_crds(plane)
+        for each in (PROFILE, a_node("large", "4"), a_pod("first", "3"), a_pod("second", "2")):
+            plane.kubectl("create", "--filename=-", input=json.dumps(each))
+        plane.kubectl("create", "namespace", NAMESPACE)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """The leader, which serves all addresses with tokens as in a pod."""
+    flags = ["--serve-page", "--page-viewers=1", "--secure-serving", "--authorize-requests"]
+    flags += ["--leader-elect", f"--namespace={NAMESPACE}"]
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    with OperatorProcess(plane.kubeconfig, log, flags, secure=True, host="0.0.0.0") as operator:  # noqa: S104
+        operator.start()
+        operator.until(lambda: "is live" in operator.log, "the profile is live")
+        yield operator
+
+
+@pytest.fixture
+def local(operator: OperatorProcess) -> Page:
+    """The page through a port-forward."""
+    return Page(operator, LOOPBACK)
+
+
+@pytest.fixture
+def remote(operator: OperatorProcess) -> Page:
+    """The page from another host."""
+    return Page(operator, host_address())
+
+
+def account(plane: ControlPlane, name: str, *rules: tuple[str, ...]) -> str:
+    """Make a service account with rights, and return its token when they are in force."""
+    plane.kubectl("create", "serviceaccount", name, f"--namespace={NAMESPACE}")
+    user = f"system:serviceaccount:{NAMESPACE}:{name}"
+    for number, rule in enumerate(rules):
+        role = f"{name}-{number}"
+        plane.kubectl("create", "clusterrole", role, *rule)
+        plane.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--user={user}")
+    deadline = time.monotonic() + GRANT_SECONDS
+    target = ["list", "nodes"] if any("nodes" in str(rule) for rule in rules) else ["get", "/page/data"]
+    while rules and "yes" not in plane.kubectl("auth", "can-i", *target, f"--as={user}"):
+        assert time.monotonic() < deadline
+    return plane.kubectl("create", "token", name, f"--namespace={NAMESPACE}").strip()
+
+
+PATH = ("--verb=get", "--non-resource-url=/page/data")
+LISTS = ("--verb=list", "--resource=pods,nodes")
+
+
+def test_the_documents_of_the_cluster(local: Page) -> None:
+    """Each panel shows the cluster of known content, without a token on the same host."""
+    status, found = local.read("pending")
+    assert status == 200
+    assert [(group["cause"], group["examples"]) for group in found["groups"]] == [
+        ("Insufficient cpu", ["default/second"])
+    ]
+    assert found["groups"][0]["nearestMiss"] == "node large: needs 2 cpu, 1 free"
+    assert local.read("nodes")[1]["used"]["cpu"] == [750]
+    overview = local.read("overview")[1]
+    assert (overview["nodes"], overview["pods"], overview["pending"]) == (1, 1, 1)
+    profiles = local.read("profiles")[1]
+    assert profiles["source"] == "resources"
+    assert [each["live"] for each in profiles["profiles"][0]["revisions"]] == [True]
+    work = local.read("work?namespace=default&pod=first")[1]
+    assert [(each["result"], each["node"]) for each in work["attempts"]] == [("scheduled", "large")]
+    assert local.read("room?requests=cpu%3D500m")[1]["fits"] == 2
+
+
+def test_who_may_read_from_another_host(plane: ControlPlane, remote: Page) -> None:
+    """The API server decides by all three rights; static files need none."""
+    assert remote.read("overview")[0] == 401
+    assert remote.read("overview", "false")[0] == 401
+    status, found = remote.read("overview", account(plane, "nobody"))
+    assert (status, 'cannot get path "/page/data"' in found["error"]) == (403, True)
+    status, found = remote.read("overview", account(plane, "path-only", PATH))
+    assert (status, "cannot list pods in all namespaces" in found["error"]) == (403, True)
+    reader = account(plane, "reader", PATH, LISTS)
+    assert remote.read("overview", reader)[0] == 200
+    with remote.open("/page/data/overview", {"X-Bayplan-Token": reader}) as answer:
+        assert answer.status == 200
+    with remote.open("/page") as answer:
+        assert answer.status == 308
+
+
+def test_through_the_api_server(plane: ControlPlane, operator: OperatorProcess) -> None:
+    """The proxy of the API server strips Authorization, and passes the other header on."""
+    name = "the-operator"
+    made = a_pod(name, "1m", nodeName="large")
+    made["metadata"]["namespace"] = NAMESPACE
+    plane.kubectl("create", "--filename=-", input=json.dumps(made))
+    address = host_address()
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    plane.kubectl(
+        "patch",
+        "pod",
+        name,
+        f"--namespace={NAMESPACE}",
+        "--subresource=status",
+        f"--patch={json.dumps({'status': status})}",
+    )
+    token = account(plane, "through-proxy", PATH, LISTS)
+    context = ssl.create_default_context(cafile=str(plane.state_dir / "certs" / "apiserver.crt"))
+    base = f"/api/v1/namespaces/{NAMESPACE}/pods/https:{name}:{operator.port}/proxy/page"
+    admin = {"Authorization": f"Bearer {plane.admin.token}"}
+
+    def get(path: str, headers: dict[str, str]) -> tuple[int, bytes, http.client.HTTPMessage]:
+        connection = http.client.HTTPSConnection(plane.url.removeprefix("https://"), timeout=30, context=context)
+        with closing(connection):
+            connection.request("GET", f"{base}{path}", headers={**admin, **headers})
+            answer = connection.getresponse()
+            return answer.status, answer.read(), answer.headers
+
+    assert get("/data/overview", {})[0] == 401
+    code, body, headers = get("/data/overview", {"X-Bayplan-Token": token})
+    assert (code, json.loads(body)["nodes"]) == (200, 1)
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    code, _, headers = get("", {})
+    assert (code, headers["Location"]) == (308, "page/")
+
+
+def test_live_updates_and_the_limit_of_viewers(plane: ControlPlane, local: Page) -> None:
+    """A viewer gets the whole documents, then what changes; one more than the limit is rejected."""
+    with local.open("/page/events?panels=pending,nodes") as answer:
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        found = dict([next_event(answer), next_event(answer)])
+        assert (found["nodes"]["names"], found["pending"]["total"]) == (["large"], 1)
+        with local.open("/page/events") as rejected:
+            assert (rejected.status, json.loads(rejected.read())["viewers"]) == (503, 1)
+        plane.kubectl("create", "--filename=-", input=json.dumps(a_pod("third", "500m")))
+        name, data = next_event(answer)
+        while name != "nodesDelta":
+            name, data = next_event(answer)
+        assert data["nodes"][0][0] == 0
+        assert data["nodes"][0][1] > found["nodes"]["pods"][0]
+
+
+def next_event(answer: http.client.HTTPResponse) -> tuple[str, dict[str, Any]]:
+    """Return the next event of a stream."""
+    name = ""
+    while True:
+        line = answer.readline().decode().rstrip("\n")
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            return name, json.loads(line.removeprefix("data: "))
+
+
+def test_a_standby_names_the_leader(plane: ControlPlane, operator: OperatorProcess, tmp_path: Path) -> None:
+    """The data of a standby would be incomplete."""
+    flags = ["--serve-page", "--secure-serving", "--leader-elect", f"--namespace={NAMESPACE}"]
+    with OperatorProcess(plane.kubeconfig, tmp_path / "standby.log", flags, secure=True) as standby:
+        standby.start()
+        status, found = Page(standby, LOOPBACK).read("overview")
+    lease = json.loads(plane.kubectl("get", "lease", "bayplan", f"--namespace={NAMESPACE}", "--output=json"))
+    assert (status, found["standby"]) == (503, True)
+    assert (found["lease"], found["holder"]) == (f"{NAMESPACE}/bayplan", lease["spec"]["holderIdentity"])
