@@ -162,6 +162,10 @@ bench-dra: install ## Measure both schedulers with devices (resource claims), at
 bench-shadow: install ## Measure Bayplan without and with a shadow profile, on a real API server (QUICK=1)
 	@$(BIN)/python -m benchmarks.shadow $(if $(QUICK),--quick) --results $(RESULTS)/shadow.jsonl
 
+.PHONY: bench-page
+bench-page: install ## Measure CPU time and bytes of the page by number of viewers, on a large cluster in memory (QUICK=1)
+	@$(BIN)/python -m benchmarks.page $(if $(QUICK),--quick) --results $(RESULTS)/page.jsonl
+
 .PHONY: bench-latency
 bench-latency: install ## Measure both schedulers' latency from creation to bind at a steady rate (part of bench-e2e; QUICK=1)
 	@$(BIN)/python -m benchmarks.latency $(if $(QUICK),--nodes 1000 --seconds 5 --repetitions 1) \

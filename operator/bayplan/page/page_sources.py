@@ -62,6 +62,7 @@ class Turns:
 
     Attributes:
         spent: Seconds that the page has used, without the pauses.
+        longest: Seconds of the longest turn.
     """
 
     def __init__(self, clock: Clock, seconds: float = TURN_SECONDS) -> None:
@@ -69,6 +70,7 @@ class Turns:
         self._seconds = seconds
         self._began = 0.0
         self.spent = 0.0
+        self.longest = 0.0
 
     def begin(self) -> None:
         """Begin the first turn of a document."""
@@ -76,7 +78,9 @@ class Turns:
 
     def end(self) -> None:
         """End the last turn of a document."""
-        self.spent += self._clock.now() - self._began
+        seconds = self._clock.now() - self._began
+        self.spent += seconds
+        self.longest = max(self.longest, seconds)
 
     async def pause_if_due(self) -> None:
         """Let other tasks run if the turn is over; what was read before may have changed afterwards."""

@@ -1,0 +1,307 @@
+"""What the page costs: CPU time and bytes by number of viewers, on a large cluster in memory.
+
+    make bench-page                                         # 5,000 nodes, 50,000 pods, 10,000 of them pending
+    make bench-page QUICK=1
+    python -m benchmarks.page --nodes 1000 --pods 10000 --viewers 0,1
+
+The scheduler, the documents, the HTTP server and its connections are those of the operator; the cluster is in memory.
+Pods come and go on nodes at a steady rate. Viewers are another process, which reads all panels. CPU time is that of
+the process that serves, so compare it with that without viewers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+import msgspec
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_model import Explanation
+from bayplan.introspection.status_building import profile_states
+from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.writes.write_metrics import WriteMetrics
+from bayplan.page.page_documents import PageDocuments
+from bayplan.page.page_sources import PageSources, Turns
+from bayplan.serving.deferred_server import Listener
+from bayplan.serving.http_server import HealthServer
+from bayplan.serving.page_access import PageAccess
+from bayplan.serving.page_endpoints import PageEndpoints
+from bayplan.simulation.memory_cluster import MemoryCluster
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.core_drain import pod as decoded_pod
+from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
+from benchmarks.workload import SCHEDULER_NAME, Document, encoded, node, pod
+from benchmarks.workloads import placed
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+
+_NODE = msgspec.json.Decoder(Node)
+_CAUSES = 20
+_FIRST_PENDING = 1_000_000
+_CHANGES_PER_SECOND = 200
+_TICK_SECONDS = 0.05
+_WARM_UP_SECONDS = 10.0
+_VIEWER = "--read"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One number of viewers.
+
+    Attributes:
+        changes_per_second: Pods that were replaced by others in a second; less than wanted on a busy machine.
+        cpu_percent: CPU time of the process in percent of a core.
+        page_percent: CPU time in which documents were built, in percent of a core.
+        bytes_per_second: Bytes that one viewer received in a second, after the first documents.
+        first_bytes: Bytes of the first documents.
+        longest_ms: CPU time of the longest turn in which a document was built; a dry run is one turn.
+    """
+
+    nodes: int
+    pods: int
+    viewers: int
+    changes_per_second: float
+    cpu_percent: float
+    page_percent: float
+    bytes_per_second: float
+    first_bytes: float
+    longest_ms: float
+
+
+class CpuTurns(Turns):
+    """Turns measured in CPU time: other processes of the machine do not count."""
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        super().begin()
+        self._cpu = time.thread_time()
+
+    def end(self) -> None:
+        """End a turn."""
+        super().end()
+        seconds = time.thread_time() - self._cpu
+        self.cpu_spent += seconds
+        self.cpu_longest = max(self.cpu_longest, seconds)
+
+    cpu_spent = cpu_longest = _cpu = 0.0
+
+
+class World:
+    """A cluster in memory with its scheduler and its page.
+
+    Args:
+        nodes: Number of nodes.
+        pods: Number of pods, a fifth of them pending.
+        viewers: Maximum number of viewers.
+    """
+
+    def __init__(self, nodes: int, pods: int, viewers: int) -> None:
+        clock, history = SystemClock(), AttemptHistory()
+        # No pod is retried only because time has passed, so that all measurements have the same load.
+        options = SchedulerOptions(max_unschedulable_seconds=math.inf)
+        self._cluster = cluster = MemoryCluster()
+        self.scheduler = Scheduler(clock, cluster, options, ports=SchedulerPorts(attempts=history))
+        self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
+        cluster.watch(self.scheduler.feed)
+        self._names = [f"node-{number:05d}" for number in range(nodes)]
+        for number in range(nodes):
+            self.scheduler.feed.node_added(_NODE.decode(encoded(node(number))))
+        running = pods * 4 // 5
+        self._running = [self._place(number) for number in range(running)]
+        self._numbers = itertools.count(running)
+        self._changes = 0
+        for number in range(pods - running):
+            cluster.add_pod(decoded_pod(_pending(number)))
+        context = self.scheduler.context
+        sources = PageSources(
+            scheduler=self.scheduler,
+            readiness=Readiness(()),
+            clock=clock,
+            started=clock.now(),
+            attempts=history,
+            writes=WriteMetrics(clock),
+            find_pod=self._find,
+            explain_pod=self._explain,
+            explain_gang=_no_gang,
+            profile_states=lambda: profile_states(context, lambda _: ()),
+            profile_readings=lambda: None,
+            server=ServerSupport,
+        )
+        self.documents = PageDocuments(sources, viewers)
+        self.turns = self.documents.stream.turns = CpuTurns(clock)
+        page = PageEndpoints(
+            documents=self.documents,
+            assets={},
+            access=PageAccess(None),
+            readiness=sources.readiness,
+            leader=lambda: LeaderState(is_standby=False),
+            is_suspended=lambda: False,
+        )
+        listener = Listener(("127.0.0.1", 0))
+        self.server = HealthServer(
+            listener, sources.readiness, CollectorRegistry(), page.routes, background=self.documents
+        )
+
+    @property
+    def changes(self) -> int:
+        """Number of pods that were replaced."""
+        return self._changes
+
+    async def change(self) -> None:
+        """Replace running pods at a steady rate, until cancelled."""
+        for turn in itertools.count():
+            await asyncio.sleep(_TICK_SECONDS)
+            for change in range(int(_CHANGES_PER_SECOND * _TICK_SECONDS)):
+                position = (turn * 7919 + change) % len(self._running)
+                self._cluster.remove_pod(self._running[position])
+                self._running[position] = self._place(next(self._numbers))
+                self._changes += 1
+
+    def _place(self, number: int) -> Pod:
+        made = decoded_pod(placed(number, self._names[(number * 31) % len(self._names)]))
+        self._cluster.add_pod(made)
+        return made
+
+    def _find(self, key: str) -> Pod | None:
+        namespace, _, name = key.partition("/")
+        return self._cluster.pod(namespace, name)
+
+    def _explain(self, namespace: str, name: str) -> Explanation | None:
+        found = self._cluster.pod(namespace, name)
+        return None if found is None else explain_pod(self.scheduler, found)
+
+
+def _no_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    del namespace, name, source
+    return None
+
+
+def _pending(number: int) -> Document:
+    """Make a pod that waits: half of them match no node, the others have one of ten scheduling gates."""
+    cause = number % _CAUSES
+    spec: Document = {"schedulingGates": [{"name": f"example.com/gate-{cause}"}]}
+    if cause < _CAUSES // 2:
+        spec = {"nodeSelector": {"missing": "label"}}
+    return pod(_FIRST_PENDING + number, spec, cpu_milli=1000 + cause)
+
+
+async def measure(nodes: int, pods: int, counts: Sequence[int], seconds: float) -> list[Result]:
+    """Return the results by number of viewers."""
+    world = World(nodes, pods, max(*counts, 1))
+    scheduling = asyncio.create_task(world.scheduler.run())
+    changing = asyncio.create_task(world.change())
+    await world.server.start()
+    await world.scheduler.until_idle()
+    # As the operator does once its caches are complete.
+    gc.freeze()
+    results = [await _measure(world, (nodes, pods), count, seconds) for count in counts]
+    changing.cancel()
+    await world.server.stop()
+    scheduling.cancel()
+    await asyncio.gather(scheduling, changing, return_exceptions=True)
+    await world.scheduler.stop(1.0)
+    return results
+
+
+async def _measure(world: World, size: tuple[int, int], viewers: int, seconds: float) -> Result:
+    url = f"http://127.0.0.1:{world.server.port}/page/events"
+    command = [sys.executable, "-m", "benchmarks.page", _VIEWER, url, str(viewers), str(_WARM_UP_SECONDS), str(seconds)]
+    reader = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    await asyncio.sleep(_WARM_UP_SECONDS)
+    turns = world.turns
+    turns.cpu_longest, began, cpu, spent = 0.0, time.monotonic(), time.process_time(), turns.cpu_spent
+    changes = world.changes
+    await asyncio.sleep(seconds)
+    elapsed = time.monotonic() - began
+    cpu_percent = 100 * (time.process_time() - cpu) / elapsed
+    page_percent = 100 * (turns.cpu_spent - spent) / elapsed
+    longest = turns.cpu_longest
+    output, _ = await reader.communicate()
+    first, rate = json.loads(output)
+    changed = (world.changes - changes) / elapsed
+    return Result(*size, viewers, changed, cpu_percent, page_percent, rate, first, 1000 * longest)
+
+
+async def _read(url: str, viewers: int, warm_up: float, seconds: float) -> tuple[float, float]:
+    """Return the bytes before and the bytes per second after the warm-up, on average over the viewers."""
+    received = [0] * viewers
+
+    async def follow(number: int) -> None:
+        async with session.get(url) as answer:
+            async for chunk in answer.content.iter_any():
+                received[number] += len(chunk)
+
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+        tasks = [asyncio.create_task(follow(number)) for number in range(viewers)]
+        await asyncio.sleep(warm_up)
+        first = sum(received)
+        await asyncio.sleep(seconds)
+        rate = (sum(received) - first) / seconds
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return first / max(viewers, 1), rate / max(viewers, 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a table and store the results.
+
+    Args:
+        arguments: The command line without the program's name; that of the process when None.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == [_VIEWER]:
+        found = asyncio.run(_read(given[1], int(given[2]), float(given[3]), float(given[4])))
+        sys.stdout.write(json.dumps(found))
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=50_000)
+    parser.add_argument("--viewers", default="0,1,10", help="Numbers of viewers, separated by commas")
+    parser.add_argument("--seconds", type=float, default=30.0, help="Duration of a measurement")
+    parser.add_argument("--quick", action="store_true", help="500 nodes, 5,000 pods, 5 seconds")
+    parser.add_argument("--results", type=Path, default=DEFAULT_FOLDER / "page.jsonl")
+    options = parser.parse_args(given)
+    if options.quick:
+        options.nodes, options.pods, options.seconds = 500, 5000, 5.0
+    counts = [int(each) for each in options.viewers.split(",")]
+    table = Table(
+        "viewers", "changes/s", "CPU %", "documents %", "first bytes", "bytes/s per viewer", "longest turn ms"
+    )
+    lines = ResultLines(options.results, Result)
+    for each in asyncio.run(measure(options.nodes, options.pods, counts, options.seconds)):
+        lines.add(each)
+        numbers = (
+            each.changes_per_second,
+            each.cpu_percent,
+            each.page_percent,
+            each.first_bytes,
+            each.bytes_per_second,
+            each.longest_ms,
+        )
+        table.add_row(str(each.viewers), *(f"{number:,.1f}" for number in numbers))
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
