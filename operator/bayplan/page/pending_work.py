@@ -27,6 +27,8 @@ _MAX_GROUPS = 2000
 _DRY_RUNS = 2
 """Dry runs for each document; a document is built every two seconds at most."""
 _REMEMBERED_SECONDS = 30.0
+_SHORT_SECONDS = 0.01
+"""Duration of a dry run up to which one is made while pods wait for their attempt."""
 _EXAMPLES = 5
 _PODS_PER_LOOK = 64
 _OTHER = "other causes"
@@ -119,6 +121,8 @@ class PendingPanel:
         self._sources = sources
         self._shown = shown
         self._findings: dict[str, _Finding] = {}
+        self._dry_run_seconds = 0.0
+        self._dry_run_at = float("-inf")
 
     async def build(self, turns: Turns) -> PendingWork:
         """Return the document."""
@@ -201,18 +205,29 @@ class PendingPanel:
         for _, identity, pod in due[:_DRY_RUNS]:
             # Each dry run has a turn of its own.
             await turns.pause()
-            self._dry_run(identity, pod)
+            if self._may_dry_run():
+                self._dry_run(identity, pod)
+
+    def _may_dry_run(self) -> bool:
+        """Return whether a dry run would not delay attempts: it cannot be interrupted and is long in large clusters."""
+        context = self._sources.scheduler.context
+        if context.suspension.is_on:
+            return False
+        is_short = self._dry_run_seconds <= _SHORT_SECONDS
+        is_overdue = self._sources.clock.now() - self._dry_run_at >= _REMEMBERED_SECONDS
+        return is_short or is_overdue or context.queue.readings.is_idle
 
     def _dry_run(self, identity: str, pod: QueuedPod) -> None:
         sources, meta = self._sources, pod.info.pod.metadata
-        if sources.scheduler.context.suspension.is_on:
-            return
+        began = sources.clock.now()
         try:
             explanation = sources.explain_pod(meta.namespace, meta.name)
         except SchedulerCoreError:
             explanation = None
         nearest, helps = ("", "") if explanation is None else what_is_missing(explanation)
-        self._findings[identity] = _Finding(pod.uid, pod.attempts, sources.clock.now(), nearest, helps)
+        self._dry_run_at = sources.clock.now()
+        self._dry_run_seconds = self._dry_run_at - began
+        self._findings[identity] = _Finding(pod.uid, pod.attempts, self._dry_run_at, nearest, helps)
 
 
 def what_is_missing(explanation: Explanation) -> tuple[str, str]:

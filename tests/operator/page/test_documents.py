@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from bayplan.page.node_layout import NodeRows
 from bayplan.page.node_map import NodeMapDelta, NodesPanel, delta, whole
@@ -72,6 +73,30 @@ async def test_the_cause_is_that_of_the_condition(world: PageWorld) -> None:
     await settle(world.rig)
     found = await PendingPanel(world.sources).build(world.turns)
     assert [(group.cause, group.count) for group in found.groups] == [("Insufficient cpu", 2)]
+
+
+async def test_long_dry_runs_wait_while_pods_do(world: PageWorld) -> None:
+    """A long dry run would delay the attempts of pods that wait; after 30 s one is made all the same."""
+    explained: list[str] = []
+
+    def slow(namespace: str, name: str) -> None:
+        del namespace
+        explained.append(name)
+        world.clock.advance(0.05)
+
+    world.add(pod("large", requests={"cpu": "9"}))
+    await settle(world.rig)
+    panel = PendingPanel(msgspec.structs.replace(world.sources, explain_pod=slow))
+    await panel.build(world.turns)
+    await panel.build(world.turns)
+    assert explained == ["large"]
+    world.add(pod("next", requests={"cpu": "1"}))
+    world.clock.advance(29.5)
+    await panel.build(world.turns)
+    assert explained == ["large"]
+    world.clock.advance(1)
+    await panel.build(world.turns)
+    assert explained == ["large", "large"]
 
 
 async def test_groups_beyond_the_limit_are_counted(world: PageWorld) -> None:
