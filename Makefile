@@ -49,8 +49,8 @@ down: ## Stop the control plane of `make up` and remove its data
 	@$(BIN)/python -m hack.controlplane.launcher down .cluster && rm -rf .cluster
 
 .PHONY: demo
-demo: install ## Demonstrate Bayplan on a real control plane (KEEP=1 leaves it running)
-	@$(BIN)/python -m hack.demo $(if $(KEEP),--keep)
+demo: install ## Demonstrate Bayplan on a real control plane (KEEP=1 leaves it running; PAGE=1 opens the page)
+	@$(BIN)/python -m hack.demo$(if $(PAGE),.page) $(if $(KEEP),--keep)
 
 .PHONY: demo-gang
 demo-gang: install ## Demonstrate gangs: two that do not both fit, a large one behind small pods, a preemption (KEEP=1)

@@ -51,6 +51,7 @@ def _node(number: int) -> Document:
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/os": "linux",
                 "topology.kubernetes.io/zone": ZONES[number % len(ZONES)],
+                "example.com/rack": f"rack-{number % (4 * len(ZONES)) + 1:02d}",
             },
         },
         "status": {

@@ -83,13 +83,16 @@ class Stage:
         plane: The control plane.
         screen: Output of the demo.
         has_kwok: Whether pods run; without kwok they are only bound.
+
+    Attributes:
+        server: URL of the operator's server; "" before it is started.
     """
 
     def __init__(self, plane: ControlPlane, screen: Screen, *, has_kwok: bool) -> None:
         self.plane = plane
         self.screen = screen
         self.has_kwok = has_kwok
-        self._server = ""
+        self.server = ""
 
     def start_operator(self, *flags: str) -> None:
         """Install the CRDs and start the operator with some flags."""
@@ -138,7 +141,7 @@ class Stage:
         port = free_port()
         flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
         self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(_served_by(port)))
-        self._server = _served_by(port)
+        self.server = _served_by(port)
 
     def bayplan(self, *arguments: str, limit: int = 0, unshown: Sequence[str] = (), codes: Sequence[int] = (0,)) -> str:
         """Run `bayplan` as the administrator, print the command and its output, and return the output."""
@@ -164,15 +167,22 @@ class Stage:
 
     def explain(self, what: str, limit: int = 0) -> str:
         """Run ``bayplan explain``, print the command and its output, and return the output."""
-        return self.bayplan("explain", what, limit=limit, unshown=["--server", self._server])
+        return self.bayplan("explain", what, limit=limit, unshown=["--server", self.server])
 
     def status(self) -> str:
         """Run ``bayplan status``, print the command and its output, and return the output."""
-        return self.bayplan("status", unshown=["--server", self._server])
+        return self.bayplan("status", unshown=["--server", self.server])
 
     def shadow(self, name: str, limit: int = 0) -> str:
         """Run ``bayplan status --shadow``, print the command and its output, and return the output."""
-        return self.bayplan("status", "--shadow", name, limit=limit, unshown=["--server", self._server])
+        return self.bayplan("status", "--shadow", name, limit=limit, unshown=["--server", self.server])
+
+    def fetch(self, path: str) -> bytes:
+        """Return what the operator's server sends for a path."""
+        request = urllib.request.Request(f"{self.server}{path}")  # noqa: S310 - the server of the demo's operator
+        with urllib.request.urlopen(request, timeout=_WAIT_SECONDS, context=_any_certificate()) as answer:  # noqa: S310
+            body: bytes = answer.read()
+            return body
 
     def create(self, documents: str) -> None:
         """Create objects from a JSON list."""
@@ -236,9 +246,7 @@ def _start_kwok(plane: ControlPlane, screen: Screen) -> bool:
 
 def _served_by(port: int) -> str:
     """Return the URL of the operator's server; "" before it is ready."""
-    # The operator's certificate is self-signed.
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = _any_certificate()
     for server in (f"https://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{port}"):
         try:
             with urllib.request.urlopen(f"{server}/readyz", timeout=1, context=context) as answer:  # noqa: S310 - see above
@@ -247,3 +255,10 @@ def _served_by(port: int) -> str:
         except (urllib.error.URLError, OSError):
             continue
     return ""
+
+
+def _any_certificate() -> ssl.SSLContext:
+    """Return a context for the operator's certificate, which is self-signed."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
