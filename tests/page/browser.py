@@ -28,7 +28,7 @@ _FLAGS = (
     "--disable-component-update",
     "--hide-scrollbars",
     "--force-device-scale-factor=1",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP page.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 _LISTEN = """
 window.violations = [];
@@ -125,6 +125,13 @@ class Browser:
         logged = [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
         violations = self.run("const found = window.violations ?? []; window.violations = []; return found")
         return [each for each in (*logged, *violations) if not any(text in each for text in self.accepted)]
+
+    def leave(self) -> None:
+        """Leave the page, before its server ends; fails if the console or the policy reported anything."""
+        found = self.complaints()
+        self.driver.get("about:blank")
+        self.complaints()
+        assert found == []
 
     def accept_status(self, *statuses: int) -> None:
         """Accept the console's messages about responses with a status, until the test ends."""

@@ -13,6 +13,7 @@ import pytest
 from tests.page.browser import Browser
 from tests.page.documents import documents
 from tests.page.page_server import PageServer
+from tests.page.png_files import compressed
 
 Serve = Callable[[dict[str, Any]], PageServer]
 
@@ -30,11 +31,10 @@ def browser(chromium: Browser) -> Iterator[Browser]:
     """The browser; the test fails if the console or the content security policy reports anything."""
     chromium.complaints()
     yield chromium
-    complaints = chromium.complaints()
-    chromium.driver.get("about:blank")
-    chromium.complaints()
-    chromium.accepted = ()
-    assert complaints == []
+    try:
+        chromium.leave()
+    finally:
+        chromium.accepted = ()
 
 
 @pytest.fixture
@@ -58,7 +58,13 @@ def page(serve: Serve) -> PageServer:
 
 
 @pytest.fixture(scope="session")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory for screenshots: that of the environment variable PAGE_SCREENSHOTS, or a temporary one."""
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Directory for screenshots: that of the variable PAGE_SCREENSHOTS, made small, or a temporary one."""
     chosen = os.environ.get("PAGE_SCREENSHOTS")
-    return Path(chosen).resolve() if chosen else tmp_path_factory.mktemp("screenshots")
+    if not chosen:
+        yield tmp_path_factory.mktemp("screenshots")
+        return
+    directory = Path(chosen).resolve()
+    yield directory
+    for file in directory.glob("*.png"):
+        file.write_bytes(compressed(file.read_bytes()))

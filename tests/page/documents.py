@@ -15,6 +15,7 @@ HOSTILE = (
 SHOWN = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
 ZONES, RACKS = 4, 16
 _KNOWN = Path(__file__).with_name("known")
+_ROOM = "room?requests=cpu%3D4%2Cmemory%3D8Gi"
 _TIME = 1_795_438_000
 _ZONE_LABEL, _RACK_LABEL = "topology.kubernetes.io/zone", "example.com/rack"
 
@@ -37,10 +38,9 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
         "work?namespace=batch&pod=render-0": known("pod"),
         "work?namespace=ml&podgroup=train": known("gang"),
         "work?namespace=ml&podgroup=train&api=bayplan.dev": known("gang"),
-        "room?requests=cpu%3D4%2Cmemory%3D8Gi": room(nodes),
-        f"room?requests=cpu%3D4%2Cmemory%3D8Gi&count=64&key={_ZONE_LABEL.replace('/', '%2F')}": room(
-            nodes, domains=True
-        ),
+        _ROOM: room(nodes),
+        f"{_ROOM}&count=64&key={_ZONE_LABEL.replace('/', '%2F')}": room(nodes, least=64),
+        f"{_ROOM}&count=8&key={_ZONE_LABEL.replace('/', '%2F')}": room(nodes, least=8),
     }
 
 
@@ -155,8 +155,8 @@ def node_map(nodes: int) -> Document:
     return {
         "version": 1,
         "resources": [
-            {"name": "cpu", "unit": "millicores"},
-            {"name": "memory", "unit": "bytes"},
+            {"name": "cpu", "unit": "cores"},
+            {"name": "memory", "unit": "GiB"},
             {"name": "example.com/gpu", "unit": ""},
         ],
         "zones": zones,
@@ -173,7 +173,7 @@ def node_map(nodes: int) -> Document:
         "notReady": [5][: max(0, nodes - 5)],
         "fragmentation": [
             {"resource": "cpu", "free": 28_600_000, "largestFree": 31_000, "unusableShare": 0.214},
-            {"resource": "memory", "free": 170 << 40, "largestFree": 120 << 30, "unusableShare": 0.083},
+            {"resource": "memory", "free": 170 << 40, "largestFree": 120 << 30, "unusableShare": None},
             {"resource": "example.com/gpu", "free": 80, "largestFree": 6, "unusableShare": 0.45},
         ],
         "rackLabel": _RACK_LABEL,
@@ -182,21 +182,19 @@ def node_map(nodes: int) -> Document:
     }
 
 
-def room(nodes: int, *, domains: bool = False) -> Document:
-    """Return room for a shape: two pods on every seventh node."""
+def room(nodes: int, least: int = 0) -> Document:
+    """Return room for a shape: two pods on every seventh node; with a number, zones with room for so many pods."""
     places = [[node, 2] for node in range(0, nodes, 7)]
-    found = [
-        {"key": _ZONE_LABEL, "name": f"zone-{zone}", "fits": 2 * sum(1 for node, _ in places if node % ZONES == zone)}
-        for zone in range(ZONES)
-    ]
+    fits = {f"zone-{zone}": 2 * sum(1 for node, _ in places if node % ZONES == zone) for zone in range(ZONES)}
+    found = [{"key": _ZONE_LABEL, "name": name, "fits": number} for name, number in fits.items() if number >= least]
     return {
         "requests": {"cpu": "4", "memory": "8Gi"},
         "fits": 2 * len(places),
         "nodes": len(places),
         "perNode": places,
-        "domains": found if domains else [],
-        "note": "by free amounts of schedulable nodes; other filters are not run",
-        "command": "bayplan simulate --cluster live -f pod.yaml",
+        "domains": found if least else [],
+        "note": "by free amounts of schedulable nodes; taints, affinity, volumes and devices are not considered",
+        "command": "kubectl describe nodes",
     }
 
 

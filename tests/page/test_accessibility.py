@@ -17,7 +17,7 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 def violations(browser: Browser) -> list[str]:
     """Return what axe-core finds."""
     # Below the header of the window, a target may be covered in part.
-    browser.run("scrollTo(0, 0)")
+    browser.run("dispatchEvent(new Event('wheel')); scrollTo(0, 0)")
     browser.run((resources.files("selenium_axe_python") / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
     options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
     found = browser.run("return axe.run(document, arguments[0])", options)

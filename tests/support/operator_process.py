@@ -84,9 +84,10 @@ class OperatorProcess:
         """What it has written so far, over all its starts."""
         return self._log.read_text()
 
-    def start(self, *flags: str, wait: bool = True) -> None:
-        """Start it on a free port, with further flags, and wait until it is ready, if not disabled."""
-        self._port = free_port()
+    def start(self, *flags: str, wait: bool = True, is_same_port: bool = False) -> None:
+        """Start it on a free port or its last one, with further flags, and wait until it is ready, if not disabled."""
+        if not is_same_port:
+            self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
         command += [f"--serve-address={self._host}:{self._port}", f"--record={self.records}", "--record-mebibytes=64"]
         command += [*self._flags, *flags]

@@ -72,7 +72,7 @@ export class Login extends Component {
       <input id="token" name="token" type="password" required autocomplete="off" spellcheck=${false} />
       <button type="submit">Log in</button>
       <p class="note">The token stays in the memory of this page. Create one with:</p>
-      <${Command} text="kubectl create token ACCOUNT --namespace NAMESPACE --audience bayplan.dev" />
+      <${Command} text="kubectl -n NAMESPACE create token SERVICE_ACCOUNT" />
     </form>`;
   }
 }

@@ -164,7 +164,7 @@ export class Cut extends Component {
     const left = entries.length - shown;
     return html`${children(entries.slice(0, shown))}
       ${left > 0 && html`<button type="button" class="more" onClick=${this.more}>
-        Show ${count(Math.min(left, this.props.step ?? 100))} more of ${count(left)} ${what}
+        ${`Show ${count(Math.min(left, this.props.step ?? 100))} more of ${count(left)}`}<span class="hidden"> ${what}</span>
       </button>`}
       ${left <= 0 && omitted > 0 && html`<p class="note">${count(omitted)} more ${what} are not sent; use the command.</p>`}`;
   }

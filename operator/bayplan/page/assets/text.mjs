@@ -70,15 +70,8 @@ export function bytes(amount) {
   return `${decimal(left, left < 10 ? 1 : 0)} ${BINARY[step] ? `${BINARY[step]}B` : 'B'}`;
 }
 
-/** Return an amount of a resource in its unit; units are millicores, bytes and pieces. */
-export function amount(value, unit) {
-  if (unit === 'bytes') return bytes(value);
-  if (unit === 'millicores') return `${decimal(value / 1000, 1)} cores`;
-  return unit && unit !== 'pieces' ? `${decimal(value, 1)} ${unit}` : decimal(value, 1);
-}
-
-/** Return the amount of an explanation, which has cpu in millicores and all other resources in whole units. */
-export function explainedAmount(resource, value) {
+/** Return the amount of a resource; cpu is in millicores, all other resources are in whole units. */
+export function amountOf(resource, value) {
   if (resource === 'cpu') return `${decimal(value / 1000, 3)} cores`;
   if (resource === 'memory' || resource === 'ephemeral-storage' || resource.startsWith('hugepages-')) return bytes(value);
   return count(value);

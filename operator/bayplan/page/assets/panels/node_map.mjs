@@ -64,10 +64,12 @@ export class NodeMap extends Component {
     }
     const used = doc.used[resource] ?? [];
     const flags = flagsOf(doc);
-    for (const node of this.layout.order) {
+    // The selected node is the last one, because its outline reaches into the gaps between cells.
+    for (const node of selected < 0 ? this.layout.order : [...this.layout.order, selected]) {
       const level = used[node] ?? -1;
       const fits = room ? (room.get(node) ?? 0) > 0 : false;
       const key = (Math.max(-1, level) + 1) * 64 + flags[node] * 16 + (fits ? 4 : 0) + (room ? 2 : 0) + (node === selected ? 1 : 0);
+      if (node === selected) this.drawn.delete(node);
       if (this.drawn.get(node) === key) continue;
       this.drawn.set(node, key);
       this.cell(node, level, flags[node], fits, room !== null, node === selected);
@@ -126,8 +128,6 @@ export class NodeMap extends Component {
   /** Draw one diagonal for unschedulable, two for not ready. */
   mark(x, y, size, flags) {
     const { pen, colours } = this;
-    pen.strokeStyle = colours.mark;
-    pen.lineWidth = size > 12 ? 2 : 1.25;
     pen.beginPath();
     pen.moveTo(x, y + size);
     pen.lineTo(x + size, y);
@@ -135,7 +135,12 @@ export class NodeMap extends Component {
       pen.moveTo(x, y);
       pen.lineTo(x + size, y + size);
     }
-    pen.stroke();
+    // An edge in the colour of the panel, because the mark may lie on any step.
+    for (const [colour, width] of [[colours.paper, 3], [colours.mark, size > 12 ? 2 : 1.25]]) {
+      pen.strokeStyle = colour;
+      pen.lineWidth = width;
+      pen.stroke();
+    }
   }
 
   render({ label }) {

@@ -3,7 +3,7 @@
 import { Component } from '../vendor/preact-11.2.0.mjs';
 import { Chip, html, Meter, Name, Panel, Table } from '../elements.mjs';
 import { routeTo } from '../routing.mjs';
-import { amount, count, counted, percent } from '../text.mjs';
+import { amountOf, count, counted, percent } from '../text.mjs';
 import { flagsOf, NodeMap } from './node_map.mjs';
 import { Room } from './room.mjs';
 
@@ -118,11 +118,10 @@ function Selected({ doc, node, room }) {
 
 function Fragmentation({ doc }) {
   if (!doc.fragmentation.length) return null;
-  const units = new Map(doc.resources.map((each) => [each.name, each.unit]));
-  const columns = [{ title: 'Resource' }, { title: 'Free', right: true }, { title: 'Largest on a node', right: true }, { title: 'Unusable', right: true }];
+  const columns = [{ title: 'Resource' }, { title: 'Free', right: true }, { title: 'Largest', right: true }, { title: 'Unusable', right: true }];
   return html`<div class="box"><h3>Fragmentation</h3>
-    <${Table} label="Free amounts and how much of them is unusable" columns=${columns} rows=${doc.fragmentation.map((each) => ({
+    <${Table} label="Free amounts and how much of them is unusable by waiting pods" columns=${columns} rows=${doc.fragmentation.map((each) => ({
       key: each.resource,
-      cells: [html`<${Name}>${each.resource}<//>`, amount(each.free, units.get(each.resource)), amount(each.largestFree, units.get(each.resource)), percent(each.unusableShare, 1)],
-    }))} /></div>`;
+      cells: [html`<${Name}>${each.resource}<//>`, amountOf(each.resource, each.free), amountOf(each.resource, each.largestFree), percent(each.unusableShare, 1)],
+    }))} /><p class="note">Largest: the largest free amount of one node. Unusable: the share on nodes where waiting pods do not fit.</p></div>`;
 }

@@ -8,10 +8,10 @@ const TONES = { unschedulable: 'bad', gated: 'warn', parked: 'warn', backoff: 'i
 
 export class Pending extends Pure {
   render({ doc, at }) {
-    const note = doc && `${counted(doc.total, 'pod')} in ${counted(doc.groups.length + (doc.omitted || 0), 'group')}`;
+    const note = doc && `${counted(doc.total, 'pod')} in ${counted(doc.groups.length, 'group')}${doc.omitted ? `; ${count(doc.omitted)} pods are in further groups` : ''}`;
     return html`<${Panel} id="pending" title="Pending work" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
       ${doc && (doc.groups.length
-        ? html`<${Cut} entries=${doc.groups} first=${10} step=${30} what="groups" omitted=${doc.omitted}>
+        ? html`<${Cut} entries=${doc.groups} first=${10} step=${30} what="groups">
             ${(groups) => html`<ol class="groups">
               ${groups.map((group) => html`<${Group} key=${group.id} group=${group} total=${doc.total} at=${at} />`)}
             </ol>`}

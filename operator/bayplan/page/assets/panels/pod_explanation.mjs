@@ -1,7 +1,7 @@
 // Explanation of a pod: filters, scores by plugin, near misses, preemption, events that would help.
 
 import { Chip, Cut, html, Name, Table } from '../elements.mjs';
-import { count, counted, explainedAmount } from '../text.mjs';
+import { count, counted, amountOf } from '../text.mjs';
 import { GangFacts } from './gang_explanation.mjs';
 
 const TONES = { Fits: 'good', Placed: 'good', Unschedulable: 'bad', Error: 'bad', Gated: 'warn', NoProfile: 'warn' };
@@ -53,7 +53,7 @@ export function Nearest({ nearest, title = 'Nearest nodes' }) {
 
 function lackItem(lack) {
   const amounts = lack.amounts.map((amount) =>
-    `${amount.resource}: needs ${explainedAmount(amount.resource, amount.needed)}, free ${explainedAmount(amount.resource, amount.free)}`);
+    `${amount.resource}: needs ${amountOf(amount.resource, amount.needed)}, free ${amountOf(amount.resource, amount.free)}`);
   const what = amounts.length ? amounts : lack.reasons;
   return html`<li key=${lack.plugin}><${Name}>${lack.plugin}<//>: <bdi>${[...what, ...lack.details].join('; ')}</bdi>
     ${lack.preemptionMayHelp ? html` <span class="note">(preemption may help)</span>` : ''}</li>`;

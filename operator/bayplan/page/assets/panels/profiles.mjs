@@ -1,8 +1,9 @@
 // Panel of profiles: revisions on a time line, conditions, shadow agreement, depth of the queue.
 
-import { Chip, Command, Cut, Empty, html, Meter, Name, Panel, Pure } from '../elements.mjs';
+import { Chip, Command, Cut, Empty, html, Name, Panel, Pure } from '../elements.mjs';
 import { routeTo } from '../routing.mjs';
-import { count, counted, localTime, percent } from '../text.mjs';
+import { count, counted, localTime } from '../text.mjs';
+import { Shadow } from './shadow.mjs';
 
 export class Profiles extends Pure {
   render({ doc, chosen }) {
@@ -25,12 +26,12 @@ function Profile({ profile, isChosen }) {
       <span title=${condition.message}>${condition.type}: ${condition.status}${condition.reason && condition.reason !== condition.type ? ` (${condition.reason})` : ''}</span><//>`)}</p>
     ${profile.conditions.filter((condition) => toneOf(condition) === 'bad' && condition.message).map((condition) => html`
       <p key=${condition.type} class="problem"><bdi>${condition.message}</bdi></p>`)}
-    <dl class="figures">
+    ${!shadow && html`<dl class="figures">
       ${Object.entries(profile.queue).map(([place, number]) => html`<div key=${place}><dt>${place}</dt><dd class="number">${count(number)}</dd></div>`)}
       <div><dt>scheduled</dt><dd class="number">${count(profile.scheduled)}</dd></div>
       <div><dt>rejected</dt><dd class="number">${count(profile.rejected)}</dd></div>
       <div><dt>errors</dt><dd class="number">${count(profile.errors)}</dd></div>
-    </dl>
+    </dl>`}
     ${profile.lastError && html`<p class="problem"><${Chip} tone="bad">Last error<//> <bdi>${profile.lastError}</bdi></p>`}
     ${shadow && html`<${Shadow} shadow=${shadow} />`}
     <${Revisions} revisions=${profile.revisions} />
@@ -46,14 +47,6 @@ const UNWANTED = ['Contested', 'Degraded', 'RolledBack', 'Stalled'];
 function toneOf({ type, status }) {
   if (status === 'Unknown') return 'quiet';
   return (status === 'True') !== UNWANTED.includes(type) ? 'good' : 'bad';
-}
-
-function Shadow({ shadow }) {
-  const share = shadow.compared ? shadow.agreed / shadow.compared : 0;
-  const more = [['differed', shadow.differed], ['would reject', shadow.wouldReject], ['would schedule', shadow.wouldPlace]].filter(([, number]) => number != null);
-  return html`<div><h4>Shadow of <${Name}>${shadow.shadowOf}<//></h4>
-    <p><${Meter} share=${share} label=${`agrees in ${percent(share, 1)}`} /> ${`agrees in ${shadow.compared ? percent(share, 1) : '-'} of ${counted(shadow.compared, 'compared decision')}`}</p>
-    <p class="note">${more.map(([what, number]) => `${what} ${count(number)}`).join(', ')}</p></div>`;
 }
 
 function Revisions({ revisions }) {

@@ -47,19 +47,19 @@ export class Room extends Refreshing {
       </form>
       <div role="status">
         ${error && html`<p class="problem"><${Chip} tone="bad">Not found<//> ${error}</p>`}
-        ${doc && html`<${Found} doc=${doc} wanted=${Number(query.count) || 0} />`}
+        ${doc && html`<${Found} doc=${doc} wanted=${Number(query.count) || 0} isDivided=${Boolean(query.key)} />`}
       </div>
       ${doc && html`<${Command} text=${doc.command} />`}
     </div>`;
   }
 }
 
-function Found({ doc, wanted }) {
-  const most = doc.domains.length ? Math.max(...doc.domains.map((domain) => domain.fits)) : doc.fits;
+function Found({ doc, wanted, isDivided }) {
+  const most = isDivided ? Math.max(0, ...doc.domains.map((domain) => domain.fits)) : doc.fits;
   const columns = [{ title: 'Domain' }, { title: 'Pods that fit', right: true }];
   const domains = [...doc.domains].sort((one, other) => other.fits - one.fits);
   return html`<p><strong>${count(doc.fits)}</strong> such ${doc.fits === 1 ? 'pod fits' : 'pods fit'} on ${counted(doc.nodes, 'node')}.
-      ${wanted > 0 && html` <${Chip} tone=${most >= wanted ? 'good' : 'bad'}>${counted(wanted, 'pod')} ${most >= wanted ? 'fit' : 'do not fit'}${doc.domains.length ? ' in one domain' : ''}<//>`}</p>
+      ${wanted > 0 && html` <${Chip} tone=${most >= wanted ? 'good' : 'bad'}>${counted(wanted, 'pod')} ${most >= wanted ? 'fit' : 'do not fit'}${isDivided ? ' in one domain' : ''}<//>`}</p>
     ${doc.note && html`<p class="note"><bdi>${doc.note}</bdi></p>`}
     ${domains.length > 0 && html`<${Cut} entries=${domains} first=${8} what="domains">${(shown) => html`<${Table} label="Room by domain, most room first" columns=${columns}
       rows=${shown.map((domain) => ({ key: domain.name, cells: [html`<${Name}>${domain.name}<//>`, count(domain.fits)] }))} />`}<//>`}`;

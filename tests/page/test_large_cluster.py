@@ -1,0 +1,52 @@
+"""5,000 nodes and 10,000 pending pods stay fluid: bounds for the time that the page holds the browser's thread."""
+
+from __future__ import annotations
+
+import random
+
+from selenium.webdriver.common.keys import Keys
+
+from tests.page.browser import Browser
+from tests.page.conftest import Serve
+from tests.page.documents import documents, pending_work
+
+NODES, PENDING = 5_000, 10_000
+LONGEST_MILLISECONDS = 400
+"""For one task; the machine may run other tests at the same time."""
+_OBSERVE = """window.tasks = [];
+    new PerformanceObserver((list) => tasks.push(...list.getEntries().map((each) => each.duration)))
+        .observe({entryTypes: ['longtask']})"""
+
+
+def test_changes_of_a_large_cluster(browser: Browser, serve: Serve) -> None:
+    """Each second 500 nodes, all pending work and the rates change; pointer and keys work meanwhile."""
+    random_ = random.Random(5)
+    page = serve(documents(NODES, PENDING))
+    browser.open(page.url)
+    browser.shows("#nodes", "5,000 nodes")
+    browser.run(_OBSERVE)
+    box = browser.find("#nodes .map")
+    for step in range(10):
+        nodes = [
+            [node, step, [random_.randrange(1001) for _ in range(3)]] for node in random_.sample(range(NODES), 500)
+        ]
+        page.push("nodesDelta", {"version": 1, "since": 1, "nodes": nodes})
+        page.push("pending", pending_work(PENDING - step, 50))
+        page.push("rates", page.documents["rates"])
+        box.send_keys(Keys.ARROW_DOWN)
+        browser.shows("#pending", f"{PENDING - step:,} pods")
+    tasks = browser.run("return tasks")
+    print(f"tasks over 50 ms: {sorted(round(each) for each in tasks)}")  # noqa: T201
+    assert max(tasks, default=0) < LONGEST_MILLISECONDS
+
+
+def test_the_number_of_elements_is_bounded(browser: Browser, serve: Serve) -> None:
+    """Nodes are pixels of a canvas and long lists are cut, so 5,000 nodes need no more elements than 50."""
+    counts = []
+    for nodes, pending in ((50, 100), (NODES, PENDING)):
+        page = serve(documents(nodes, pending))
+        browser.open(page.url)
+        browser.shows("#rates", "lost binds")
+        browser.shows("#nodes", "Fragmentation")
+        counts.append(browser.run("return document.querySelectorAll('*').length"))
+    assert counts[1] < 1.1 * counts[0]

@@ -1,0 +1,197 @@
+"""The page of a real operator on a real control plane: live changes, explanations, a leader change, the login."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.page.browser import Browser
+from tests.page.documents import HOSTILE, SHOWN
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+PROFILE = "paged"
+ELSEWHERE = "page.test"
+GRANT_SECONDS = 120.0
+LEASE = {"leaseDuration": 8, "renewDeadline": 6, "retryPeriod": 0.5, "leaderElect": True, "resourceName": "page"}
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane with a profile and four nodes in two zones."""
+    install_crds(control_plane)
+    api = ApiClient(control_plane)
+    api.create(
+        {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": PROFILE}, "spec": {}}
+    )
+    amounts = {"cpu": "4", "memory": "16Gi", "pods": "20"}
+    names = [f"page-{index}" for index in range(4)]
+    for index, name in enumerate(names):
+        labels = {"topology.kubernetes.io/zone": f"zone-{index % 2}"}
+        status = {"allocatable": amounts, "capacity": amounts}
+        api.create({"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status})
+    yield control_plane
+    control_plane.kubectl("delete", "schedulerprofile", PROFILE)
+    control_plane.kubectl("delete", "nodes", *names)
+    api.close()
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[ApiClient]:
+    """Client of the administrator."""
+    client = ApiClient(plane)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def operator(plane: ControlPlane, browser: Browser, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """An operator that serves the page; it ends after the browser has left the page."""
+    with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log", ["--serve-page"]) as operator:
+        operator.start()
+        yield operator
+        browser.leave()
+
+
+def pod(namespace: str, name: str, cpu: str, **spec: object) -> Manifest:
+    """Return a pod of the profile."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": name, "namespace": namespace}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"schedulerName": PROFILE, "containers": [container], **spec}}
+
+
+def test_live_changes(browser: Browser, operator: OperatorProcess, api: ApiClient, namespace: str) -> None:
+    """Pods that do not fit appear by cause, are explained, and leave the page when a node has room for them."""
+    browser.open(f"{operator.url}/page/")
+    browser.shows(".connection", "live")
+    browser.shows("#pending", "No pod waits.")
+    for index in range(3):
+        api.create(pod(namespace, f"large-{index}", "8"))
+    api.create(pod(namespace, "gated", "1", schedulingGates=[{"name": "example.com/approval"}]))
+    api.create(pod(namespace, "small", "1"))
+    browser.shows("#pending", "4 pods in 2 groups")
+    browser.shows("#pending", "Nearest miss")
+    assert "Insufficient cpu" in browser.text("#pending")
+    assert "example.com/approval" in browser.text("#pending")
+    browser.shows("#nodes", "4 nodes, 0 unschedulable, 0 not ready")
+    browser.shows(f"#profile-{PROFILE}", "Accepted: True")
+    browser.shows(f"#profile-{PROFILE}", "scheduled 1")
+    browser.find("#pending .group .names a").click()
+    browser.shows("#work", "Unschedulable")
+    browser.shows("#work", "NodeResourcesFit: cpu: needs 8 cores")
+    browser.shows("#work", "0/4 nodes are available")
+    browser.find('#nodes input[name="room"]').send_keys("cpu=2", Keys.ENTER)
+    browser.shows("#nodes .aside", "7 such pods fit on 4 nodes.")
+    amounts = {"cpu": "32", "memory": "16Gi", "pods": "20"}
+    status = {"allocatable": amounts, "capacity": amounts}
+    large = {"kind": "Node", "metadata": {"name": "page-large"}, "status": status}
+    api.create(large)
+    browser.shows("#pending", "1 pod in 1 group")
+    browser.shows("#nodes", "5 nodes")
+    browser.shows("#work", "page-large")
+    api.delete(large)
+
+
+def test_a_lost_connection(browser: Browser, operator: OperatorProcess) -> None:
+    """The page returns by itself when the operator does."""
+    browser.accepted = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_RESET", "503")
+    browser.open(f"{operator.url}/page/")
+    browser.shows("#nodes", "4 nodes")
+    operator.kill()
+    browser.shows(".banner", "Connection lost")
+    assert "4 nodes" in browser.text("#nodes")
+    operator.start(is_same_port=True)
+    browser.shows(".connection", "live")
+    assert not browser.all(".banner")
+
+
+def test_a_leader_change(browser: Browser, plane: ControlPlane, tmp_path: Path) -> None:
+    """A standby names the leader, and becomes the page's source when the leader leaves."""
+    browser.accept_status(503)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(json.dumps({"leaderElection": LEASE}))
+    flags = [f"--settings={settings}", "--serve-page"]
+    with (
+        OperatorProcess(plane.kubeconfig, tmp_path / "one.log", flags) as one,
+        OperatorProcess(plane.kubeconfig, tmp_path / "two.log", flags) as two,
+    ):
+        one.start()
+        one.until(lambda: "Leading: Lease" in one.log, "it leads")
+        two.start()
+        browser.open(f"{two.url}/page/")
+        browser.shows(".banner.standby", "Leader:")
+        browser.shows(".banner.standby", "port-forward pod/")
+        one.terminate()
+        browser.shows(".connection", "live")
+        browser.shows("#nodes", "4 nodes")
+        browser.leave()
+
+
+def test_login(browser: Browser, plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    """Under the name of another host a token is needed, and a user who may list pods and nodes."""
+    browser.accept_status(401, 403)
+    for account in ("reader", "other"):
+        plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
+    grant(plane, namespace, "reader")
+    flags = ["--serve-page", "--secure-serving", "--authorize-requests"]
+    with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log", flags, secure=True) as operator:
+        operator.start()
+        browser.open(f"{re.sub('127.0.0.1', ELSEWHERE, operator.url)}/page/")
+        browser.shows(".login", "Log in")
+        browser.find("#token").send_keys("wrong", Keys.ENTER)
+        browser.shows(".login", "This token is not accepted.")
+        other, reader = (
+            plane.kubectl("create", "token", account, f"--namespace={namespace}").strip()
+            for account in ("other", "reader")
+        )
+        browser.find("#token").send_keys(other, Keys.ENTER)
+        browser.shows(".banner", "Access denied")
+        browser.shows(".banner", f"system:serviceaccount:{namespace}:other")
+        browser.find("#token").send_keys(reader, Keys.ENTER)
+        browser.shows("#nodes", "4 nodes")
+        assert not browser.all(".login")
+        browser.leave()
+
+
+def grant(plane: ControlPlane, namespace: str, account: str) -> None:
+    """Grant a service account what the page needs, and wait until the API server knows it."""
+    role, user = f"{namespace}-{account}", f"system:serviceaccount:{namespace}:{account}"
+    rules = [
+        {"nonResourceURLs": ["/page/data"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["list"]},
+    ]
+    kind = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": role},
+        "rules": rules,
+    }
+    plane.kubectl("create", "--filename=-", input=json.dumps(kind))
+    plane.kubectl(
+        "create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={namespace}:{account}"
+    )
+    deadline = time.monotonic() + GRANT_SECONDS
+    while "yes" not in plane.kubectl("auth", "can-i", "get", "/page/data", f"--as={user}"):
+        assert time.monotonic() < deadline
+
+
+def test_hostile_messages(browser: Browser, operator: OperatorProcess, api: ApiClient, namespace: str) -> None:
+    """Text that users write into objects is shown as text."""
+    waits = pod(namespace, "waits", "8")
+    api.create(waits)
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": HOSTILE}
+    browser.open(f"{operator.url}/page/")
+    browser.shows("#pending", "Insufficient cpu")
+    api.patch(waits, {"status": {"conditions": [condition]}}, "status")
+    browser.shows("#pending", SHOWN[:40])
+    assert browser.all("#page img, #page script") == []
