@@ -182,7 +182,7 @@ class PendingPanel:
             count=group.count,
             oldest_seconds=round(max(0.0, group.oldest_age), 1),
             nearest_miss="" if finding is None else finding.nearest_miss,
-            helps="" if finding is None else finding.helps,
+            helps=_help_of(group) if finding is None else finding.helps,
             profiles=tuple(sorted(group.profiles)),
             examples=(key, *islice((each for each in group.examples if each != key), _EXAMPLES - 1)),
             command=explain_pod_command(meta.namespace, meta.name),
@@ -246,6 +246,13 @@ def _miss_text(miss: NodeLacks) -> str:
 
 def _event_text(event: Unblocking) -> str:
     return f"{event.what} (it then fits on {event.fits_on})" if event.fits_on else event.what
+
+
+def _help_of(group: _Group) -> str:
+    """Return what would help pods that are never attempted; "" for others, whose explanation has it."""
+    if set(group.places) != {"parked"}:
+        return ""
+    return f"a SchedulerProfile that serves schedulerName {', '.join(sorted(group.profiles))}"
 
 
 def _cause(place: str, pod: QueuedPod) -> str:

@@ -57,6 +57,8 @@ async def test_pending_pods_are_grouped_by_cause(world: PageWorld) -> None:
         "waiting for scheduling gates: [example.com/approval]": ("gated", 1),
         'no profile serves schedulerName "nightly"': ("parked", 1),
     }
+    helps = {group.place: group.helps for group in found.groups}
+    assert helps["parked"] == "a SchedulerProfile that serves schedulerName nightly"
     first = found.groups[0]
     assert first.plugins == ("NodeResourcesFit", "NodeUnschedulable")
     assert first.nearest_miss.startswith("node a: needs ")
