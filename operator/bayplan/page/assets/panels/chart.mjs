@@ -63,7 +63,7 @@ export class Chart extends Component {
     const top = (_, low, high) => [0, high > 0 ? high * 1.1 : 1];
     const y = this.props.isLog ? { distr: 3, range: decades } : { range: top };
     const grid = this.props.isLog ? { ...axis.grid, filter: onlyDecades } : axis.grid;
-    const time = (_, times) => times.map((each) => localTime(each).slice(11, 16));
+    const time = (_, times, __, ___, step) => times.map((each) => localTime(each).slice(11, step < 60 ? 19 : 16));
     this.plot = new UPlot({
       width: this.width(),
       height: HEIGHT,

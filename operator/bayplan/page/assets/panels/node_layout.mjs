@@ -9,7 +9,7 @@ const EDGE = 2;
 function cellSize(nodes, width) {
   if (nodes > 1500) return width < 500 ? 7 : 10;
   if (nodes > 300) return width < 500 ? 10 : 14;
-  return nodes > 60 ? 18 : 26;
+  return nodes > 120 ? 18 : 28;
 }
 
 /**

@@ -1,7 +1,7 @@
 // Panel of rates and latencies against their objectives.
 
 import { Chip, html, Panel, Pure, Table } from '../elements.mjs';
-import { count, decimal, latency } from '../text.mjs';
+import { count, counted, decimal, latency } from '../text.mjs';
 import { Chart } from './chart.mjs';
 
 const perSecond = (value) => `${decimal(value, 1)} /s`;
@@ -14,7 +14,7 @@ const CHARTS = [
 export class Rates extends Pure {
   render({ doc, theme }) {
     const columns = doc && CHARTS.flatMap(({ series }) => series).map(({ column }) => column);
-    const note = doc && `one point per ${doc.intervalSeconds} s, ${Math.round((doc.points.length * doc.intervalSeconds) / 60)} minutes`;
+    const note = doc && `one point per ${doc.intervalSeconds} s, the last ${counted(Math.ceil((doc.points.length * doc.intervalSeconds) / 60), 'minute')}`;
     const data = doc && [0, ...columns].reduce((all, column) => ({ ...all, [column]: doc.points.map((point) => column > 3 ? point[column] || null : point[column]) }), {});
     return html`<${Panel} id="rates" title="Rates and latencies" note=${note ?? ''} busy=${!doc} commands=${doc?.commands}>
       ${doc && html`<div class="charts">${CHARTS.map((chart) => html`<${Chart} key=${chart.title} title=${chart.title} series=${chart.series}
