@@ -121,4 +121,5 @@ def replay_of(
         recorded, ReplayedWriter(recorded), options, registry, defaults, ports=SchedulerPorts(**ports)
     )
     recorded.objects = ObjectTypes(scheduler.decoded)
+    recorded.move = scheduler.cycles.assumed.move
     return recorded, scheduler, Replay(recorded, scheduler)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, of_status
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
@@ -10,6 +12,8 @@ from scheduler_core.framework.status import Code
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit, run_reserve, run_unreserve
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+log = logging.getLogger(__name__)
 
 _RESERVE, _PERMIT, _UNRESERVE = CycleStage.RESERVE, CycleStage.PERMIT, CycleStage.UNRESERVE
 
@@ -87,6 +91,22 @@ class AssumedPods:
             self._waiting.add(attempt.info, attempt.node_name, waits)
             return None
         return None if status.is_success else of_status(status)
+
+    def move(self, attempt: Attempt, node_name: str) -> bool:
+        """Release a pod and place it on another node, as the record that is replayed has it.
+
+        Returns:
+            Whether it is placed there; if not, it is on no node.
+        """
+        self.release(attempt)
+        if self._cache.columns.row_of(node_name) < 0:
+            return False
+        try:
+            failure = self.reserve(attempt, node_name) or self.permit(attempt)
+        except Exception:
+            log.exception("pod %s cannot be placed on node %s", attempt.info.key, node_name)
+            return False
+        return failure is None
 
     def release_unbound(self, attempt: Attempt) -> None:
         """Release a pod whose binding cycle has failed, and report devices that nothing else will report as free."""

@@ -54,7 +54,7 @@ class Journal(Protocol):
         """Note that a profile is withdrawn next."""
 
     def placed(self, attempt: Attempt) -> None:
-        """Note that a node was chosen for a pod, whose binding cycle begins."""
+        """Note that a node was chosen for a pod, whose binding cycle begins; a replay may move it to another node."""
 
 
 class NoJournal:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
@@ -65,13 +66,15 @@ class RecordedInput:
         objects: Types of objects; set when the scheduler is built.
         head: The next entry; None at the end.
         decisions: Number of decisions that were equal to the recorded ones.
-        changed: Diagnoses that are not as recorded; the replay goes on, because the state is the same.
+        changed: Diagnoses that are not as recorded, and placements on other nodes; the replay goes on from the
+            recorded state.
         difference: The first difference after which the replay cannot go on; None for none.
         last_seconds, last_wall: The last readings of the clock.
         is_closed: Whether the replay is over, so that tasks end.
         is_paused: Whether shadows decide, and everything else waits.
         on_input: Called when the next entry is neither a step nor an answer nor a decision.
-        on_decision: Called with each decision that is equal; returns whether the replay ends there.
+        on_decision: Called with each decision that is equal or changed; returns whether the replay ends there.
+        move: Moves a placed pod to the recorded node; returns whether it could be moved.
         timers, deletions: Callbacks by the number of the timer, and by the call.
     """
 
@@ -82,8 +85,9 @@ class RecordedInput:
         self.changed: list[Difference] = []
         self.difference: Difference | None = None
         self.is_closed = self.is_paused = False
-        self.on_input: Callable[[], None] = _nothing
+        self.on_input: Callable[[], None] = lambda: None
         self.on_decision: Callable[[Decision], bool] = _continue
+        self.move: Callable[[Attempt, str], bool] = lambda *_: False
         self.timers: dict[int, Callable[[], None]] = {}
         self.deletions: dict[str, Callable[[Exception | None], None]] = {}
         self._entries: Iterator[Entry] = iter(entries)
@@ -151,6 +155,9 @@ class RecordedInput:
         else:
             self.differ(decision)
             return
+        self._go_on(decision)
+
+    def _go_on(self, decision: Decision) -> None:
         if self.on_decision(decision):
             self._end()
         else:
@@ -295,10 +302,17 @@ class RecordedInput:
         """Do nothing: the driver has consumed the entry."""
 
     def placed(self, attempt: Attempt) -> None:
-        """Compare a placement."""
-        info = attempt.info
+        """Compare a placement; a pod that was recorded on another node is moved there."""
+        info, recorded = attempt.info, self.head
         name, attempts = attempt.instance.name, attempt.queued.attempts
-        self.decided(Placed(info.key, info.uid, attempt.node_name, name, attempts))
+        computed = Placed(info.key, info.uid, attempt.node_name, name, attempts)
+        if not isinstance(recorded, Placed) or not _differs_in_node(recorded, computed) or attempt.gang is not None:
+            self.decided(computed)
+        elif self.move(attempt, recorded.node):
+            self.changed.append(Difference(self.decisions, recorded, computed))
+            self._go_on(recorded)
+        else:
+            self.differ(computed)
 
 
 def _is_equal(recorded: Entry | None, computed: Decision) -> bool:
@@ -315,12 +329,12 @@ def _has_same_effect(recorded: Entry | None, computed: Decision) -> bool:
     return (recorded.uid, recorded.profile) == (computed.uid, computed.profile)
 
 
+def _differs_in_node(recorded: Placed, computed: Placed) -> bool:
+    return recorded != computed and replace(recorded, node=computed.node) == computed
+
+
 def _encoded(decision: Wrote) -> Any:
     return msgspec.json.decode(msgspec.json.encode(decision))
-
-
-def _nothing() -> None:
-    pass
 
 
 def _continue(decision: Decision) -> bool:

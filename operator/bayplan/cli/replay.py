@@ -54,8 +54,10 @@ EXIT_DIFFERENT = 1
 def replay_command(context: click.Context, /, *, path: Path, output: str, interactive: bool, **given: Any) -> None:
     """Replay FILE, or the newest record in a directory, and compare every decision with the recorded one.
 
-    The scheduler gets the recorded input in the recorded order, on virtual time and without a cluster. The exit code is
-    0 if all decisions are equal, 1 if one differs, and 2 if the record cannot be replayed.
+    The scheduler gets the recorded input in the recorded order, on virtual time and without a cluster. After a pod was
+    placed on another node than recorded, the replay goes on from the recorded node, so that a replay by another version
+    of Bayplan lists the decisions that changed. The exit code is 0 if all decisions are equal, 1 if one differs, and 2
+    if the record cannot be replayed.
     """
     options = ReplayOptions(**{name: value for name, value in given.items() if value is not None})
     if options.until and "/" not in options.until:
@@ -114,7 +116,8 @@ def _summary(record: RecordFiles, result: ReplayResult) -> str:
     when = "" if result.first is None else f", {result.first:%Y-%m-%d %H:%M:%S} to {result.last:%H:%M:%S} UTC"
     origin = f"recorded by Bayplan {record.header.bayplan}{when}"
     if result.changed:
-        kinds += f", {len(result.changed)} diagnoses that changed"
+        moved = sum(isinstance(each.computed, Placed) for each in result.changed)
+        kinds += f", {moved} of them on other nodes, {len(result.changed) - moved} diagnoses that changed"
     if result.difference is None and result.changed:
         return f"{result.decisions} decisions are equal, the others changed ({kinds}; {origin})"
     if result.difference is None:

@@ -80,7 +80,7 @@ class ReplayResult:
     Attributes:
         decisions: Number of decisions that are equal.
         placed, rejected: How many of them are placements and rejections.
-        changed: Rejections with another diagnosis than recorded.
+        changed: Rejections with another diagnosis than recorded, and placements on another node.
         difference: The first difference after which the replay cannot go on; None for none.
         explanation: The pod at its decision; None if the replay did not stop there.
         decision: That decision.

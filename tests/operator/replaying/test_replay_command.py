@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
+from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.recording.record_file import RecordReader, frame_of, start_of_file
 from tests.operator.replaying.recorded_run import LARGE, record_run
 
@@ -139,6 +142,25 @@ def test_a_changed_decision(file: Path, tmp_path: Path) -> None:
     assert "1 diagnoses that changed" in found.output
     assert "recorded: pod default/large is rejected by profile default-scheduler: 1/5 nodes" in found.output
     assert "computed: pod default/large is rejected by profile default-scheduler: 0/5 nodes" in found.output
+
+
+def test_a_version_that_prefers_other_nodes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pod that gets another node is listed, and the replay goes on from the recorded one to the end."""
+    score = NodeResourcesFit.score
+
+    def reversed_score(self: NodeResourcesFit, *arguments: Any) -> Any:
+        return 100 - score(self, *arguments)
+
+    monkeypatch.setattr(NodeResourcesFit, "score", reversed_score)
+    found = run("replay", file)
+    assert found.exit_code == 1, found.output
+    moved = re.findall(r"recorded: pod (\S+) on node (n\d),.*\ncomputed: pod (\S+) on node (n\d),", found.output)
+    assert len(moved) > 5
+    assert all(pod == other and node != chosen for pod, node, other, chosen in moved)
+    equal = int(found.output.split()[0])
+    assert equal + len(moved) == 41, found.output
+    assert f"{len(moved)} of them on other nodes, 0 diagnoses that changed" in found.output
+    assert "are equal, then one differs" not in found.output
 
 
 def _encoded(entry: object) -> bytes:
