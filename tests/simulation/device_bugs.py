@@ -12,6 +12,7 @@ from scheduler_core.devices import counters
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
 from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import Resource
+from scheduler_core.plugins import dynamic_resources
 from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
@@ -56,6 +57,21 @@ def _taken_for_failure(original: Original) -> Original:
     return write
 
 
+def _nothing_needed(original: Original) -> Original:
+    del original
+    return lambda _: None
+
+
+def _only_deleted(original: Original) -> Original:
+    del original
+
+    async def delete(plugin: DynamicResources, claim: Any, pod: Any, binder: ClaimBinder) -> None:
+        del plugin, pod
+        await binder.delete(claim)
+
+    return delete
+
+
 DEVICE_BUGS: dict[str, Bug] = {
     "devices of allocations in flight are free": _skipped(AllocatedDevices, "put_in_flight"),
     "counters of allocated devices are free": lambda: _patched(counters, "_consumed", _nothing_consumed),
@@ -69,6 +85,10 @@ DEVICE_BUGS: dict[str, Bug] = {
     "the preparation of devices is not awaited": lambda: _patched(PodBinding, "wait_for_drivers", _unwritten),
     "DynamicResources is deaf to slices": _deaf(DynamicResources, Resource.RESOURCE_SLICE),
     "DynamicResources is deaf to claims": _deaf(DynamicResources, Resource.RESOURCE_CLAIM),
+    "devices are given before claims are listed": lambda: _patched(dynamic_resources, "require_lists", _nothing_needed),
+    "a deleted claim of an earlier attempt wakes nobody": lambda: _patched(
+        DynamicResources, "_delete_stale", _only_deleted
+    ),
     "devices of deleted claims stay in use": _skipped(AllocatedDevices, "remove_claim"),
 }
 """Planted bugs by the defect that they cause."""
