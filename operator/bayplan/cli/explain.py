@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,8 @@ def explain(
     best nodes, a dry run of preemption, and the events that would requeue the pod. For a gang it lists the members and
     a dry run of its group cycle by domain: how many members fit, what the next one lacks, and the preemption victims.
 
-    With -o html it is one file without scripts that needs no server, to attach to a ticket.
+    With -o html it is one file to attach to a ticket, which needs no server: the page's panel of one pod or gang, and
+    below it the tables, which need no script.
 
     With --cases, the command makes one attempt for the pod of each case and writes one JSON result on each line in the
     conformance format, in the order of the cases. It reports a case that cannot be run on standard error and skips it;
@@ -122,6 +124,7 @@ def _explained(options: _Options, output: str) -> str:
     from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - see above
     from bayplan.explanation import gang_rendering, pod_rendering  # noqa: PLC0415 - see above
     from bayplan.explanation.pod_model import Explanation  # noqa: PLC0415 - see above
+    from bayplan.page.report_file import explanation_report  # noqa: PLC0415 - see above
 
     target = explained_name(namespace, name)
     if options.files:
@@ -131,9 +134,28 @@ def _explained(options: _Options, output: str) -> str:
         explanation = sources.from_api_server(choice, target, options.seed)
     else:
         explanation = sources.from_operator(options.server or DEFAULT_SERVER, target)
+    if output == "html":
+        return explanation_report(explanation, _command(options, namespace, name))
     if isinstance(explanation, Explanation):
         return pod_rendering.RENDERERS[output](explanation)
     return gang_rendering.RENDERERS[output](explanation)
+
+
+def _command(options: _Options, namespace: str, name: str) -> str:
+    """Return the command that prints the explanation."""
+    parts = ["bayplan", "explain"]
+    for file in options.files:
+        parts += ["-f", file]
+    for flag, is_set in (("--others-placed", options.others_placed), ("--offline", options.offline)):
+        parts += [flag] if is_set else []
+    for option, value in (
+        ("--server", options.server),
+        ("--kubeconfig", options.kubeconfig),
+        ("--context", options.kube_context),
+        ("--seed", options.seed or None),
+    ):
+        parts += [] if value is None else [option, str(value)]
+    return shlex.join([*parts, "-n", namespace, name])
 
 
 def _target(options: _Options) -> tuple[str, str]:

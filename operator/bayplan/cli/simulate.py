@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import click
 
 from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_html, as_json, as_table, as_yaml
 from bayplan.explanation.unscheduled_pods import ExplainedPods, explain_unscheduled, is_rejected_for_devices
+from bayplan.page.report_file import ReportDocuments
+from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, Verdict, installed_plugins
@@ -60,7 +63,9 @@ def simulate(
     averaged over the decided pods that request the resource. For pods whose resource claims cannot be allocated it has
     what `bayplan explain` prints about devices, once for pods with equal specs. Lists of pods, gangs and nodes follow
     if they are short; --pods, --gangs and --nodes print long ones. With -o json and -o yaml everything is printed.
-    With -o html it is one file without scripts that needs no server, to attach to a ticket.
+    With -o html it is one file to attach to a ticket, which needs no server: the page's panels of pending pods, gangs
+    and nodes, explanations of the oldest attempted pod of each cause and of ten gangs, and below them the tables, which
+    need no script.
 
     Claims are bound as a volume controller and provisioners would bind them, immediately and with unlimited capacity. A
     PodDisruptionBudget allows the disruptions in its status, none without a status.
@@ -72,19 +77,23 @@ def simulate(
     given = {(pod.metadata.namespace, pod.metadata.name): pod for pod in cluster.pods}
     claims = ExplainedPods()
 
-    def explain_claims(scheduler: Scheduler, placements: Sequence[PodPlacement]) -> None:
-        nonlocal claims
+    documents = ReportDocuments()
+
+    async def read_end(scheduler: Scheduler, placements: Sequence[PodPlacement]) -> None:
+        nonlocal claims, documents
         waiting = (given[each.namespace, each.name] for each in placements if not each.node)
         rejected = [pod for pod in waiting if is_rejected_for_devices(scheduler, pod)]
         claims = explain_unscheduled(scheduler, rejected, _EXPLAINED)
+        if output == "html":
+            documents = await SimulatedDocuments(scheduler, _commands(files, seed, percentage)).build()
 
-    result = run_simulation(cluster, SimulationOptions(seed, percentage), registry, inspect=explain_claims)
+    result = run_simulation(cluster, SimulationOptions(seed, percentage), registry, inspect=read_end)
     if output == "json":
         click.echo(as_json(result, claims))
     elif output == "yaml":
         click.echo(as_yaml(result, claims), nl=False)
     elif output == "html":
-        click.echo(as_html(result, Lists(pods, gangs, nodes), claims), nl=False)
+        click.echo(as_html(result, Lists(pods, gangs, nodes), claims, documents), nl=False)
     else:
         for notice in result.notices:
             click.echo(printable_record(f"note: {notice}"), err=True)
@@ -93,3 +102,15 @@ def simulate(
         context.exit(EXIT_UNDECIDED)
     if fail_on_unschedulable and result.count(Verdict.PLACED) < len(result.pods):
         context.exit(EXIT_UNSCHEDULABLE)
+
+
+def _commands(files: Sequence[str], seed: int, percentage: int | None) -> SimulationCommands:
+    """Return the commands that give the same as the panels of a report."""
+    seeded = ["--seed", str(seed)] if seed else []
+    sampled = [] if percentage is None else ["--percentage-of-nodes-to-score", str(percentage)]
+    from_files = [option for file in files for option in ("-f", file)]
+
+    def explain(namespace: str, name: str) -> str:
+        return shlex.join(["bayplan", "explain", *from_files, "--others-placed", *seeded, "-n", namespace, name])
+
+    return SimulationCommands(shlex.join(["bayplan", "simulate", *files, *seeded, *sampled]), explain)

@@ -20,6 +20,7 @@ from rich.text import Text
 from bayplan.explanation.device_rendering import device_sections
 from bayplan.explanation.gang_rendering import nearest_place
 from bayplan.explanation.unscheduled_pods import EqualPods, ExplainedPods
+from bayplan.page.report_file import ReportDocuments, report_of
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.node_usage import (
     PODS,
@@ -35,7 +36,6 @@ from bayplan.simulation.packing import Packing
 from bayplan.simulation.rejection_causes import RejectionCause, rejection_causes
 from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict
 from bayplan.texts.document_formats import PIPED_WIDTH, printable_document
-from bayplan.texts.html_pages import page_of
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import text_of
 from scheduler_core.model.pod_requests import CPU, MEMORY
@@ -175,12 +175,14 @@ def as_table(result: SimulationResult, lists: Lists | None = None, claims: Expla
     return text_of(_sections(result, lists, claims, _EXPLAINED_IN_TABLES))
 
 
-def as_html(result: SimulationResult, lists: Lists | None = None, claims: ExplainedPods | None = None) -> str:
-    """Return a page with what :func:`as_table` prints, and the notices."""
+def as_html(
+    result: SimulationResult, lists: Lists | None, claims: ExplainedPods | None, documents: ReportDocuments
+) -> str:
+    """Return a report with panels of the page, and with what :func:`as_table` prints and the notices as tables."""
     sections = _sections(result, lists, claims, sys.maxsize)
     if result.notices:
         sections.append(Group(Text("Notes", style="bold"), *map(Text, result.notices)))
-    return page_of("Simulation", sections)
+    return report_of("Simulation", documents, sections)
 
 
 def _sections(

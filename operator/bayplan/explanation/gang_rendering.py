@@ -19,9 +19,8 @@ from bayplan.explanation.gang_model import (
 )
 from bayplan.explanation.shared_model import Victim
 from bayplan.explanation.shared_rendering import events_table, nearest_table
-from bayplan.texts.document_formats import read_answer
-from bayplan.texts.html_pages import report_renderers
-from bayplan.texts.tables import plain_table
+from bayplan.texts.document_formats import read_answer, renderers
+from bayplan.texts.tables import plain_table, text_of
 from scheduler_core.model.pod_group import GroupSource
 
 _STYLES = {
@@ -47,13 +46,23 @@ def read_gang_explanation(answer: bytes) -> GangExplanation:
     return read_answer(answer, GangExplanation, "an explanation of a gang")
 
 
-def _sections(explanation: GangExplanation) -> Iterator[RenderableType]:
+def page_title(explanation: GangExplanation) -> str:
+    """Return the title of a page."""
+    return f"Gang {explanation.namespace}/{explanation.name}"
+
+
+def sections(explanation: GangExplanation) -> Iterator[RenderableType]:
+    """Yield what people read, the headline first."""
     headline = explanation.headline[:1].upper() + explanation.headline[1:]
     yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
     yield from gang_sections(explanation)
 
 
-RENDERERS = report_renderers(lambda explanation: f"Gang {explanation.namespace}/{explanation.name}", _sections)
+def _as_text(explanation: GangExplanation) -> str:
+    return text_of(sections(explanation))
+
+
+RENDERERS = renderers(_as_text)
 
 
 def gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:

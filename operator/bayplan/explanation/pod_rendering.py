@@ -12,9 +12,8 @@ from bayplan.explanation.device_rendering import device_sections
 from bayplan.explanation.gang_rendering import gang_sections
 from bayplan.explanation.pod_model import Explanation, Preemption, Verdict
 from bayplan.explanation.shared_rendering import events_table, nearest_table
-from bayplan.texts.document_formats import read_answer
-from bayplan.texts.html_pages import report_renderers
-from bayplan.texts.tables import plain_table
+from bayplan.texts.document_formats import read_answer, renderers
+from bayplan.texts.tables import plain_table, text_of
 
 _STYLES = {
     Verdict.FITS: "green",
@@ -36,7 +35,13 @@ def read_explanation(answer: bytes) -> Explanation:
     return read_answer(answer, Explanation, "an explanation")
 
 
-def _sections(explanation: Explanation) -> Iterator[RenderableType]:
+def page_title(explanation: Explanation) -> str:
+    """Return the title of a page."""
+    return f"Pod {explanation.namespace}/{explanation.name}"
+
+
+def sections(explanation: Explanation) -> Iterator[RenderableType]:
+    """Yield what people read, the headline first."""
     headline = explanation.headline[:1].upper() + explanation.headline[1:]
     yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
     if explanation.rejections:
@@ -57,7 +62,11 @@ def _sections(explanation: Explanation) -> Iterator[RenderableType]:
         yield Text(f"Note: {notice}", style="dim")
 
 
-RENDERERS = report_renderers(lambda explanation: f"Pod {explanation.namespace}/{explanation.name}", _sections)
+def _as_text(explanation: Explanation) -> str:
+    return text_of(sections(explanation))
+
+
+RENDERERS = renderers(_as_text)
 
 
 def _rejections(explanation: Explanation) -> Table:

@@ -24,7 +24,7 @@ SHOWN = 50
 """Maximum number of groups in the document."""
 _MAX_GROUPS = 2000
 """Maximum number of causes that are distinguished in one document."""
-_DRY_RUNS = 2
+DRY_RUNS = 2
 """Dry runs for each document; a document is built every two seconds at most."""
 _REMEMBERED_SECONDS = 30.0
 _SHORT_SECONDS = 0.01
@@ -202,7 +202,7 @@ class PendingPanel:
             if finding is None or now - finding.found_at >= (_REMEMBERED_SECONDS if is_current else self.interval):
                 due.append((float("-inf") if finding is None else finding.found_at, identity, pod))
         due.sort(key=lambda each: each[0])
-        for _, identity, pod in due[:_DRY_RUNS]:
+        for _, identity, pod in due[:DRY_RUNS]:
             # Each dry run has a turn of its own.
             await turns.pause()
             if self._may_dry_run():

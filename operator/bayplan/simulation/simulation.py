@@ -11,7 +11,7 @@ seed the same objects therefore get the same placements as in a cluster whose no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -114,7 +114,7 @@ class SimulationResult:
         return sum(pod.verdict is verdict for pod in self.pods)
 
 
-Inspect = Callable[[Scheduler, Sequence[PodPlacement]], None]
+Inspect = Callable[[Scheduler, Sequence[PodPlacement]], Awaitable[None]]
 """Reads the scheduler at the end of a run, between two cycles, with the results of the pods."""
 
 
@@ -205,7 +205,7 @@ async def _simulate(
     placements = [_placement(scheduler, world, pod, queued) for pod, queued in decided.values()]
     gangs = gang_placements(scheduler.context.queue.gangs)
     if inspect is not None:
-        inspect(scheduler, placements)
+        await inspect(scheduler, placements)
     await scheduler.stop(0)
     preempted = [pod for pod in running if world.pod(pod.metadata.namespace, pod.metadata.name) is None]
     notices = (

@@ -32,7 +32,12 @@ def printable_document(document: T) -> T:
     Args:
         document: A struct that can be encoded as JSON.
     """
-    return msgspec.convert(_fit(msgspec.to_builtins(document)), type(document))
+    return msgspec.convert(printable_builtins(document), type(document))
+
+
+def printable_builtins(document: Any) -> Any:
+    """Return a document as plain JSON types, with its strings as those of :func:`printable_document`."""
+    return _fit(msgspec.to_builtins(document, str_keys=True))
 
 
 def _fit(value: Any) -> Any:

@@ -82,18 +82,17 @@ def page_of(title: str, sections: Iterable[RenderableType]) -> str:
     """
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    body = [part for section in sections for part in _parts(section)]
     lines = [
         "<!doctype html>",
         '<html lang="en">',
         '<head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{_escaped(title)}</title>",
+        f"<title>{escaped(title)}</title>",
         f"<style>{_STYLE}</style></head>",
         "<body><main>",
-        f"<h1>{_escaped(title)}</h1>",
-        *body,
+        f"<h1>{escaped(title)}</h1>",
+        *html_lines(sections),
         "</main></body>",
         "</html>",
         "",
@@ -101,22 +100,40 @@ def page_of(title: str, sections: Iterable[RenderableType]) -> str:
     return "\n".join(lines)
 
 
-def _parts(section: RenderableType) -> Iterator[str]:
+def html_lines(sections: Iterable[RenderableType], heading: str = "h2") -> list[str]:
+    """Return the sections as HTML, with all text escaped.
+
+    Args:
+        sections: As in :func:`page_of`.
+        heading: Element of headings.
+
+    Raises:
+        TypeError: A section is neither a text, a table nor a group of them.
+    """
+    return [line for section in sections for line in _lines(section, heading)]
+
+
+def escaped(text: str) -> str:
+    """Return text as HTML; control characters are shown escaped."""
+    return escape(printable_record(text))
+
+
+def _lines(section: RenderableType, heading: str) -> Iterator[str]:
     if isinstance(section, Group):
         for each in section.renderables:
-            yield from _parts(each)
+            yield from _lines(each, heading)
     elif isinstance(section, Table):
         yield _table(section)
     elif isinstance(section, Text | str):
-        yield _paragraph(section)
+        yield _paragraph(section, heading)
     else:
         raise TypeError(f"a page has no {type(section).__name__}")
 
 
-def _paragraph(text: Text | str) -> str:
+def _paragraph(text: Text | str, heading: str) -> str:
     classes = _classes(text)
     if isinstance(text, Text) and classes == ["bold"] and not text.spans:
-        return f"<h2>{_inline(text)}</h2>"
+        return f"<{heading}>{_inline(text)}</{heading}>"
     return f"<p{_attribute(classes)}>{_inline(text)}</p>"
 
 
@@ -140,16 +157,16 @@ def _cell(cell: RenderableType, side: str) -> str:
 def _inline(text: RenderableType) -> str:
     """Return the escaped text; parts with styles of their own are spans."""
     if isinstance(text, str):
-        return _escaped(text)
+        return escaped(text)
     if not isinstance(text, Text):
         raise TypeError(f"a page has no {type(text).__name__} in its text")
     shown, end = [], 0
     for span in text.spans:
-        shown.append(_escaped(text.plain[end : span.start]))
-        inner = _escaped(text.plain[span.start : span.end])
+        shown.append(escaped(text.plain[end : span.start]))
+        inner = escaped(text.plain[span.start : span.end])
         shown.append(f"<span{_attribute(_words(str(span.style)))}>{inner}</span>")
         end = span.end
-    return "".join([*shown, _escaped(text.plain[end:])])
+    return "".join([*shown, escaped(text.plain[end:])])
 
 
 def _classes(text: RenderableType) -> list[str]:
@@ -163,7 +180,3 @@ def _words(style: str) -> list[str]:
 def _attribute(classes: Iterable[str]) -> str:
     named = " ".join(filter(None, classes))
     return f' class="{named}"' if named else ""
-
-
-def _escaped(text: str) -> str:
-    return escape(printable_record(text))

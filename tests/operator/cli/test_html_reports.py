@@ -1,7 +1,12 @@
-"""``-o html`` of all commands in a real browser: no request, no violation of the policy, and hostile names as text."""
+"""``-o html`` of all commands in a real browser: no request, no violation of the policy, and hostile names as text.
+
+tests/page/test_report_files.py uses the panels of the reports that have some.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -29,21 +34,25 @@ Document = dict[str, Any]
 
 
 class Tags(HTMLParser):
-    """Names of all elements, and all text."""
+    """Names of all elements, all text except that of scripts, and the attributes of scripts."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.names: set[str] = set()
         self.text = ""
+        self.scripts: list[dict[str, str | None]] = []
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Add an element."""
         self.names.add(tag)
+        if tag == "script":
+            self.scripts.append(dict(attrs))
 
     def handle_data(self, data: str) -> None:
         """Add text."""
-        self.text += data
+        if self.cdata_elem != "script":
+            self.text += data
 
 
 def node(name: str, **spec: Any) -> Document:
@@ -94,6 +103,8 @@ def status_of_an_operator(path: Path) -> str:
     return RENDERERS["html"](operator_status(StatusSources(made.scheduler, Readiness(())), 0.0))
 
 
+WITH_PANELS = [pytest.param(simulated, id="simulate"), pytest.param(explained, id="explain")]
+SCRIPTS = [{"type": "importmap"}, {"type": "application/json", "id": "documents"}, {"type": "module"}]
 REPORTS = [
     pytest.param(simulated, id="simulate"),
     pytest.param(explained, id="explain"),
@@ -112,21 +123,57 @@ def cluster(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("make", REPORTS)
 def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> None:
-    """The page has only the elements of tables and text, and shows the name with its control characters escaped."""
+    """The page has only the elements of tables and text, and shows the name with its control characters escaped.
+
+    A report with panels also has exactly its own three scripts.
+    """
     page = Tags(make(cluster))
-    known = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "span"}
-    assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td"}
+    known = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "span"}
+    assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td", "script", "noscript"}
+    assert page.scripts == (SCRIPTS if make in (simulated, explained) else [])
     assert SHOWN in page.text
+
+
+@pytest.mark.parametrize("make", WITH_PANELS)
+def test_documents_cannot_end_their_element(cluster: Path, make: Callable[[Path], str]) -> None:
+    """JSON in ASCII without the character that begins tags; its strings have control characters escaped as text."""
+    found = re.search(r'id="documents">(.*?)</script>', make(cluster), re.DOTALL)
+    assert found is not None
+    assert found[1].isascii()
+    assert "<" not in found[1]
+    assert SHOWN in str(json.loads(found[1])["work"][0]["name"])
 
 
 @pytest.mark.parametrize("make", REPORTS)
 def test_a_browser_shows_a_report_without_a_request(cluster: Path, make: Callable[[Path], str], tmp_path: Path) -> None:
-    """From file://, with its own style sheet only; nothing violates the policy."""
+    """From file://, with its own style sheet and scripts only; nothing violates the policy."""
     file = tmp_path / "report.html"
     file.write_text(make(cluster), encoding="utf-8")
     opened = open_file(file, tmp_path)
     assert (opened.console, opened.requests) == ([], [])
     assert SHOWN in Tags(opened.dom).text
+
+
+@pytest.mark.parametrize("make", WITH_PANELS)
+@pytest.mark.parametrize(
+    "markup",
+    [
+        pytest.param("<script>document.title='run'</script>", id="inline"),
+        pytest.param("<script src=\"data:text/javascript,document.title='run'\"></script>", id="data"),
+        pytest.param("<img src=http://127.0.0.1:9/i onerror=\"document.title='run'\">", id="handler"),
+    ],
+)
+def test_a_report_runs_only_its_own_scripts(
+    cluster: Path, make: Callable[[Path], str], markup: str, tmp_path: Path
+) -> None:
+    """The policy blocks markup of a name even if it was not escaped."""
+    file = tmp_path / "report.html"
+    file.write_text(make(cluster).replace("</section>", f"{markup}</section>"), encoding="utf-8")
+    opened = open_file(file, tmp_path)
+    assert opened.console
+    assert all("Content Security Policy" in each for each in opened.console)
+    assert opened.requests == []
+    assert "<title>run" not in opened.dom
 
 
 def test_a_request_and_a_violation_would_be_noticed(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_many_different_claims_are_counted(tmp_path: Path) -> None:
     assert table.count("Why the claims of") == 5
     assert {beyond, "the claims of 15 more pods are explained in -o json and -o html"} <= set(table.splitlines())
     page = output_of(tmp_path, objects, "simulate", "-o", "html")
-    assert page.count("<h2>Why the claims of") == 20
+    assert page.count("<h3>Why the claims of") == 20
     assert f'<p class="dim">{beyond}</p>' in page
     assert "in -o json" not in page
 

@@ -3,13 +3,7 @@
 import { Component, h, render } from './vendor/preact-11.2.0.mjs';
 import { Banner, Login } from './connection.mjs';
 import { Chip, html } from './elements.mjs';
-import { Overview } from './panels/overview.mjs';
-import { Gangs } from './panels/gangs.mjs';
-import { applyDelta, Nodes } from './panels/nodes.mjs';
-import { Pending } from './panels/pending.mjs';
-import { Profiles } from './panels/profiles.mjs';
-import { Rates } from './panels/rates.mjs';
-import { Work } from './panels/work.mjs';
+import { applyDelta } from './panels/nodes.mjs';
 import { PANELS, parseRoute, routeTo } from './routing.mjs';
 import { count } from './text.mjs';
 import { appliedTheme, nextTheme, setTheme, storedTheme, watchTheme } from './theme.mjs';
@@ -22,11 +16,12 @@ const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
  * Show the page in an element.
  *
  * The source has `stream(panels, onEvent, onState)`, which returns a function that ends it, and `read(path)`, which returns
- * a promise of a document. `login(token)` and `retry()` are optional.
+ * a promise of a document. `login(token)`, `retry()` and `title` are optional. `isStatic` marks a source whose documents never change:
+ * their ages are not shown, and nothing else can be requested. The panels are components by name; only these are shown.
  */
-export function mount(root, source) {
+export function mount(root, source, panels) {
   root.replaceChildren();
-  render(h(Page, { source }), root);
+  render(h(Page, { source, panels }), root);
 }
 
 class Page extends Component {
@@ -58,7 +53,7 @@ class Page extends Component {
   }
 
   componentDidMount() {
-    this.end = this.props.source.stream(STREAMED, this.event, this.connected);
+    this.end = this.props.source.stream(STREAMED.filter((name) => this.props.panels[name]), this.event, this.connected);
     addEventListener('hashchange', this.navigate);
     for (const event of READER) addEventListener(event, this.unpin, { passive: true });
     this.sizes = new ResizeObserver(() => this.pinned && this.reveal(false));
@@ -97,7 +92,7 @@ class Page extends Component {
   }
 
   keep(name, doc) {
-    this.setState(({ docs, at }) => ({ docs: { ...docs, [name]: doc }, at: { ...at, [name]: performance.now() } }));
+    this.setState(({ docs, at }) => ({ docs: { ...docs, [name]: doc }, at: { ...at, [name]: this.props.source.isStatic ? null : performance.now() } }));
   }
 
   async readNodes() {
@@ -111,30 +106,31 @@ class Page extends Component {
     this.isReading = false;
   }
 
-  render({ source }, { docs, at, connection, route, theme, applied }) {
+  render({ source, panels }, { docs, at, connection, route, theme, applied }) {
     const isLive = connection.kind === 'live';
     const isLocked = (connection.kind === 'login' || connection.kind === 'forbidden') && source.login;
     const hasDocs = Object.keys(docs).length > 0;
     const parts = { source, route, isLive, theme: applied };
+    const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates } = panels;
     return html`<div onClick=${this.again}>
       <header class="top">
-        <h1>Bayplan ${docs.overview && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
+        <h1>${source.title ?? 'Bayplan'} ${docs.overview && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
         <${Connection} connection=${connection} />
         <button type="button" class="small" onClick=${this.turn}>Theme: ${theme}</button>
-        <nav aria-label="Panels">${PANELS.map((panel) => html`<a key=${panel} href=${routeTo(panel)} aria-current=${route.panel === panel ? 'location' : undefined}>
+        <nav aria-label="Panels">${PANELS.filter((panel) => panels[panel]).map((panel) => html`<a key=${panel} href=${routeTo(panel)} aria-current=${route.panel === panel ? 'location' : undefined}>
           ${TITLES[panel]}${badge(panel, docs)}</a>`)}</nav>
       </header>
       <main>
         <${Banner} connection=${connection} at=${at.overview} onRetry=${source.retry && (() => source.retry())} />
         ${isLocked && html`<${Login} connection=${connection} onLogin=${(token) => source.login(token)} />`}
         ${(!isLocked || hasDocs) && html`
-          <${Overview} doc=${docs.overview} at=${at.overview} />
-          <${Pending} doc=${docs.pending} at=${at.pending} />
-          <${Work} ...${parts} />
-          <${Gangs} doc=${docs.gangs} at=${at.gangs} />
-          <${Nodes} doc=${docs.nodes} ...${parts} />
-          <${Profiles} doc=${docs.profiles} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} />
-          <${Rates} doc=${docs.rates} theme=${applied} />`}
+          ${Overview && html`<${Overview} doc=${docs.overview} at=${at.overview} />`}
+          ${Pending && html`<${Pending} doc=${docs.pending} at=${at.pending} hasProfiles=${Boolean(Profiles)} />`}
+          ${Work && html`<${Work} ...${parts} />`}
+          ${Gangs && html`<${Gangs} doc=${docs.gangs} at=${at.gangs} />`}
+          ${Nodes && html`<${Nodes} doc=${docs.nodes} ...${parts} />`}
+          ${Profiles && html`<${Profiles} doc=${docs.profiles} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} />`}
+          ${Rates && html`<${Rates} doc=${docs.rates} theme=${applied} />`}`}
       </main>
     </div>`;
   }

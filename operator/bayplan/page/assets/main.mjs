@@ -2,5 +2,14 @@
 
 import { mount } from './app.mjs';
 import { HttpSource } from './http_source.mjs';
+import { Gangs } from './panels/gangs.mjs';
+import { Nodes } from './panels/nodes.mjs';
+import { Overview } from './panels/overview.mjs';
+import { Pending } from './panels/pending.mjs';
+import { Profiles } from './panels/profiles.mjs';
+import { Rates } from './panels/rates.mjs';
+import { Work } from './panels/work.mjs';
 
-mount(document.getElementById('page'), new HttpSource(new URL('.', document.baseURI)));
+const panels = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates };
+
+mount(document.getElementById('page'), new HttpSource(new URL('.', document.baseURI)), panels);

@@ -26,7 +26,7 @@ function Gang({ gang, at }) {
       <strong class="number">${count(gang.placed)}<small> / ${count(wanted)}</small></strong>
       <${Meter} share=${wanted ? gang.placed / wanted : 0}
         label=${`${count(gang.placed)} of ${counted(wanted, 'member')} scheduled`} />
-      <span class="note">waits <${Age} seconds=${gang.seconds} at=${at} /></span>
+      ${at !== null && html`<span class="note">waits <${Age} seconds=${gang.seconds} at=${at} /></span>`}
     </div>
     <div class="facts">
       <h3><a href=${gangLink(gang.gang, gang.api)}><${Name}>${gang.gang}<//></a></h3>

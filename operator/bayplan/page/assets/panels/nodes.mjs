@@ -75,7 +75,7 @@ export class Nodes extends Component {
           </div>
           <div class="aside">
             <${Selected} doc=${doc} node=${selected} room=${room} />
-            <${Room} doc=${doc} source=${source} isLive=${isLive} query=${query} onChange=${this.change} onFound=${this.found} />
+            ${!source.isStatic && html`<${Room} doc=${doc} source=${source} isLive=${isLive} query=${query} onChange=${this.change} onFound=${this.found} />`}
             <${Fragmentation} doc=${doc} />
           </div>
         </div>`}

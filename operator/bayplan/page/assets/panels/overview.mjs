@@ -14,7 +14,7 @@ export class Overview extends Pure {
         <div><dt>pending</dt><dd class="number">${count(doc.pending)}
           <p class="note">${places.map(([place, number]) => `${count(number)} ${place}`).join(', ')}</p></dd></div>
         <div><dt>gangs that wait</dt><dd class="number">${count(doc.gangsWaiting)}</dd></div>
-        <div><dt>up</dt><dd class="number"><${Age} seconds=${doc.uptimeSeconds} at=${at} />${doc.role && html`<p class="note">${doc.role}</p>`}</dd></div>
+        ${at !== null && html`<div><dt>up</dt><dd class="number"><${Age} seconds=${doc.uptimeSeconds} at=${at} />${doc.role && html`<p class="note">${doc.role}</p>`}</dd></div>`}
       </dl>
       <dl class="bars">
         ${doc.utilisation.map((each) => html`<${Bar} key=${each.resource} name=${each.resource} share=${each.allocatable ? each.used / each.allocatable : 0} text=${each.text} />`)}

@@ -7,13 +7,13 @@ import { count, counted } from '../text.mjs';
 const TONES = { unschedulable: 'bad', gated: 'warn', parked: 'warn', backoff: 'info', errorBackoff: 'bad' };
 
 export class Pending extends Pure {
-  render({ doc, at }) {
+  render({ doc, at, hasProfiles }) {
     const note = doc && `${counted(doc.total, 'pod')} in ${counted(doc.groups.length, 'group')}${doc.omitted ? `; ${count(doc.omitted)} pods are in further groups` : ''}`;
     return html`<${Panel} id="pending" title="Pending work" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
       ${doc && (doc.groups.length
         ? html`<${Cut} entries=${doc.groups} first=${10} step=${30} what="groups">
             ${(groups) => html`<ol class="groups">
-              ${groups.map((group) => html`<${Group} key=${group.id} group=${group} total=${doc.total} at=${at} />`)}
+              ${groups.map((group) => html`<${Group} key=${group.id} group=${group} total=${doc.total} at=${at} hasProfiles=${hasProfiles} />`)}
             </ol>`}
           <//>`
         : html`<${Empty}>No pod waits.<//>`)}
@@ -21,21 +21,22 @@ export class Pending extends Pure {
   }
 }
 
-function Group({ group, total, at }) {
+function Group({ group, total, at, hasProfiles }) {
   const share = total ? group.count / total : 0;
   return html`<li class="group" data-id=${group.id}>
     <div class="measure">
       <strong class="number">${count(group.count)}</strong>
       <${Meter} share=${share} label=${`${count(group.count)} of ${counted(total, 'pending pod')}`} />
-      <span class="note">oldest <${Age} seconds=${group.oldestSeconds} at=${at} /></span>
+      ${at !== null && html`<span class="note">oldest <${Age} seconds=${group.oldestSeconds} at=${at} /></span>`}
     </div>
     <div class="facts">
       <h3><bdi>${group.cause}</bdi></h3>
       <p class="chips">
         <${Chip} tone=${TONES[group.place] ?? 'quiet'}>${group.place}<//>
         ${group.plugins.map((plugin) => html`<span key=${plugin} class="chip"><${Name}>${plugin}<//></span>`)}
-        ${group.profiles.map((name) => html`<a key=${name} class="chip" href=${routeTo('profiles', [name])}>
-          profile <${Name}>${name}<//></a>`)}
+        ${group.profiles.map((name) => (hasProfiles
+          ? html`<a key=${name} class="chip" href=${routeTo('profiles', [name])}>profile <${Name}>${name}<//></a>`
+          : html`<span key=${name} class="chip">profile <${Name}>${name}<//></span>`))}
       </p>
       <dl>
         ${group.nearestMiss && html`<dt>Nearest miss</dt><dd><bdi>${group.nearestMiss}</bdi></dd>`}

@@ -26,25 +26,25 @@ export class Work extends Refreshing {
     return `work?${query}`;
   }
 
-  render(_, { doc, at, error, path }) {
+  render({ source }, { doc, at, error, path }) {
     const asked = new URLSearchParams(path.slice(5));
     const isGang = asked.has('podgroup');
     const shown = path ? `${asked.get('namespace')}/${asked.get(isGang ? 'podgroup' : 'pod')}` : '';
     return html`<${Panel} id="work" title="One pod or gang" busy=${Boolean(path && !doc && !error)} command=${doc?.command}
       note=${shown && html`${isGang ? 'gang' : 'pod'} <${Name}>${shown}<//>`}>
-      <form class="line" onSubmit=${this.show}>
+      ${!source.isStatic && html`<form class="line" onSubmit=${this.show}>
         <label>Kind <select name="kind" key=${`${path}-kind`}>
           <option value="pod" selected=${!isGang}>Pod</option><option value="gang" selected=${isGang}>Gang</option>
         </select></label>
         <label class="grow">Name <input name="name" key=${path} required placeholder="namespace/name" autocomplete="off"
           spellcheck=${false} value=${shown} /></label>
         <button type="submit">Explain</button>
-      </form>
+      </form>`}
       ${error && html`<p class="problem" role="alert"><${Chip} tone="bad">Not explained<//> ${error}</p>`}
-      ${!path && html`<${Empty}>Choose an example in a group of pending work, or enter a name.<//>`}
+      ${!path && html`<${Empty}>Choose an example in a group of pending work${source.isStatic ? '' : ', or enter a name'}.<//>`}
       ${doc && html`<div key=${path}>
         ${doc.kind === 'gang' ? html`<${GangFacts} gang=${doc.explanation} />` : html`<${PodFacts} pod=${doc.explanation} />`}
-        <${Attempts} attempts=${doc.attempts} at=${at} />
+        ${!source.isStatic && html`<${Attempts} attempts=${doc.attempts} at=${at} />`}
       </div>`}
     <//>`;
   }

@@ -1,0 +1,173 @@
+"""Writes a report: one HTML file with panels of the page, their documents, and tables for readers without scripts.
+
+The panels are the page's own modules, as ``data:`` URLs of an import map. The content security policy names each of
+them by its hash and permits nothing else, so text from a cluster cannot run or load anything even if not escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from rich.console import RenderableType
+
+from bayplan.explanation import gang_rendering, pod_rendering
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.pod_model import Explanation
+from bayplan.page.asset_files import DIRECTORY
+from bayplan.page.work import Work
+from bayplan.texts.document_formats import printable_builtins, printable_document
+from bayplan.texts.html_pages import escaped, html_lines
+
+_ENTRY = "report.mjs"
+_STYLES = ("style.css", "report.css")
+_IMPORT = re.compile(r"""(?P<before>\bfrom\s+|\bimport\s+)(?P<quote>['"])(?P<path>\.{1,2}/[^'"]+)(?P=quote)""")
+_PACKAGE = "bayplan"
+
+
+class ReportDocuments(Struct, frozen=True):
+    """Documents of a report.
+
+    Attributes:
+        panels: Documents by the name of their panel.
+        work: Explained pods and gangs. A report without panels shows the first one.
+    """
+
+    panels: Mapping[str, Struct] = {}
+    work: tuple[Work, ...] = ()
+
+
+class _Module(Struct, frozen=True):
+    """A module with names of the import map instead of relative paths."""
+
+    name: str
+    source: str
+
+
+def explanation_report(explanation: Explanation | GangExplanation, command: str) -> str:
+    """Return a report of one pod or gang.
+
+    Args:
+        explanation: Its explanation.
+        command: Command that prints the explanation.
+    """
+    if isinstance(explanation, Explanation):
+        documents = ReportDocuments(work=(Work("pod", explanation, (), command),))
+        return report_of(
+            pod_rendering.page_title(explanation), documents, pod_rendering.sections(printable_document(explanation))
+        )
+    documents = ReportDocuments(work=(Work("gang", explanation, (), command),))
+    return report_of(
+        gang_rendering.page_title(explanation), documents, gang_rendering.sections(printable_document(explanation))
+    )
+
+
+def report_of(title: str, documents: ReportDocuments, sections: Iterable[RenderableType]) -> str:
+    """Return a report.
+
+    Args:
+        title: Title and first heading.
+        documents: What the panels show.
+        sections: Texts and tables, as in :func:`bayplan.texts.html_pages.page_of`.
+
+    Returns:
+        HTML that ends with a line break. All text is escaped, control characters too.
+
+    Raises:
+        OSError: An asset cannot be read.
+        TypeError: A section is neither a text, a table nor a group of them.
+    """
+    entry, *imported = _modules(_ENTRY)
+    integrity = {_data_url(module): _digest(module.source) for module in imported}
+    names = {module.name: _data_url(module) for module in imported}
+    import_map = json.dumps({"imports": names, "integrity": integrity})
+    style = "\n".join((DIRECTORY / name).read_text(encoding="utf-8") for name in _STYLES)
+    scripts = " ".join(f"'{each}'" for each in (_digest(import_map), _digest(entry.source), *integrity.values()))
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    )
+    lines = [
+        "<!doctype html>",
+        '<html lang="en">',
+        '<head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escaped(title)}</title>",
+        f"<style>{style}</style>",
+        f'<script type="importmap">{import_map}</script></head>',
+        "<body>",
+        # The script replaces the content of this element.
+        f'<div id="page"><main><h1>{escaped(title)}</h1>',
+        "<noscript><p>The panels need JavaScript; the tables do not.</p></noscript></main></div>",
+        '<section class="tables" aria-labelledby="tables"><h2 id="tables">Tables</h2>',
+        *html_lines(sections, "h3"),
+        "</section>",
+        f'<script type="application/json" id="documents">{_embedded(title, documents)}</script>',
+        f'<script type="module">{entry.source}</script>',
+        "</body>",
+        "</html>",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _embedded(title: str, documents: ReportDocuments) -> str:
+    """Return the documents as JSON in ASCII; without the character that begins tags, no text can end the element."""
+    content = {
+        "title": title,
+        "documents": dict(documents.panels),
+        "work": [
+            {"namespace": each.explanation.namespace, "name": each.explanation.name, "document": each}
+            for each in documents.work
+        ],
+    }
+    return json.dumps(printable_builtins(content), separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _modules(entry: str, directory: Path = DIRECTORY) -> list[_Module]:
+    """Return a module and all that it imports, directly or not, each once."""
+    found: dict[str, _Module] = {}
+    waiting = [entry]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            source = (directory / path).read_text(encoding="utf-8")
+            found[path] = _Module(_name_of(path), _with_names(source, path))
+            waiting.extend(_imports(source, path))
+    return list(found.values())
+
+
+def _imports(source: str, path: str) -> Iterator[str]:
+    for found in _IMPORT.finditer(source):
+        yield _resolved(found["path"], path)
+
+
+def _with_names(source: str, path: str) -> str:
+    """Replace relative paths: a module whose address is ``data:`` has none."""
+
+    def named(found: re.Match[str]) -> str:
+        return f"{found['before']}{found['quote']}{_name_of(_resolved(found['path'], path))}{found['quote']}"
+
+    return _IMPORT.sub(named, source)
+
+
+def _resolved(relative: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), relative))
+
+
+def _name_of(path: str) -> str:
+    return f"{_PACKAGE}/{path}"
+
+
+def _data_url(module: _Module) -> str:
+    return f"data:text/javascript;base64,{base64.b64encode(module.source.encode()).decode()}"
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,166 @@
+"""Panels of the reports of ``bayplan explain`` and ``bayplan simulate``, from file:// and without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.cli import bayplan
+from click.testing import CliRunner
+from selenium.webdriver.common.keys import Keys
+
+from tests.page.browser import Browser
+
+HOSTILE = "x<img src=q onerror=document.title=1></script><!--\u202evil"
+SHOWN = HOSTILE.replace("\u202e", "\\u202e")
+ZONE = "topology.kubernetes.io/zone"
+
+Document = dict[str, Any]
+
+
+def node(name: str, zone: str) -> Document:
+    """Return a node with 2 CPUs."""
+    status = {"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "9"}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {ZONE: zone}}, "status": status}
+
+
+def pod(name: str, cpu: str, group: str = "", profile: str = "default-scheduler") -> Document:
+    """Return a pending pod."""
+    labels = {"bayplan.dev/pod-group": group} if group else {}
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    meta = {"name": name, "namespace": "ns", "labels": labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"schedulerName": profile, "containers": [container]},
+    }
+
+
+GROUP = {
+    "apiVersion": "bayplan.dev/v1alpha1",
+    "kind": "PodGroup",
+    "metadata": {"name": "train", "namespace": "ns"},
+    "spec": {"minMember": 3},
+}
+OBJECTS = [
+    node("a", "east"),
+    node(HOSTILE, "east"),
+    pod("small", "1"),
+    pod("large", "8"),
+    pod("nightly", "1", profile="nightly"),
+    GROUP,
+    *(pod(f"member-{number}", "2", "train") for number in range(3)),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """A file with two nodes, a pod that is scheduled, two that are not, and a gang that does not fit."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(OBJECTS))
+    return path
+
+
+def written(directory: Path, *args: str) -> str:
+    """Write the report of a command, and return its file:// address."""
+    result = CliRunner().invoke(bayplan, [*args, "-o", "html"])
+    assert result.exit_code == 0, result.output
+    file = directory / "report.html"
+    file.write_text(result.stdout, encoding="utf-8")
+    return file.as_uri()
+
+
+def test_a_simulation_has_panels(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+    """Overview, pending pods by cause, gangs, and the map of nodes; no age, which virtual time would make up."""
+    browser.open(written(tmp_path, "simulate", str(cluster)))
+    browser.shows("h1", "Simulation")
+    browser.shows(".overview", "gangs that wait")
+    pending = browser.text("#pending")
+    assert "Insufficient cpu" in pending
+    assert f"node {SHOWN}: needs 8 cpu, 2 free" in pending
+    assert 'no profile serves schedulerName "nightly"' in pending
+    assert f"bayplan explain -f {cluster} --others-placed -n ns large" in pending
+    assert "ns/train" in browser.text("#gangs")
+    assert "oldest" not in pending
+    assert "waits" not in browser.text("#gangs .measure")
+    assert " up " not in browser.text(".overview")
+    browser.find("#nodes canvas")
+    assert "Fragmentation" in browser.text("#nodes")
+    assert "Room for a shape" not in browser.text("#nodes")
+    assert browser.all("#profiles, #rates") == []
+    assert "2 nodes" in browser.text("#nodes")
+
+
+def test_a_node_with_a_hostile_name_is_text_on_the_map(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+    """Selected by keyboard; its name is text."""
+    browser.open(written(tmp_path, "simulate", str(cluster)))
+    browser.find("#nodes .map").send_keys(Keys.HOME, Keys.END)
+    browser.shows("#nodes .aside", SHOWN)
+    assert browser.all("img") == []
+
+
+def test_an_example_of_a_simulation_is_explained(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+    """The oldest pod of each cause and the first gangs; of others the panel names the command."""
+    address = written(tmp_path, "simulate", str(cluster))
+    browser.open(address)
+    browser.find('#pending a[href="#/work/pod/ns/large"]').click()
+    browser.shows("#work", "NodeResourcesFit")
+    assert "Attempts" not in browser.text("#work")
+    browser.find('#gangs a[href^="#/work/gang/ns/train"]').click()
+    browser.shows("#work", "gang ns/train")
+    assert "Not explained" not in browser.text("#work")
+    browser.run("location.hash = '#/work/pod/ns/small'")
+    browser.shows("#work", "this report does not contain its explanation; use bayplan explain")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        pytest.param("large", "Pod ns/large", id="pod"),
+        pytest.param("podgroup/train", "Gang ns/train", id="gang"),
+    ],
+)
+def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, tmp_path: Path, name: str, shown: str) -> None:
+    """The panel of the pod or gang is shown at once, also after a reload, with the command that prints the same."""
+    browser.open(written(tmp_path, "explain", "-f", str(cluster), "--seed", "3", "-n", "ns", name))
+    for _ in range(2):
+        browser.shows("h1", shown)
+        browser.shows("#work", f"{shown[:1].lower()}{shown[1:]}")
+        browser.shows("#work", f"bayplan explain -f {cluster} --seed 3 -n ns {name}")
+        browser.shows("#work", "Insufficient cpu")
+        assert browser.all("#work form, #pending, #nodes, .banner") == []
+        browser.run("location.reload()")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param(["simulate"], id="simulate"),
+        pytest.param(["explain", "-n", "ns", "large", "-f"], id="explain"),
+    ],
+)
+def test_tables_need_no_script(browser: Browser, cluster: Path, tmp_path: Path, args: list[str]) -> None:
+    """Without scripts the title, a note and the tables are shown."""
+    address = written(tmp_path, *args, str(cluster))
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.driver.get(address)
+        shown = browser.command("DOM.getDocument", depth=-1)
+        text = str(shown)
+    finally:
+        browser.command("Emulation.setScriptExecutionDisabled", value=False)
+    assert "The panels need JavaScript; the tables do not." in text
+    assert "Insufficient cpu" in text
+    assert "'nodeName': 'CANVAS'" not in text
+    assert "'id', 'pending'" not in text
+
+
+def test_dark_and_narrow(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+    """The report follows the theme of the system, and nothing is wider than a phone."""
+    browser.open(written(tmp_path, "simulate", str(cluster)), (360, 740), dark=True)
+    browser.find("#nodes canvas")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(14, 17, 22)"
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
