@@ -67,6 +67,8 @@ demo-dra: install ## Demonstrate devices: claims by attribute, shared, with alte
 .PHONY: test
 test: install ## Run all tests, including those on the real control plane (WORKERS=n PYTEST_ARGS=... K8S=1.36)
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"
+# Native gangs are tested during an upgrade from 1.36; a build takes longer than a test may.
+	@K8S=1.36 $(BIN)/python -m hack.controlplane.binaries etcd kube-apiserver kubectl || echo "==> and others"
 	@$(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder $(PYTEST_ARGS)
 
 # All steps run, also after one that fails. NIGHT is the seed of what is drawn; the date of a night repeats it.

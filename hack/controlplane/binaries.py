@@ -330,9 +330,9 @@ def _remedy(names: Sequence[str]) -> str:
 
 
 def main() -> int:
-    """Find or build every binary and print one `name path` line each; return 1 if one is missing."""
+    """Find or build the named binaries, or all, and print one `name path` line each; return 1 if one is missing."""
     try:
-        paths = resolve()
+        paths = resolve(sys.argv[1:] or CONTROL_PLANE)
     except (MissingBinary, UnsupportedRelease) as problem:
         sys.stderr.write(f"{problem}\n")
         return 1
