@@ -198,13 +198,14 @@ class GangEntries:
         return True
 
     def remove_member(self, pod: QueuedPod) -> None:
-        """Remove a waiting member that was deleted or bound."""
+        """Remove a waiting member that was deleted or bound; the others are tried again, if it was the one rejected."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is None:
             return
         self.note_gate(pod, is_closed=False)
         if gang.waiting.pop(pod.uid, None) is not None:
             self.review(gang)
+            self._requeue_aside(gang, QUORUM_EXISTS)
 
     def _gang_that_needs(self, pod: QueuedPod) -> Gang | None:
         gang = None if pod.group is None else self._gangs.get(pod.group)
@@ -230,9 +231,12 @@ class GangEntries:
         self.review(gang)
         if not gang.was_known:
             self.try_gate(gang)
+        self._requeue_aside(gang, GROUP_CHANGED)
+
+    def _requeue_aside(self, gang: Gang, label: str) -> None:
         entry = gang.unit.entry
         if entry is not None and entry.place in _ASIDE:
-            self.moves.requeue(entry, Requeue.AFTER_BACKOFF, GROUP_CHANGED)
+            self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
         """Update the entry of a changed gang or tree; members of a whole gang continue as single pods."""
