@@ -5,6 +5,7 @@ does not cover that. Under pytest-xdist every worker has a control plane of its 
 """
 
 import json
+import logging
 import os
 import sys
 import uuid
@@ -104,6 +105,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if os.environ.get("CI"):
                 pytest.fail(problem, pytrace=False)
             pytest.skip(problem)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Fail a test that leaves logging disabled: later tests in the same process would see no log."""
+    left = logging.root.manager.disable
+    logging.disable(logging.NOTSET)
+    assert left == logging.NOTSET, f"logging is still disabled up to level {left}"
 
 
 @pytest.fixture(scope="session")

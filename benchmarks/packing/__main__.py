@@ -106,6 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TraceError, UnreadableResultsError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    finally:
+        logging.disable(logging.NOTSET)
     if arguments.output == "json":
         document = msgspec.json.encode({"outcomes": outcomes, "summary": summary(outcomes)})
         print(msgspec.json.format(document, indent=2).decode())
