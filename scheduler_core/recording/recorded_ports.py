@@ -139,7 +139,7 @@ class RecordedWriter:
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Queue a deletion."""
         recorder = self._recorder
-        number = recorder.next_call(WRITER)
+        number = recorder.ports.next_call(WRITER)
         recorder.write(Evicted(f"{deletion.namespace}/{deletion.name}", deletion.uid))
 
         def recorded(outcome: Exception | None) -> None:
@@ -222,6 +222,6 @@ def recorded_extenders(
         client = make(scheduler_name, extender)
         if not recorder.is_building:
             return client
-        return cast("ExtenderClient", RecordedPort(client, recorder, recorder.next_extender()))
+        return cast("ExtenderClient", RecordedPort(client, recorder, recorder.ports.next_extender()))
 
     return make_recorded

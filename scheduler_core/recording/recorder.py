@@ -65,6 +65,28 @@ class TaskSteps:
         self.in_port = False
 
 
+class PortNumbers:
+    """Numbers of calls and of clients of extenders, the same in a record and in its replay.
+
+    A task of its own calls each client, and its start is not ordered. Calls are therefore counted for each port.
+    """
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._extenders = 0
+
+    def next_call(self, port: str) -> str:
+        """Return the port with the number of a new call."""
+        number = self._calls[port]
+        self._calls[port] = number + 1
+        return f"{port}{number}"
+
+    def next_extender(self) -> str:
+        """Return the port of a new client of an extender."""
+        self._extenders += 1
+        return f"extender{self._extenders}."
+
+
 class Recorder:
     """Journal that records.
 
@@ -76,6 +98,7 @@ class Recorder:
         objects: Types of objects; set when the scheduler is built.
         decisions: Number of placements and rejections.
         is_building: Whether the instance that is built is recorded.
+        ports: Numbers of calls and of clients of extenders.
     """
 
     objects: ObjectTypes
@@ -92,8 +115,8 @@ class Recorder:
         self._uids: list[str] = []
         self._current: TaskSteps | None = None
         self._is_inside = False
-        self._tasks = self._timers = self._instances = self._extenders = 0
-        self._calls: Counter[str] = Counter()
+        self.ports = PortNumbers()
+        self._tasks = self._timers = self._instances = 0
         self._numbers: WeakKeyDictionary[FrameworkInstance, int] = WeakKeyDictionary()
 
     # -- entries ------------------------------------------------------------------------------------------------
@@ -201,20 +224,9 @@ class Recorder:
         """Whether the core is running now."""
         return self._is_inside
 
-    def next_call(self, port: str) -> str:
-        """Return the port with the number of a new call."""
-        number = self._calls[port]
-        self._calls[port] = number + 1
-        return f"{port}{number}"
-
-    def next_extender(self) -> str:
-        """Return the port of a new client of an extender."""
-        self._extenders += 1
-        return extender_port(self._extenders)
-
     async def answered(self, port: str, call: Coroutine[Any, Any, T]) -> T:
         """Await a call of a port, and record its outcome when the task continues."""
-        number, steps = self.next_call(port), self._current
+        number, steps = self.ports.next_call(port), self._current
         self._is_inside = False
         if steps is not None:
             steps.in_port = True
@@ -351,14 +363,6 @@ class RecordedClock:
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``."""
         await self._clock.sleep(seconds)
-
-
-def extender_port(number: int) -> str:
-    """Return the name of the port of a client.
-
-    A task of its own calls each client, and its start is not ordered. Calls are therefore counted for each method.
-    """
-    return f"extender{number}."
 
 
 def public_config(config: ProfileConfig) -> ProfileConfig:

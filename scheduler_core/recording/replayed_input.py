@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.recording.journal import NoJournal
 from scheduler_core.recording.object_types import ObjectTypes
 from scheduler_core.recording.port_errors import error_of
 from scheduler_core.recording.record_entries import (
@@ -33,8 +33,7 @@ from scheduler_core.recording.record_entries import (
     Wrote,
 )
 from scheduler_core.recording.recorded_ports import WRITER
-from scheduler_core.recording.recorder import TaskSteps, extender_port
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.recording.recorder import PortNumbers, TaskSteps
 
 T = TypeVar("T")
 
@@ -56,8 +55,11 @@ class Difference:
     computed: Entry | None
 
 
-class RecordedInput:
-    """The entries of a record in order; implements :class:`scheduler_core.recording.journal.Journal`.
+class RecordedInput(NoJournal):
+    """The entries of a record in order, and the journal of the core that replays them.
+
+    Changes of profiles need no note: the driver has consumed their entries. Shadows of a replay are not the recorded
+    ones.
 
     Args:
         entries: The entries.
@@ -76,6 +78,7 @@ class RecordedInput:
         on_decision: Called with each decision that is equal or changed; returns whether the replay ends there.
         move: Moves a placed pod to the recorded node; returns whether it could be moved.
         timers, deletions: Callbacks by the number of the timer, and by the call.
+        ports: Numbers of calls and of clients of extenders.
     """
 
     objects: ObjectTypes
@@ -97,8 +100,8 @@ class RecordedInput:
         self._uids: deque[str] = deque()
         self.last_seconds, self.last_wall = 0.0, _EPOCH
         self._current: TaskSteps | None = None
-        self._tasks = self._timers = self._extenders = 0
-        self._calls: Counter[str] = Counter()
+        self.ports = PortNumbers()
+        self._tasks = self._timers = 0
         self.head: Entry | None = None
         self._next()
 
@@ -174,19 +177,9 @@ class RecordedInput:
             self.difference = Difference(self.decisions, self.head, computed)
             self.on_input()
 
-    def _next_call(self, port: str) -> str:
-        number = self._calls[port]
-        self._calls[port] = number + 1
-        return f"{port}{number}"
-
-    def next_extender(self) -> str:
-        """Return the port of a new client of an extender."""
-        self._extenders += 1
-        return extender_port(self._extenders)
-
     async def answer(self, port: str = WRITER) -> Any:
         """Wait for the answer of a call, and return it or raise its exception."""
-        number = self._next_call(port)
+        number = self.ports.next_call(port)
         steps = self._current
         if steps is not None:
             steps.in_port = True
@@ -212,7 +205,7 @@ class RecordedInput:
 
     def next_deletion(self, done: Callable[[Exception | None], None]) -> None:
         """Keep the callback of a deletion until its outcome is the next entry."""
-        self.deletions[self._next_call(WRITER)] = done
+        self.deletions[self.ports.next_call(WRITER)] = done
 
     # -- clock --------------------------------------------------------------------------------------------------
 
@@ -267,12 +260,6 @@ class RecordedInput:
         """Return the recorded UUID."""
         return self._uids.popleft() if self._uids else ""
 
-    def begun(self) -> None:
-        """Do nothing: the driver has consumed the entry."""
-
-    def ended(self) -> None:
-        """Do nothing."""
-
     async def paused(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work of shadows while nothing else happens, and wait for the step at its end."""
         steps = self._current
@@ -282,24 +269,6 @@ class RecordedInput:
         steps.in_port = self.is_paused = False
         self._announce()
         await self.sleep(0)
-
-    def suspending(self) -> None:
-        """Do nothing: these shadows are not the recorded ones."""
-
-    def resuming(self) -> None:
-        """Do nothing."""
-
-    def building(self, config: ProfileConfig | None) -> None:
-        """Do nothing: the driver has consumed the entry."""
-
-    def built(self, instance: FrameworkInstance) -> None:
-        """Do nothing."""
-
-    def activating(self, instances: Iterable[FrameworkInstance]) -> None:
-        """Do nothing: the driver has consumed the entry."""
-
-    def withdrawing(self, name: str) -> None:
-        """Do nothing: the driver has consumed the entry."""
 
     def placed(self, attempt: Attempt) -> None:
         """Compare a placement; a pod that was recorded on another node is moved there."""

@@ -102,4 +102,4 @@ class ReplayedPort:
 
 def replayed_extenders(recorded: RecordedInput) -> Callable[[str, Extender], Any]:
     """Return a function that creates clients which answer as recorded."""
-    return lambda _, __: ReplayedPort(recorded, recorded.next_extender())
+    return lambda _, __: ReplayedPort(recorded, recorded.ports.next_extender())
