@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from bayplan.cli.cluster_connection import ClusterChoice
+from bayplan.cli.rollback import report_written
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.profiles.history_listing import condition
 from bayplan.profiles.promotion import plan_promotion, write_promotion
-from bayplan.profiles.rollback import wait_until_live
 from bayplan.profiles.spec_changes import unified_diff
 from bayplan.texts.printable import printable, printable_record
 
@@ -49,9 +48,6 @@ def promote(
             click.echo(printable_record(f'{what} would get the spec of "{shadow}"; nothing was changed'))
             return
         click.echo(printable_record(f'{what} has the spec of "{shadow}" now'))
-        click.echo("note: if the profile is applied from a repository, change it there too", err=True)
-        if waits:
-            live = await wait_until_live(connection, written, timeout)
-            click.echo(printable_record(f"Ready: {condition(live, 'Ready').get('message')}"))
+        await report_written(connection, written, timeout if waits else None)
 
     choice.run(work)

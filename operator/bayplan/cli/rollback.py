@@ -8,7 +8,7 @@ import click
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.profiles.history_listing import condition, read_history
+from bayplan.profiles.history_listing import Body, condition, read_history
 from bayplan.profiles.rollback import Rollback, plan_rollback, wait_until_live, write
 from bayplan.profiles.spec_changes import unified_diff
 from bayplan.texts.printable import printable, printable_record
@@ -65,12 +65,23 @@ def rollback(
             click.echo(printable_record(f"{what} would be rolled back to {target}; nothing was changed"))
             return
         click.echo(printable_record(f"{what} rolled back to {target}"))
-        click.echo("note: if the profile is applied from a repository, change it there too", err=True)
-        if waits:
-            live = await wait_until_live(connection, written, timeout)
-            click.echo(printable_record(f"Ready: {condition(live, 'Ready').get('message')}"))
+        await report_written(connection, written, timeout if waits else None)
 
     choice.run(work)
+
+
+async def report_written(connection: ApiConnection, written: Body, seconds: float | None) -> None:
+    """Print what to do after an edit of a profile, and its condition when it is live.
+
+    Args:
+        connection: The API server.
+        written: The profile, as it was written.
+        seconds: Longest wait in seconds; None for no wait.
+    """
+    click.echo("note: if the profile is applied from a repository, change it there too", err=True)
+    if seconds is not None:
+        live = await wait_until_live(connection, written, seconds)
+        click.echo(printable_record(f"Ready: {condition(live, 'Ready').get('message')}"))
 
 
 def _diff(planned: Rollback) -> str:
