@@ -7,7 +7,6 @@ them by its hash and permits nothing else, so text from a cluster cannot run or 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import posixpath
 import re
@@ -23,7 +22,7 @@ from bayplan.explanation.pod_model import Explanation
 from bayplan.page.asset_files import DIRECTORY
 from bayplan.page.work import Work
 from bayplan.texts.document_formats import printable_builtins, printable_document
-from bayplan.texts.html_pages import escaped, html_lines
+from bayplan.texts.html_pages import escaped, hash_source, html_document, html_lines
 
 _ENTRY = "report.mjs"
 _STYLES = ("style.css", "report.css")
@@ -84,24 +83,10 @@ def report_of(title: str, documents: ReportDocuments, sections: Iterable[Rendera
         TypeError: A section is neither a text, a table nor a group of them.
     """
     entry, *imported = _modules(_ENTRY)
-    integrity = {_data_url(module): _digest(module.source) for module in imported}
+    integrity = {_data_url(module): hash_source(module.source) for module in imported}
     names = {module.name: _data_url(module) for module in imported}
     import_map = json.dumps({"imports": names, "integrity": integrity})
-    style = "\n".join((DIRECTORY / name).read_text(encoding="utf-8") for name in _STYLES)
-    scripts = " ".join(f"'{each}'" for each in (_digest(import_map), _digest(entry.source), *integrity.values()))
-    policy = (
-        f"default-src 'none'; script-src {scripts}; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
-    )
-    lines = [
-        "<!doctype html>",
-        '<html lang="en">',
-        '<head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escaped(title)}</title>",
-        f"<style>{style}</style>",
-        f'<script type="importmap">{import_map}</script></head>',
-        "<body>",
+    body = [
         # The script replaces the content of this element.
         f'<div id="page"><main><h1>{escaped(title)}</h1>',
         "<noscript><p>The panels need JavaScript; the tables do not.</p></noscript></main></div>",
@@ -110,11 +95,14 @@ def report_of(title: str, documents: ReportDocuments, sections: Iterable[Rendera
         "</section>",
         f'<script type="application/json" id="documents">{_embedded(title, documents)}</script>',
         f'<script type="module">{entry.source}</script>',
-        "</body>",
-        "</html>",
-        "",
     ]
-    return "\n".join(lines)
+    return html_document(
+        title,
+        "\n".join((DIRECTORY / name).read_text(encoding="utf-8") for name in _STYLES),
+        body,
+        scripts=(hash_source(import_map), hash_source(entry.source), *integrity.values()),
+        head=[f'<script type="importmap">{import_map}</script>'],
+    )
 
 
 def _embedded(title: str, documents: ReportDocuments) -> str:
@@ -168,6 +156,3 @@ def _name_of(path: str) -> str:
 def _data_url(module: _Module) -> str:
     return f"data:text/javascript;base64,{base64.b64encode(module.source.encode()).decode()}"
 
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

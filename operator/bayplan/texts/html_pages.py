@@ -80,8 +80,31 @@ def page_of(title: str, sections: Iterable[RenderableType]) -> str:
     Raises:
         TypeError: A section is none of these.
     """
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return html_document(title, _STYLE, ["<main>", f"<h1>{escaped(title)}</h1>", *html_lines(sections), "</main>"])
+
+
+def html_document(
+    title: str, style: str, body: Iterable[str], *, scripts: Iterable[str] = (), head: Iterable[str] = ()
+) -> str:
+    """Return a document that may use its own style sheet and scripts and nothing else.
+
+    Args:
+        title: Title, which is escaped.
+        style: Style sheet.
+        body: Lines of the body.
+        scripts: Hashes of the permitted scripts, as :func:`hash_source` returns them.
+        head: Further lines of the head.
+    """
+    permitted = " ".join(f"'{each}'" for each in scripts)
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            *((f"script-src {permitted}",) if permitted else ()),
+            f"style-src '{hash_source(style)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
     lines = [
         "<!doctype html>",
         '<html lang="en">',
@@ -89,15 +112,21 @@ def page_of(title: str, sections: Iterable[RenderableType]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escaped(title)}</title>",
-        f"<style>{_STYLE}</style></head>",
-        "<body><main>",
-        f"<h1>{escaped(title)}</h1>",
-        *html_lines(sections),
-        "</main></body>",
+        f"<style>{style}</style>",
+        *head,
+        "</head>",
+        "<body>",
+        *body,
+        "</body>",
         "</html>",
         "",
     ]
     return "\n".join(lines)
+
+
+def hash_source(text: str) -> str:
+    """Return the hash of a script or style sheet as a content security policy and ``integrity`` name it."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def html_lines(sections: Iterable[RenderableType], heading: str = "h2") -> list[str]:
