@@ -1,4 +1,4 @@
-"""The page of a real operator on a real control plane: live changes, explanations, a leader change, the login."""
+"""The page of a real operator on a real control plane: live changes, a leader change, the login, and a report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner
 from selenium.webdriver.common.keys import Keys
 
 from hack.controlplane.api_client import ApiClient, Manifest
@@ -16,6 +18,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.page.browser import Browser
 from tests.page.documents import HOSTILE, SHOWN
+from tests.page.test_accessibility import violations
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -195,3 +198,42 @@ def test_hostile_messages(browser: Browser, operator: OperatorProcess, api: ApiC
     api.patch(waits, {"status": {"conditions": [condition]}}, "status")
     browser.shows("#pending", SHOWN[:40])
     assert browser.all("#page img, #page script") == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--serve-page"]], ids=["without the page", "with the page"])
+def test_a_report_of_the_status(
+    browser: Browser, plane: ControlPlane, api: ApiClient, namespace: str, *, tmp_path: Path, flags: list[str]
+) -> None:
+    """The file has the panels of the page, also from an operator that does not serve it; rates only if it does."""
+    with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log", flags) as operator:
+        operator.start()
+        for index in range(3):
+            api.create(pod(namespace, f"large-{index}", "8"))
+        api.create(pod(namespace, "small", "1"))
+        operator.until(lambda: placed(operator, "unschedulable") == 3, "three pods are unschedulable")
+        result = CliRunner().invoke(bayplan, ["status", "--server", operator.url, "-o", "html"])
+        assert result.exit_code == 0, result.output
+        operator.terminate()
+    file = tmp_path / "status.html"
+    file.write_text(result.stdout, encoding="utf-8")
+    browser.open(file.as_uri())
+    browser.shows("h1", "Status of Bayplan")
+    browser.shows(".connection", "report of 20")
+    browser.shows("#pending", "3 pods in 1 group")
+    assert "Nearest miss" in browser.text("#pending")
+    assert "oldest" in browser.text("#pending")
+    browser.shows("#nodes", "4 nodes, 0 unschedulable, 0 not ready")
+    assert "Accepted: True" in browser.text(f"#profile-{PROFILE}")
+    assert bool(browser.all("#rates")) == bool(flags)
+    browser.find("#pending .group .names a").click()
+    browser.shows("#work", "NodeResourcesFit: cpu: needs 8 cores")
+    attempts = browser.text("#work [aria-label='Attempts, newest first']")
+    assert ("unschedulable" in attempts) == bool(flags), attempts
+    assert f"{namespace}/large-1" in browser.text(".tables")
+    assert violations(browser) == []
+
+
+def placed(operator: OperatorProcess, place: str) -> int:
+    """Return the number of pods in a place of the queue."""
+    found: int = json.loads(operator.get("/debug/status")[1])["places"].get(place, 0)
+    return found

@@ -11,7 +11,8 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner
 from selenium.webdriver.common.keys import Keys
 
-from tests.page.browser import Browser
+from tests.page.browser import DESKTOP, PHONE, Browser
+from tests.page.test_accessibility import violations
 
 HOSTILE = "x<img src=q onerror=document.title=1></script><!--\u202evil"
 SHOWN = HOSTILE.replace("\u202e", "\\u202e")
@@ -156,6 +157,24 @@ def test_tables_need_no_script(browser: Browser, cluster: Path, tmp_path: Path, 
     assert "Insufficient cpu" in text
     assert "'nodeName': 'CANVAS'" not in text
     assert "'id', 'pending'" not in text
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param(["simulate"], id="simulate"),
+        pytest.param(["explain", "-n", "ns", "large", "-f"], id="explain"),
+    ],
+)
+def test_axe_finds_nothing(
+    browser: Browser, cluster: Path, tmp_path: Path, *, args: list[str], size: tuple[int, int], dark: bool
+) -> None:
+    """Panels and tables."""
+    browser.open(written(tmp_path, *args, str(cluster)), size, dark=dark)
+    browser.shows("main", "Insufficient cpu")
+    assert violations(browser) == []
 
 
 def test_dark_and_narrow(browser: Browser, cluster: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 
 from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_html, as_json, as_table, as_yaml
 from bayplan.explanation.unscheduled_pods import ExplainedPods, explain_unscheduled, is_rejected_for_devices
-from bayplan.page.report_file import ReportDocuments
+from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files

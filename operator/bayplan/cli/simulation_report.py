@@ -20,7 +20,8 @@ from rich.text import Text
 from bayplan.explanation.device_rendering import device_sections
 from bayplan.explanation.gang_rendering import nearest_place
 from bayplan.explanation.unscheduled_pods import EqualPods, ExplainedPods
-from bayplan.page.report_file import ReportDocuments, report_of
+from bayplan.page.report_documents import ReportDocuments
+from bayplan.page.report_file import report_of
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.node_usage import (
     PODS,

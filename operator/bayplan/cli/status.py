@@ -7,6 +7,7 @@ import click
 from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
 from bayplan.introspection import cache_check_report, shadow_report
 from bayplan.introspection.status_rendering import RENDERERS, read_status
+from bayplan.page.status_report import read_status_report, status_html
 from bayplan.serving.debug_endpoints import CACHE_PATH, STATUS_PATH
 
 EXIT_DIFFERENT = 1
@@ -44,7 +45,10 @@ def status(
     With --shadow it is the report of one shadow profile: how often it agrees with its live profile, the last 100
     differences with their reasons, and the estimated effect on packing and spread.
 
-    With -o html it is one file without scripts that needs no server, to attach to a ticket.
+    With -o html it is one file to attach to a ticket, which needs no server: the page's panels of pending pods, gangs,
+    nodes and profiles, and of rates if the operator serves the page, explanations of the oldest pods of ten causes and
+    of five gangs, and below them the tables, which need no script. For a standby, and with --shadow or --check-cache,
+    there are tables only.
 
     With --check-cache the exit code is 1 if there are differences.
     """
@@ -62,5 +66,8 @@ def status(
         found = shadow_report.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
         click.echo(shadow_report.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
         return
-    answer = get(STATUS_PATH, {"limit": "0" if is_all else str(limit)})
-    click.echo(RENDERERS[output](read_status(answer)), nl=output not in _ENDS_ITSELF)
+    params = {"limit": "0" if is_all else str(limit)}
+    if output == "html":
+        click.echo(status_html(read_status_report(get(STATUS_PATH, {**params, "panels": "true"}))), nl=False)
+        return
+    click.echo(RENDERERS[output](read_status(get(STATUS_PATH, params))), nl=output not in _ENDS_ITSELF)

@@ -14,6 +14,9 @@ from bayplan.texts.document_formats import read_answer
 from bayplan.texts.html_pages import report_renderers
 from bayplan.texts.tables import plain_table
 
+PAGE_TITLE = "Status of Bayplan"
+"""Title of the status as a page."""
+
 
 def read_status(answer: bytes) -> Status:
     """Decode the response of the operator's endpoint.
@@ -24,7 +27,8 @@ def read_status(answer: bytes) -> Status:
     return read_answer(answer, Status, "a status")
 
 
-def _sections(status: Status) -> Iterator[RenderableType]:
+def sections(status: Status) -> Iterator[RenderableType]:
+    """Yield what people read of a status whose texts are printable."""
     yield _headline(status)
     if status.profiles:
         yield Group(Text("Profiles", style="bold"), _profiles(status.profiles))
@@ -52,7 +56,7 @@ def _sections(status: Status) -> Iterator[RenderableType]:
         yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")
 
 
-RENDERERS = report_renderers(lambda _: "Status of Bayplan", _sections)
+RENDERERS = report_renderers(lambda _: PAGE_TITLE, sections)
 
 
 def _devices(devices: DevicesState) -> Iterator[RenderableType]:

@@ -17,6 +17,7 @@ from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.page.pending_work import PendingPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
+from bayplan.page.report_documents import ReportDocuments, operator_documents
 from bayplan.page.resource_amounts import NodeDevices
 from bayplan.page.room import RoomReader, Shape
 from bayplan.page.waiting_gangs import GangsPanel
@@ -44,7 +45,7 @@ class PageDocuments:
         context = sources.scheduler.context
         columns = context.cache.columns
         devices, rows = NodeDevices(columns.devices, sources.clock), NodeRows(columns)
-        self._clock = sources.clock
+        self._sources = sources
         self._rates = rates = RatesPanel(sources)
         gangs = GangsPanel(sources)
         panels: dict[str, Panel] = {
@@ -81,13 +82,17 @@ class PageDocuments:
 
     async def read_room(self, shape: Shape) -> bytes:
         """Return the room for a shape as JSON."""
-        turns = Turns(self._clock)
+        turns = Turns(self._sources.clock)
         turns.begin()
         return msgspec.json.encode(await self._room.read(shape, turns))
 
+    async def read_report(self) -> ReportDocuments:
+        """Return all documents for a report; they are built for it, with more dry runs than those of the stream."""
+        return await operator_documents(self._sources, self._rates)
+
     async def _sample(self) -> None:
         while True:
-            await self._clock.sleep(INTERVAL_SECONDS)
+            await self._sources.clock.sleep(INTERVAL_SECONDS)
             self._rates.sample()
 
 

@@ -113,13 +113,15 @@ class PendingPanel:
     Args:
         sources: Parts of the operator.
         shown: Maximum number of groups in the document.
+        dry_runs: Maximum number of dry runs for each document.
     """
 
     interval = 2.0
 
-    def __init__(self, sources: PageSources, shown: int = SHOWN) -> None:
+    def __init__(self, sources: PageSources, shown: int = SHOWN, dry_runs: int = DRY_RUNS) -> None:
         self._sources = sources
         self._shown = shown
+        self._dry_runs = dry_runs
         self._findings: dict[str, _Finding] = {}
         self._dry_run_seconds = 0.0
         self._dry_run_at = float("-inf")
@@ -202,7 +204,7 @@ class PendingPanel:
             if finding is None or now - finding.found_at >= (_REMEMBERED_SECONDS if is_current else self.interval):
                 due.append((float("-inf") if finding is None else finding.found_at, identity, pod))
         due.sort(key=lambda each: each[0])
-        for _, identity, pod in due[:DRY_RUNS]:
+        for _, identity, pod in due[: self._dry_runs]:
             # Each dry run has a turn of its own.
             await turns.pause()
             if self._may_dry_run():

@@ -10,7 +10,7 @@ import base64
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,26 +20,17 @@ from bayplan.explanation import gang_rendering, pod_rendering
 from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_model import Explanation
 from bayplan.page.asset_files import DIRECTORY
+from bayplan.page.report_documents import ReportDocuments, reported
 from bayplan.page.work import Work
 from bayplan.texts.document_formats import printable_builtins, printable_document
 from bayplan.texts.html_pages import escaped, hash_source, html_document, html_lines
 
+_STYLES = ("vendor/uplot-1.6.32.css", "style.css", "report.css")
 _ENTRY = "report.mjs"
-_STYLES = ("style.css", "report.css")
+_ENTRIES = {"rates": "rates_report.mjs"}
+"""Module of a report that has a panel."""
 _IMPORT = re.compile(r"""(?P<before>\bfrom\s+|\bimport\s+)(?P<quote>['"])(?P<path>\.{1,2}/[^'"]+)(?P=quote)""")
 _PACKAGE = "bayplan"
-
-
-class ReportDocuments(Struct, frozen=True):
-    """Documents of a report.
-
-    Attributes:
-        panels: Documents by the name of their panel.
-        work: Explained pods and gangs. A report without panels shows the first one.
-    """
-
-    panels: Mapping[str, Struct] = {}
-    work: tuple[Work, ...] = ()
 
 
 class _Module(Struct, frozen=True):
@@ -57,11 +48,11 @@ def explanation_report(explanation: Explanation | GangExplanation, command: str)
         command: Command that prints the explanation.
     """
     if isinstance(explanation, Explanation):
-        documents = ReportDocuments(work=(Work("pod", explanation, (), command),))
+        documents = ReportDocuments(work=(reported(Work("pod", explanation, (), command)),))
         return report_of(
             pod_rendering.page_title(explanation), documents, pod_rendering.sections(printable_document(explanation))
         )
-    documents = ReportDocuments(work=(Work("gang", explanation, (), command),))
+    documents = ReportDocuments(work=(reported(Work("gang", explanation, (), command)),))
     return report_of(
         gang_rendering.page_title(explanation), documents, gang_rendering.sections(printable_document(explanation))
     )
@@ -82,7 +73,7 @@ def report_of(title: str, documents: ReportDocuments, sections: Iterable[Rendera
         OSError: An asset cannot be read.
         TypeError: A section is neither a text, a table nor a group of them.
     """
-    entry, *imported = _modules(_ENTRY)
+    entry, *imported = _modules(next((_ENTRIES[panel] for panel in documents.panels if panel in _ENTRIES), _ENTRY))
     integrity = {_data_url(module): hash_source(module.source) for module in imported}
     names = {module.name: _data_url(module) for module in imported}
     import_map = json.dumps({"imports": names, "integrity": integrity})
@@ -109,11 +100,9 @@ def _embedded(title: str, documents: ReportDocuments) -> str:
     """Return the documents as JSON in ASCII; without the character that begins tags, no text can end the element."""
     content = {
         "title": title,
+        "taken": documents.taken,
         "documents": dict(documents.panels),
-        "work": [
-            {"namespace": each.explanation.namespace, "name": each.explanation.name, "document": each}
-            for each in documents.work
-        ],
+        "work": documents.work,
     }
     return json.dumps(printable_builtins(content), separators=(",", ":")).replace("<", "\\u003c")
 
@@ -155,4 +144,3 @@ def _name_of(path: str) -> str:
 
 def _data_url(module: _Module) -> str:
     return f"data:text/javascript;base64,{base64.b64encode(module.source.encode()).decode()}"
-

@@ -10,6 +10,7 @@ from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_model import Explanation
 from bayplan.page.page_sources import PageSources
 from bayplan.page.waiting_gangs import explain_gang_command, explain_pod_command
+from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 
 
@@ -63,11 +64,13 @@ class WorkReader:
             SchedulerCoreError: It cannot be explained.
         """
         pod, explanation = self._sources.find_pod(f"{namespace}/{name}"), self._sources.explain_pod(namespace, name)
-        if pod is None or explanation is None:
-            return None
+        return None if pod is None or explanation is None else self.of_pod(pod, explanation)
+
+    def of_pod(self, pod: Pod, explanation: Explanation) -> Work:
+        """Return a pod with its explanation."""
         gang = self._sources.scheduler.context.queue.gangs.key_of(pod)
         attempts = self._attempts(pod.metadata.uid, *(() if gang is None else (gang,)))
-        return Work("pod", explanation, attempts, explain_pod_command(namespace, name))
+        return Work("pod", explanation, attempts, explain_pod_command(pod.metadata.namespace, pod.metadata.name))
 
     def gang(self, namespace: str, name: str, source: GroupSource | None) -> Work | None:
         """Return a gang; None if it does not exist.

@@ -47,6 +47,7 @@ class DebugSources(Struct, frozen=True):
         leader: Returns the leader.
         shadow: Returns the report of a shadow profile by its name; None if it does not run here.
         is_profiling_enabled: Whether ``/debug/profile`` is enabled.
+        documents: Returns the documents of the page for a report; there is no report without it.
     """
 
     status: Callable[[int], Status]
@@ -54,6 +55,7 @@ class DebugSources(Struct, frozen=True):
     leader: Callable[[], LeaderState]
     is_profiling_enabled: bool = False
     shadow: Callable[[str], ShadowReport | None] = lambda _: None
+    documents: Callable[[], Awaitable[Struct]] | None = None
 
 
 class DebugEndpoints:
@@ -84,6 +86,7 @@ class DebugEndpoints:
         profile = "" if self._sources.is_profiling_enabled else "  (off; start with --enable-profiling)"
         return web.Response(
             text=f"{STATUS_PATH}?limit=N           queue, waiting pods, nominations, cache, profiles: bayplan status\n"
+            f"{STATUS_PATH}?panels=true       the same with the documents of the page: bayplan status -o html\n"
             f"{STATUS_PATH}?shadow=NAME       what a shadow profile decided differently: bayplan status --shadow\n"
             f"{CACHE_PATH}                    differences between the cache and the API server\n"
             f"{LEADER_PATH}                   the leader and its address\n"
@@ -103,7 +106,13 @@ class DebugEndpoints:
         text = request.query.get("limit", str(DEFAULT_LIMIT))
         if not text.isdigit():
             return refusal(400, f"limit must be a number of pods, 0 for all, not {text!r}")
-        return web.Response(body=msgspec.json.encode(self._sources.status(int(text))), content_type="application/json")
+        documents = await self._documents(request.query.get("panels", "false"))
+        status = self._sources.status(int(text))
+        answer = status if documents is None else {"status": status, "documents": documents}
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    async def _documents(self, requested: str) -> Struct | None:
+        return await self._sources.documents() if requested == "true" and self._sources.documents else None
 
     async def _cache(self, _: web.Request) -> web.Response:
         try:

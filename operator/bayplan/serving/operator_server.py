@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
@@ -36,7 +39,8 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.cache_comparison import CacheDifference
 
 if TYPE_CHECKING:
-    # Its modules are imported only if the page is served.
+    # Their modules are imported only if the page is served or a report is requested.
+    from bayplan.page.report_documents import ReportDocuments
     from bayplan.serving.served_page import PageBuilder
 
 E = TypeVar("E", Explanation, GangExplanation)
@@ -52,9 +56,12 @@ class Endpoints:
     def __init__(self, parts: ServedParts) -> None:
         self._parts = parts
 
-    @property
-    def routes(self) -> list[web.RouteDef]:
-        """Return the routes to add to the server."""
+    def routes(self, documents: Callable[[], Awaitable[ReportDocuments]]) -> list[web.RouteDef]:
+        """Return the routes to add to the server.
+
+        Args:
+            documents: Returns the documents of the page for a report.
+        """
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(
             self.explain_named, parts.readiness, lambda: context.suspension.is_on, self.explain_gang_named
@@ -66,6 +73,7 @@ class Endpoints:
                 self.leader,
                 parts.is_profiling_enabled,
                 lambda name: shadow_report(parts.scheduler, name),
+                documents,
             )
         )
         return [*explain.routes, *debug.routes]
@@ -142,7 +150,15 @@ def operator_server(
     protection = protection_of(settings, certificate, parts.connection, parts.clock)
     endpoints = Endpoints(parts)
     if build_page is None:
-        return HealthServer(listener, parts.readiness, metrics, endpoints.routes, protection)
+        routes = endpoints.routes(lambda: _unserved_documents(parts, endpoints))
+        return HealthServer(listener, parts.readiness, metrics, routes, protection)
     page, documents = build_page(parts, endpoints, protection.authorization)
-    routes = [*endpoints.routes, *page.routes]
+    routes = [*endpoints.routes(documents.read_report), *page.routes]
     return HealthServer(listener, parts.readiness, metrics, routes, protection, background=documents)
+
+
+async def _unserved_documents(parts: ServedParts, endpoints: Endpoints) -> ReportDocuments:
+    """Return the documents of a page that is not served, whose modules are imported on the first request."""
+    page = await asyncio.to_thread(import_module, "bayplan.serving.served_page")
+    documents: ReportDocuments = await page.read_documents(parts, endpoints)
+    return documents

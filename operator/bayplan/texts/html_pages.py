@@ -168,15 +168,20 @@ def _paragraph(text: Text | str, heading: str) -> str:
 
 def _table(table: Table) -> str:
     sides = ["right" if column.justify == "right" else "" for column in table.columns]
-    head = "".join(
-        f'<th scope="col"{_attribute([side])}>{_inline(column.header)}</th>'
-        for column, side in zip(table.columns, sides, strict=True)
-    )
+    head = "".join(_heading(column.header, side) for column, side in zip(table.columns, sides, strict=True))
     rows = zip(*(list(column.cells) for column in table.columns), strict=True)
     body = "\n".join(
         f"<tr>{''.join(_cell(cell, side) for cell, side in zip(row, sides, strict=True))}</tr>" for row in rows
     )
-    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+    # Wide tables scroll, also by keyboard.
+    opening, closing = '<div class="scroll" tabindex="0"><table>', "</table></div>"
+    return f"{opening}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n{closing}"
+
+
+def _heading(header: RenderableType, side: str) -> str:
+    text = _inline(header)
+    # A screen reader announces headings, which must not be empty.
+    return f'<th scope="col"{_attribute([side])}>{text}</th>' if text else "<td></td>"
 
 
 def _cell(cell: RenderableType, side: str) -> str:

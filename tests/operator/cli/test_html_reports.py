@@ -5,6 +5,7 @@ tests/page/test_report_files.py uses the panels of the reports that have some.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -12,17 +13,23 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from bayplan.cli import bayplan
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_rendering import RENDERERS
 from bayplan.kube.readiness import Readiness
+from bayplan.page.report_documents import operator_documents
+from bayplan.page.status_report import read_status_report, status_html
 from click.testing import CliRunner
 
+from tests.support.builders import node as built_node
 from tests.support.builders import pod as built_pod
 from tests.support.chromium import open_file
+from tests.support.gangs import settle
 from tests.support.scheduling import rig
+from tests.support.served_page import PageWorld
 
 HOSTILE = (
     "x<img src=http://127.0.0.1:9/i onerror=document.title=1><script>document.title=2</script>\"'&amp;\u202eevil\x1b[2J"
@@ -97,20 +104,29 @@ def compared(path: Path) -> str:
 
 
 def status_of_an_operator(path: Path) -> str:
-    """Return the page of a scheduler with a pod in its queue."""
-    made = rig()
-    made.scheduler.feed.pod_added(built_pod(HOSTILE))
-    return RENDERERS["html"](operator_status(StatusSources(made.scheduler, Readiness(())), 0.0))
+    """Return the page of a scheduler with a pod that fits no node, as the operator and the command make it."""
+    return status_html(read_status_report(asyncio.run(status_answer(path))))
 
 
-WITH_PANELS = [pytest.param(simulated, id="simulate"), pytest.param(explained, id="explain")]
-SCRIPTS = [{"type": "importmap"}, {"type": "application/json", "id": "documents"}, {"type": "module"}]
-REPORTS = [
+async def status_answer(path: Path) -> bytes:
+    """Return the operator's answer to the command."""
+    del path
+    world = PageWorld()
+    world.rig.add(built_node(HOSTILE))
+    world.add(built_pod(HOSTILE, requests={"cpu": "999"}))
+    await settle(world.rig)
+    documents = await operator_documents(world.sources, None)
+    status = operator_status(StatusSources(world.rig.scheduler, Readiness(())), 0.0)
+    return msgspec.json.encode({"status": status, "documents": documents})
+
+
+WITH_PANELS = [
     pytest.param(simulated, id="simulate"),
     pytest.param(explained, id="explain"),
-    pytest.param(compared, id="diff"),
     pytest.param(status_of_an_operator, id="status"),
 ]
+SCRIPTS = [{"type": "importmap"}, {"type": "application/json", "id": "documents"}, {"type": "module"}]
+REPORTS = [*WITH_PANELS, pytest.param(compared, id="diff")]
 
 
 @pytest.fixture
@@ -130,7 +146,7 @@ def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> N
     page = Tags(make(cluster))
     known = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "span"}
     assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td", "script", "noscript"}
-    assert page.scripts == (SCRIPTS if make in (simulated, explained) else [])
+    assert page.scripts == ([] if make is compared else SCRIPTS)
     assert SHOWN in page.text
 
 

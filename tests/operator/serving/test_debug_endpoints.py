@@ -12,6 +12,8 @@ from bayplan.introspection.status_model import CacheState, Status
 from bayplan.introspection.status_rendering import read_status
 from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
+from bayplan.page.report_documents import ReportDocuments
+from bayplan.page.status_report import read_status_report
 from bayplan.serving.debug_endpoints import (
     CACHE_PATH,
     INDEX_PATH,
@@ -44,6 +46,10 @@ class Source:
         self.limits.append(limit)
         return Status("1", "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())
 
+    async def documents(self) -> ReportDocuments:
+        """Return one document."""
+        return ReportDocuments({"gangs": {"total": 3}}, taken="now")
+
     def leader(self) -> LeaderState:
         return LeaderState(
             is_standby=True, lease="ns/bayplan", holder="other_1", endpoint=LeaderEndpoint("http://[::1]:9")
@@ -63,7 +69,9 @@ def source() -> Source:
 
 @pytest.fixture(params=[True])
 async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterator[HealthServer]:
-    endpoints = DebugEndpoints(DebugSources(source.status, source.check_cache, source.leader, request.param))
+    endpoints = DebugEndpoints(
+        DebugSources(source.status, source.check_cache, source.leader, request.param, documents=source.documents)
+    )
     server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), endpoints.routes)
     await server.start()
     yield server
@@ -92,6 +100,19 @@ async def test_the_status_has_a_limit(server: HealthServer, source: Source) -> N
     assert read_status(body).version == "1"
     await get(server, f"{STATUS_PATH}?limit=0")
     assert source.limits == [20, 0]
+
+
+async def test_the_status_with_documents(server: HealthServer, source: Source) -> None:
+    """The documents of the page are returned only if requested."""
+    report = read_status_report((await get(server, f"{STATUS_PATH}?limit=7&panels=true"))[1])
+    assert (report.status.version, report.documents.panels, report.documents.taken) == (
+        "1",
+        {"gangs": {"total": 3}},
+        "now",
+    )
+    with pytest.raises(ServerUnavailableError, match="documents of panels"):
+        read_status_report((await get(server, f"{STATUS_PATH}?limit=7&panels=false"))[1])
+    assert source.limits == [7, 7]
 
 
 async def test_the_cache_check(server: HealthServer, source: Source) -> None:

@@ -2,7 +2,7 @@
 
 import { Component, h, render } from './vendor/preact-11.2.0.mjs';
 import { Banner, Login } from './connection.mjs';
-import { Chip, html } from './elements.mjs';
+import { Chip, html, timeOf } from './elements.mjs';
 import { applyDelta } from './panels/nodes.mjs';
 import { PANELS, parseRoute, routeTo } from './routing.mjs';
 import { count } from './text.mjs';
@@ -16,8 +16,9 @@ const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
  * Show the page in an element.
  *
  * The source has `stream(panels, onEvent, onState)`, which returns a function that ends it, and `read(path)`, which returns
- * a promise of a document. `login(token)`, `retry()` and `title` are optional. `isStatic` marks a source whose documents never change:
- * their ages are not shown, and nothing else can be requested. The panels are components by name; only these are shown.
+ * a promise of a document. `login(token)`, `retry()` and `title` are optional. `isStatic` marks a source whose documents never change,
+ * and which nothing else can be requested from; its `taken` is the time for which their ages hold, "" if they have none.
+ * The panels are components by name; only these are shown.
  */
 export function mount(root, source, panels) {
   root.replaceChildren();
@@ -92,7 +93,7 @@ class Page extends Component {
   }
 
   keep(name, doc) {
-    this.setState(({ docs, at }) => ({ docs: { ...docs, [name]: doc }, at: { ...at, [name]: this.props.source.isStatic ? null : performance.now() } }));
+    this.setState(({ docs, at }) => ({ docs: { ...docs, [name]: doc }, at: { ...at, [name]: timeOf(this.props.source) } }));
   }
 
   async readNodes() {
@@ -130,16 +131,17 @@ class Page extends Component {
           ${Gangs && html`<${Gangs} doc=${docs.gangs} at=${at.gangs} />`}
           ${Nodes && html`<${Nodes} doc=${docs.nodes} ...${parts} />`}
           ${Profiles && html`<${Profiles} doc=${docs.profiles} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} />`}
-          ${Rates && html`<${Rates} doc=${docs.rates} theme=${applied} />`}`}
+          ${Rates && html`<${Rates} doc=${docs.rates} theme=${applied} isStatic=${source.isStatic} />`}`}
       </main>
     </div>`;
   }
 }
 
-const STATES = { live: ['good', 'live'], connecting: ['quiet', 'connecting'], login: ['warn', 'login needed'], static: ['info', 'report'], paused: ['quiet', 'paused'] };
+const STATES = { live: ['good', 'live'], connecting: ['quiet', 'connecting'], login: ['warn', 'login needed'], paused: ['quiet', 'paused'] };
 
 function Connection({ connection }) {
-  const [tone, text] = STATES[connection.kind] ?? ['bad', 'not connected'];
+  const report = connection.kind === 'static' && ['info', connection.taken ? `report of ${connection.taken}` : 'report'];
+  const [tone, text] = report || (STATES[connection.kind] ?? ['bad', 'not connected']);
   return html`<p class="connection" role="status"><${Chip} tone=${tone}>${text}<//></p>`;
 }
 

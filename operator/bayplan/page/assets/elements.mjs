@@ -46,10 +46,18 @@ class Ticking extends Component {
   }
 }
 
-/** Age in words. `seconds` is the age at `at`, a time of performance.now(). */
+const FIXED = Infinity;
+
+/** Return the time `at` of a document that was just read: null if it has no ages, fixed if they no longer change. */
+export function timeOf(source) {
+  if (!source.isStatic) return performance.now();
+  return source.taken ? FIXED : null;
+}
+
+/** Age in words. `seconds` is the age at `at`, a time of `timeOf`. */
 export class Age extends Ticking {
   render({ seconds, at }) {
-    return html`<span class="number">${duration(seconds + (performance.now() - at) / 1000)}</span>`;
+    return html`<span class="number">${duration(at === FIXED ? seconds : seconds + (performance.now() - at) / 1000)}</span>`;
   }
 }
 

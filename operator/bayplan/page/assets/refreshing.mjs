@@ -1,6 +1,7 @@
 // Reads a document again every 10 s while the page is visible and connected.
 
 import { Component } from './vendor/preact-11.2.0.mjs';
+import { timeOf } from './elements.mjs';
 
 const MILLISECONDS = 10000;
 
@@ -35,7 +36,7 @@ export class Refreshing extends Component {
     if (!path) return;
     let found;
     try {
-      found = { doc: await this.props.source.read(path), at: performance.now(), error: '' };
+      found = { doc: await this.props.source.read(path), at: timeOf(this.props.source), error: '' };
     } catch (error) {
       found = { error: error.status ? error.message : 'the operator cannot be reached' };
       // An object that is gone is no longer shown. After a lost connection the last document stays.

@@ -15,7 +15,7 @@ function onlyDecades(_, values) {
   return values.map((value) => (Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6 ? value : null));
 }
 
-/** Properties: title, series [{label}], data [times, values of each series], format(value), theme, isLog. */
+/** Properties: title, series [{label}], data [times, values of each series], format(value), theme, isLog, isStatic. */
 export class Chart extends Component {
   constructor(props) {
     super(props);
@@ -77,7 +77,7 @@ export class Chart extends Component {
     }, data, this.box);
   }
 
-  render({ title, series, data, format }, { at }) {
+  render({ title, series, data, format, isStatic }, { at }) {
     const point = at ?? data[0].length - 1;
     const value = (column) => (data[0].length && data[column + 1][point] != null ? format(data[column + 1][point]) : '-');
     const text = series.map(({ label }, column) => `${label} ${value(column)}`).join(', ');
@@ -86,7 +86,7 @@ export class Chart extends Component {
         <ul class="legend">${series.map(({ label }, column) => html`<li key=${label}><svg viewBox="0 0 18 6" class="stroke" aria-hidden="true">
           <line class=${`series-${column + 1}`} x2="18" y1="3" y2="3" /></svg>${label} <strong class="number">${value(column)}</strong></li>`)}
         </ul>
-        <span class="note number">${at === null ? 'now' : localTime(data[0][at]).slice(11)}</span>
+        <span class="note number">${at === null && !isStatic ? 'now' : localTime(data[0][point]).slice(11)}</span>
       </figcaption>
       <div role="img" aria-label=${`${title}: ${text}`} ref=${(box) => { this.box = box; }}></div>
     </figure>`;

@@ -44,7 +44,7 @@ export class Work extends Refreshing {
       ${!path && html`<${Empty}>Choose an example in a group of pending work${source.isStatic ? '' : ', or enter a name'}.<//>`}
       ${doc && html`<div key=${path}>
         ${doc.kind === 'gang' ? html`<${GangFacts} gang=${doc.explanation} />` : html`<${PodFacts} pod=${doc.explanation} />`}
-        ${!source.isStatic && html`<${Attempts} attempts=${doc.attempts} at=${at} />`}
+        ${at !== null && html`<${Attempts} attempts=${doc.attempts} at=${at} />`}
       </div>`}
     <//>`;
   }

@@ -1,0 +1,52 @@
+// Source of a report: a file that contains the documents of some panels, and needs no server.
+
+import { mount } from './app.mjs';
+import { Gangs } from './panels/gangs.mjs';
+import { Nodes } from './panels/nodes.mjs';
+import { Overview } from './panels/overview.mjs';
+import { Pending } from './panels/pending.mjs';
+import { Profiles } from './panels/profiles.mjs';
+import { Work } from './panels/work.mjs';
+import { parseRoute, routeTo } from './routing.mjs';
+
+/** Panels of all reports by name. */
+export const PANELS = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles };
+
+/** `work` has the explained pods and gangs; `taken` is the time of the documents, "" for virtual time. */
+class ReportSource {
+  constructor({ title, taken, documents, work }) {
+    this.title = title;
+    this.taken = taken;
+    this.documents = documents;
+    this.work = work;
+    this.isStatic = true;
+  }
+
+  stream(panels, onEvent, onState) {
+    onState({ kind: 'static', taken: this.taken });
+    for (const name of panels) onEvent(name, this.documents[name]);
+    return () => {};
+  }
+
+  async read(path) {
+    const asked = new URLSearchParams(path.slice(path.indexOf('?')));
+    const kind = asked.has('podgroup') ? 'gang' : 'pod';
+    const [namespace, name, api] = [asked.get('namespace'), asked.get(kind === 'gang' ? 'podgroup' : 'pod'), asked.get('api')];
+    const found = this.work.find(({ document, ...each }) => document.kind === kind && each.namespace === namespace && each.name === name
+      && (!api || document.explanation.api === api));
+    if (!found) throw Object.assign(new Error('this report does not contain its explanation; use bayplan explain'), { status: 404 });
+    return found.document;
+  }
+}
+
+/** Show the panels whose documents the file contains; `panels` are components by name. */
+export function showReport(panels) {
+  const source = new ReportSource(JSON.parse(document.getElementById('documents').textContent));
+  const names = [...Object.keys(source.documents), ...(source.work.length ? ['work'] : [])];
+  if (!parseRoute(location.hash).panel && !source.documents.pending) {
+    // A report of one pod or gang shows it at once.
+    const [{ namespace, name, document: { kind } }] = source.work;
+    history.replaceState(null, '', routeTo('work', [kind, namespace, name]));
+  }
+  mount(document.getElementById('page'), source, Object.fromEntries(names.map((name) => [name, panels[name]])));
+}

@@ -1,0 +1,152 @@
+"""Documents of a report: those of the page, each built once, with explanations of pods and gangs that wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bayplan.explanation.pod_model import Explanation
+from bayplan.page.node_layout import NodeRows
+from bayplan.page.node_map import NodesPanel
+from bayplan.page.overview import OverviewPanel
+from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.pending_work import SHOWN, PendingPanel
+from bayplan.page.profiles_panel import ProfilesPanel
+from bayplan.page.rates import RatesPanel
+from bayplan.page.resource_amounts import NodeDevices
+from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
+from bayplan.page.work import Work, WorkReader
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.model.pod_group import GroupSource
+
+
+class ReportedWork(Struct, frozen=True, rename="camel"):
+    """An explained pod or gang.
+
+    Attributes:
+        document: A :class:`Work`, or the same as plain JSON types.
+    """
+
+    namespace: str
+    name: str
+    document: Any
+
+
+class ReportDocuments(Struct, frozen=True, rename="camel"):
+    """Documents of a report.
+
+    Attributes:
+        panels: Documents by the name of their panel, as structs or as plain JSON types.
+        work: Explained pods and gangs. A report without panels shows the first one.
+        taken: Time of the documents, RFC 3339; "" for virtual time, which has no ages.
+    """
+
+    panels: Mapping[str, Any] = {}
+    work: tuple[ReportedWork, ...] = ()
+    taken: str = ""
+
+
+class ExplanationLimits(Struct, frozen=True):
+    """How much is explained.
+
+    Attributes:
+        pods: Maximum number of causes whose oldest pod is explained.
+        gangs: Maximum number of explained gangs.
+        seconds: Time of the documents after which no more gang is explained.
+    """
+
+    pods: int = SHOWN
+    gangs: int = 10
+    seconds: float = math.inf
+
+
+_OF_A_RUNNING_OPERATOR = ExplanationLimits(pods=10, gangs=5, seconds=1.0)
+"""Limits in a running operator: a dry run delays scheduling."""
+
+
+def reported(work: Work) -> ReportedWork:
+    """Return an explained pod or gang with its name."""
+    return ReportedWork(work.explanation.namespace, work.explanation.name, work)
+
+
+class DocumentReader:
+    """Builds each document once.
+
+    Args:
+        sources: Parts of the operator or of a simulation.
+        turns: Budget of the event loop.
+        limits: How much is explained.
+    """
+
+    def __init__(self, sources: PageSources, turns: Turns, limits: ExplanationLimits | None = None) -> None:
+        self._given = sources
+        self._sources = replace(sources, explain_pod=self._explain_pod)
+        self._works = WorkReader(sources)
+        self._turns = turns
+        self._limits = limits or ExplanationLimits()
+        self._work: dict[str, Work] = {}
+
+    async def cluster(self) -> ReportDocuments:
+        """Return overview, pending pods, waiting gangs and nodes, and explanations of pods and gangs that wait."""
+        turns, sources = self._turns, self._sources
+        columns = sources.scheduler.context.cache.columns
+        devices, gangs = NodeDevices(columns.devices, sources.clock), GangsPanel(sources)
+        turns.begin()
+        overview = await OverviewPanel(sources, gangs, RatesPanel(sources), devices).build(turns)
+        nodes = await NodesPanel(sources, NodeRows(columns), devices).build(turns)
+        pending = await PendingPanel(sources, dry_runs=self._limits.pods).build(turns)
+        waiting = await gangs.build(turns)
+        panels = {
+            "overview": replace(overview, objectives=()),
+            "pending": pending,
+            "gangs": waiting,
+            "nodes": nodes,
+        }
+        explained = [*self._work.values(), *await self._explained_gangs(waiting)]
+        turns.end()
+        return ReportDocuments(panels, tuple(map(reported, explained)))
+
+    async def _explained_gangs(self, waiting: WaitingGangs) -> list[Work]:
+        found = []
+        for each in waiting.gangs[: self._limits.gangs]:
+            await self._turns.pause()
+            if self._sources.scheduler.context.suspension.is_on or self._turns.spent > self._limits.seconds:
+                break
+            namespace, _, name = each.gang.partition("/")
+            try:
+                work = self._works.gang(namespace, name, GroupSource(each.api))
+            except SchedulerCoreError:
+                # The reader has the command, which reports the error.
+                continue
+            if work is not None:
+                found.append(work)
+        return found
+
+    def _explain_pod(self, namespace: str, name: str) -> Explanation | None:
+        pod, explanation = self._given.find_pod(f"{namespace}/{name}"), self._given.explain_pod(namespace, name)
+        if pod is not None and explanation is not None:
+            self._work[pod.key] = self._works.of_pod(pod, explanation)
+        return explanation
+
+
+async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> ReportDocuments:
+    """Return all documents of a running operator; none of a standby, or before the operator is ready.
+
+    Args:
+        sources: Parts of the operator.
+        rates: The measured rates; None if they are not measured.
+    """
+    if sources.readiness.role or sources.readiness.missing:
+        return ReportDocuments()
+    turns = Turns(sources.clock)
+    found = await DocumentReader(sources, turns, _OF_A_RUNNING_OPERATOR).cluster()
+    overview = found.panels["overview"]
+    panels = {**found.panels, "profiles": await ProfilesPanel(sources).build(turns)}
+    if rates is not None:
+        panels["overview"] = replace(overview, objectives=rates.objectives())
+        panels["rates"] = await rates.build(turns)
+    return ReportDocuments(panels, found.work, overview.time)
