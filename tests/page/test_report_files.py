@@ -1,4 +1,4 @@
-"""Panels of the reports of ``bayplan explain`` and ``bayplan simulate``, from file:// and without a server."""
+"""Panels of the reports of ``bayplan explain``, ``simulate`` and ``diff``, from file:// and without a server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ GROUP = {
     "metadata": {"name": "train", "namespace": "ns"},
     "spec": {"minMember": 3},
 }
+PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "live"}}
+DEFAULT = {"schedulerName": "default-scheduler"}
 OBJECTS = [
+    {**PROFILE, "spec": DEFAULT},
     node("a", "east"),
     node(HOSTILE, "east"),
     pod("small", "1"),
@@ -65,10 +68,19 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A file with a profile that ignores requested resources."""
+    path = tmp_path / "other.yaml"
+    spec = {**DEFAULT, "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}}
+    path.write_text(yaml.safe_dump({**PROFILE, "spec": spec}))
+    return path
+
+
 def written(directory: Path, *args: str) -> str:
     """Write the report of a command, and return its file:// address."""
     result = CliRunner().invoke(bayplan, [*args, "-o", "html"])
-    assert result.exit_code == 0, result.output
+    assert result.exit_code in (0, 1), result.output
     file = directory / "report.html"
     file.write_text(result.stdout, encoding="utf-8")
     return file.as_uri()
@@ -93,6 +105,36 @@ def test_a_simulation_has_panels(browser: Browser, cluster: Path, tmp_path: Path
     assert "Room for a shape" not in browser.text("#nodes")
     assert browser.all("#profiles, #rates") == []
     assert "2 nodes" in browser.text("#nodes")
+
+
+def test_a_comparison_has_panels_of_both_sides(browser: Browser, cluster: Path, other: Path, tmp_path: Path) -> None:
+    """Pending pods by cause and a map for each profile; a node is selected on both maps."""
+    browser.open(written(tmp_path, "diff", "live", str(other), "--cluster", str(cluster), "--seed", "2"))
+    browser.shows("h1", f"live and {other}")
+    browser.shows("#pending-before", "Pending work, before: live")
+    before, after = browser.text("#pending-before"), browser.text("#pending-after")
+    assert "5 pods in 3 groups" in before
+    assert "Insufficient cpu" in before
+    assert "1 pod in 1 group" in after
+    assert "Insufficient cpu" not in after
+    assert 'no profile serves schedulerName "nightly"' in after
+    assert f"bayplan diff live {other} --cluster {cluster} --seed 2" in before
+    assert "ns/train" in browser.text("#gangs-before")
+    assert "No gang waits." in browser.text("#gangs-after")
+    assert len(browser.all("#nodes canvas")) == 2
+    assert "2 nodes, 2 differ in cpu" in browser.text("#nodes")
+    browser.find("#nodes .map").send_keys(Keys.HOME)
+    browser.shows("#nodes .box[role=status]", "Node a")
+    browser.shows("#nodes [aria-label='Use of the selected node']", "before: live after")
+    browser.run("location.hash = '#/nodes?resource=pods'; location.reload()")
+    browser.shows("#nodes", "2 differ in pods")
+    # The reader scrolls, so that the panel of the permalink no longer stays in view.
+    browser.run("dispatchEvent(new Event('wheel')); scrollTo(0, 0)")
+    browser.find('#pending-before a[href="#/work/pod/ns/large?side=before"]').click()
+    browser.shows("#work", "pod ns/large, before: live")
+    browser.shows("#work", "Insufficient cpu")
+    browser.run("location.hash = '#/work/pod/ns/large?side=after'")
+    browser.shows("#work", "this report does not contain its explanation")
 
 
 def test_a_node_with_a_hostile_name_is_text_on_the_map(browser: Browser, cluster: Path, tmp_path: Path) -> None:
@@ -141,6 +183,7 @@ def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, tmp_path:
     [
         pytest.param(["simulate"], id="simulate"),
         pytest.param(["explain", "-n", "ns", "large", "-f"], id="explain"),
+        pytest.param(["diff", "live", "live", "--cluster"], id="diff"),
     ],
 )
 def test_tables_need_no_script(browser: Browser, cluster: Path, tmp_path: Path, args: list[str]) -> None:
@@ -154,7 +197,7 @@ def test_tables_need_no_script(browser: Browser, cluster: Path, tmp_path: Path, 
     finally:
         browser.command("Emulation.setScriptExecutionDisabled", value=False)
     assert "The panels need JavaScript; the tables do not." in text
-    assert "Insufficient cpu" in text
+    assert "Insufficient cpu" in text or args[0] == "diff"
     assert "'nodeName': 'CANVAS'" not in text
     assert "'id', 'pending'" not in text
 
@@ -166,6 +209,7 @@ def test_tables_need_no_script(browser: Browser, cluster: Path, tmp_path: Path, 
     [
         pytest.param(["simulate"], id="simulate"),
         pytest.param(["explain", "-n", "ns", "large", "-f"], id="explain"),
+        pytest.param(["diff", "live", "live", "--cluster"], id="diff"),
     ],
 )
 def test_axe_finds_nothing(

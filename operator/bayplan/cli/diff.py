@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.cli.diff_report import as_html, as_json, as_table, as_yaml
 from bayplan.comparison.profile_choice import ProfileReference, find_profile, parse_reference
 from bayplan.comparison.profile_comparison import ComparedProfile, Comparison, compare
 from bayplan.comparison.rescheduled_pods import PodSelection, Reschedule, parse_label_query
+from bayplan.page.report_documents import ReportDocuments, compared
+from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.profiles.history_listing import ProfileHistory, read_history
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.listed_cluster import list_cluster
 from bayplan.simulation.simulated_profiles import without_invalid
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins
+from bayplan.simulation.simulation import PodPlacement, SimulationOptions, installed_plugins
 from bayplan.texts.printable import printable_record
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.scheduler import Scheduler
 
 EXIT_DIFFERENT = 1
 
@@ -90,6 +96,10 @@ def diff(
     devices, empty nodes, free amounts that no compared pod can use, the imbalance of nodes and zones, and how many
     running pods would move. Both runs take place in memory, with the same seed; nothing is written to the cluster.
 
+    With -o html it is one file to attach to a ticket, which needs no server: the page's panels of pending pods, gangs
+    and nodes for both profiles, explanations of the oldest attempted pod of each cause and of ten gangs, and below them
+    the tables, which need no script.
+
     Exit codes: 0 no pod is decided differently, 1 a pod is, 2 the profiles or the cluster cannot be read.
     """
     if (namespace or selector) and reschedule is None:
@@ -99,10 +109,32 @@ def diff(
     choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
     options = SimulationOptions(seed, percentage)
     cluster, profiles = _read(files, references, choice)
-    comparison = compare(cluster, profiles, selection, options, installed_plugins())
-    _print(comparison, output, every=every)
+    documents: list[ReportDocuments] = []
+
+    async def read_end(scheduler: Scheduler, _: Sequence[PodPlacement]) -> None:
+        documents.append(await SimulatedDocuments(scheduler, SimulationCommands(_command(context))).build())
+
+    inspect = read_end if output == "html" else None
+    comparison = compare(cluster, profiles, selection, options, installed_plugins(), inspect=inspect)
+    if output == "html":
+        click.echo(as_html(comparison, compared((before, after), *documents)), nl=False)
+    else:
+        _print(comparison, output, every=every)
     if comparison.differences:
         context.exit(EXIT_DIFFERENT)
+
+
+def _command(context: click.Context) -> str:
+    """Return the command without its output format."""
+    words = ["bayplan", "diff"]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in ("output", "every") or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        option = () if isinstance(parameter, click.Argument) else (parameter.opts[0],)
+        value = context.params[name]
+        words += [word for each in (value if isinstance(value, tuple) else (value,)) for word in (*option, str(each))]
+    return shlex.join(words)
 
 
 def _print(comparison: Comparison, output: str, *, every: bool) -> None:
@@ -110,8 +142,6 @@ def _print(comparison: Comparison, output: str, *, every: bool) -> None:
         click.echo(as_json(comparison))
     elif output == "yaml":
         click.echo(as_yaml(comparison), nl=False)
-    elif output == "html":
-        click.echo(as_html(comparison), nl=False)
     else:
         for notice in comparison.notices:
             click.echo(printable_record(f"note: {notice}"), err=True)

@@ -14,11 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.comparison.profile_comparison import Change, Comparison, Outcome, PodDifference, Side
+from bayplan.page.report_documents import ReportDocuments
+from bayplan.page.report_file import report_of
 from bayplan.simulation.node_usage import amount, devices_title, share
 from bayplan.simulation.packing import Packing
 from bayplan.simulation.rejection_causes import cause_of
 from bayplan.texts.document_formats import PIPED_WIDTH
-from bayplan.texts.html_pages import page_of
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import plain_table, text_of
 
@@ -122,8 +123,13 @@ def as_table(comparison: Comparison, *, every: bool) -> str:
     return text_of(sections)
 
 
-def as_html(comparison: Comparison) -> str:
-    """Return a page with the summary, the figures, all pods that differ, and the notices."""
+def as_html(comparison: Comparison, documents: ReportDocuments) -> str:
+    """Return a report with panels of the page for both profiles, and tables.
+
+    Args:
+        comparison: Its summary, figures, all pods that differ, and notices are the tables.
+        documents: Documents of both profiles.
+    """
     sections: list[RenderableType] = [
         Text(summary(comparison)),
         Group(Text("Figures", style="bold"), _figure_table(comparison)),
@@ -136,7 +142,7 @@ def as_html(comparison: Comparison) -> str:
     ]
     if notices:
         sections.append(Group(Text("Notes", style="bold"), *map(Text, notices)))
-    return page_of(f"{comparison.before.title} and {comparison.after.title}", sections)
+    return report_of(f"{comparison.before.title} and {comparison.after.title}", documents, sections)
 
 
 def _figure_table(comparison: Comparison) -> Table:

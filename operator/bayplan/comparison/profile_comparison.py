@@ -17,7 +17,14 @@ from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Placed
 from bayplan.simulation.packing import Packing, measure_packing, zones_of
 from bayplan.simulation.rejection_causes import cause_of
-from bayplan.simulation.simulation import PodPlacement, SimulationOptions, SimulationResult, Verdict, simulate
+from bayplan.simulation.simulation import (
+    Inspect,
+    PodPlacement,
+    SimulationOptions,
+    SimulationResult,
+    Verdict,
+    simulate,
+)
 from scheduler_core.framework.registry import Registry
 from scheduler_core.model.pod import Pod
 
@@ -156,6 +163,8 @@ def compare(
     selection: PodSelection,
     options: SimulationOptions,
     registry: Registry,
+    *,
+    inspect: Inspect | None = None,
 ) -> Comparison:
     """Compare two profiles.
 
@@ -168,6 +177,7 @@ def compare(
         selection: Running pods that are decided again.
         options: Settings of both runs.
         registry: Available plugins.
+        inspect: Called at the end of each run, of the first profile first.
 
     Raises:
         ConfigError: A profile is invalid.
@@ -177,7 +187,7 @@ def compare(
     results = []
     for profile in profiles:
         changed = with_profile(again.cluster, profile, profiles[0])
-        results.append(simulate(changed, options, registry, again.restarts))
+        results.append(simulate(changed, options, registry, again.restarts, inspect))
     runs_on = {pod.key: pod.spec.node_name for pod in cluster.pods if pod.spec.node_name}
     sides = [
         _side(profile, scheduler_name, result, cluster, again)

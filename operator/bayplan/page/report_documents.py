@@ -29,11 +29,13 @@ class ReportedWork(Struct, frozen=True, rename="camel"):
 
     Attributes:
         document: A :class:`Work`, or the same as plain JSON types.
+        side: The compared profile; "" without a comparison.
     """
 
     namespace: str
     name: str
     document: Any
+    side: str = ""
 
 
 class ReportDocuments(Struct, frozen=True, rename="camel"):
@@ -43,11 +45,13 @@ class ReportDocuments(Struct, frozen=True, rename="camel"):
         panels: Documents by the name of their panel, as structs or as plain JSON types.
         work: Explained pods and gangs. A report without panels shows the first one.
         taken: Time of the documents, RFC 3339; "" for virtual time, which has no ages.
+        sides: Compared profiles as the user named them, by side. With sides, each panel has a document for each side.
     """
 
     panels: Mapping[str, Any] = {}
     work: tuple[ReportedWork, ...] = ()
     taken: str = ""
+    sides: Mapping[str, str] = {}
 
 
 class ExplanationLimits(Struct, frozen=True):
@@ -131,6 +135,22 @@ class DocumentReader:
         if pod is not None and explanation is not None:
             self._work[pod.key] = self._works.of_pod(pod, explanation)
         return explanation
+
+
+def compared(titles: tuple[str, str], before: ReportDocuments, after: ReportDocuments) -> ReportDocuments:
+    """Return the documents of two profiles as those of one report.
+
+    Args:
+        titles: The profiles as the user named them.
+        before: Documents of the first profile.
+        after: Documents of the second profile, with the same panels.
+    """
+    sides = {"before": before, "after": after}
+    return ReportDocuments(
+        panels={name: {side: each.panels[name] for side, each in sides.items()} for name in before.panels},
+        work=tuple(replace(work, side=side) for side, each in sides.items() for work in each.work),
+        sides=dict(zip(sides, titles, strict=True)),
+    )
 
 
 async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> ReportDocuments:

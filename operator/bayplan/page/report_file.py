@@ -26,9 +26,6 @@ from bayplan.texts.document_formats import printable_builtins, printable_documen
 from bayplan.texts.html_pages import escaped, hash_source, html_document, html_lines
 
 _STYLES = ("vendor/uplot-1.6.32.css", "style.css", "report.css")
-_ENTRY = "report.mjs"
-_ENTRIES = {"rates": "rates_report.mjs"}
-"""Module of a report that has a panel."""
 _IMPORT = re.compile(r"""(?P<before>\bfrom\s+|\bimport\s+)(?P<quote>['"])(?P<path>\.{1,2}/[^'"]+)(?P=quote)""")
 _PACKAGE = "bayplan"
 
@@ -73,7 +70,7 @@ def report_of(title: str, documents: ReportDocuments, sections: Iterable[Rendera
         OSError: An asset cannot be read.
         TypeError: A section is neither a text, a table nor a group of them.
     """
-    entry, *imported = _modules(next((_ENTRIES[panel] for panel in documents.panels if panel in _ENTRIES), _ENTRY))
+    entry, *imported = _modules(_entry_of(documents))
     integrity = {_data_url(module): hash_source(module.source) for module in imported}
     names = {module.name: _data_url(module) for module in imported}
     import_map = json.dumps({"imports": names, "integrity": integrity})
@@ -96,11 +93,19 @@ def report_of(title: str, documents: ReportDocuments, sections: Iterable[Rendera
     )
 
 
+def _entry_of(documents: ReportDocuments) -> str:
+    """Return the module that shows the documents."""
+    if documents.sides:
+        return "comparison_report.mjs"
+    return "rates_report.mjs" if "rates" in documents.panels else "report.mjs"
+
+
 def _embedded(title: str, documents: ReportDocuments) -> str:
     """Return the documents as JSON in ASCII; without the character that begins tags, no text can end the element."""
     content = {
         "title": title,
         "taken": documents.taken,
+        "sides": documents.sides,
         "documents": dict(documents.panels),
         "work": documents.work,
     }

@@ -29,11 +29,12 @@ class SimulationCommands(Struct, frozen=True):
 
     Attributes:
         simulate: The simulation.
-        explain: Returns the command that explains a pod or ``podgroup/NAME``, by namespace and name.
+        explain: Returns the command that explains a pod or ``podgroup/NAME``, by namespace and name; None if no command
+            does.
     """
 
     simulate: str
-    explain: Callable[[str, str], str]
+    explain: Callable[[str, str], str] | None = None
 
 
 class SimulatedDocuments:
@@ -77,7 +78,7 @@ class SimulatedDocuments:
 
     def _explain(self, key: str, kind: str = "") -> str:
         namespace, _, name = key.partition("/")
-        return self._commands.explain(namespace, f"{kind}{name}")
+        return "" if self._commands.explain is None else self._commands.explain(namespace, f"{kind}{name}")
 
     def _explain_pod(self, namespace: str, name: str) -> Explanation | None:
         pod = self._pods.get(f"{namespace}/{name}")

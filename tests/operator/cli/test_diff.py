@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from scheduler_core.errors import ConfigError
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
 HOSTILE = "a\x1b[2J<script>\nFORGED"
+SCRIPTS = 3
+"""The scripts of a report: import map, documents, entry."""
 
 
 def run(*args: str) -> Result:
@@ -95,14 +98,20 @@ def test_documents_have_everything(output: str) -> None:
 
 
 def test_a_page() -> None:
-    """HTML has summary, figures and pods, and needs nothing else."""
+    """HTML has summary, figures and pods, the documents of both profiles, and the scripts of a report."""
     result = run("spread", "pack", "-o", "html")
     assert result.exit_code == 1
     assert result.stdout.startswith("<!doctype html>")
     for text in ("10 pending pods decided on 6 nodes: 4 move", "<td>shop/web-3</td>", "<td>zone-a-2</td>"):
         assert text in result.stdout
-    assert "<script" not in result.stdout
-    assert "://" not in result.stdout
+    assert result.stdout.count("<script") == SCRIPTS
+    found = re.search(r'id="documents">(.*?)</script>', result.stdout)
+    assert found is not None
+    documents = json.loads(found[1])
+    assert documents["sides"] == {"before": "spread", "after": "pack"}
+    uses = {side: each["used"]["cpu"] for side, each in documents["documents"]["nodes"].items()}
+    assert uses["before"] != uses["after"]
+    assert documents["documents"]["pending"]["after"]["command"] == f"bayplan diff spread pack --cluster {EXAMPLE}"
 
 
 def test_untrusted_names_stay_texts(tmp_path: Path) -> None:
@@ -119,7 +128,7 @@ def test_untrusted_names_stay_texts(tmp_path: Path) -> None:
         assert result.exit_code == 1
         assert "FORGED" in result.stdout
         assert "\x1b" not in result.stdout
-        assert "<script" not in result.stdout or output == "table"
+        assert output == "table" or result.stdout.count("<script") == SCRIPTS
         assert not any(line.startswith("FORGED") for line in result.stdout.splitlines())
 
 

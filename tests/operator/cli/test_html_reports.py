@@ -120,13 +120,13 @@ async def status_answer(path: Path) -> bytes:
     return msgspec.json.encode({"status": status, "documents": documents})
 
 
-WITH_PANELS = [
+REPORTS = [
     pytest.param(simulated, id="simulate"),
     pytest.param(explained, id="explain"),
     pytest.param(status_of_an_operator, id="status"),
+    pytest.param(compared, id="diff"),
 ]
 SCRIPTS = [{"type": "importmap"}, {"type": "application/json", "id": "documents"}, {"type": "module"}]
-REPORTS = [*WITH_PANELS, pytest.param(compared, id="diff")]
 
 
 @pytest.fixture
@@ -141,16 +141,16 @@ def cluster(tmp_path: Path) -> Path:
 def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> None:
     """The page has only the elements of tables and text, and shows the name with its control characters escaped.
 
-    A report with panels also has exactly its own three scripts.
+    It has exactly its own three scripts.
     """
     page = Tags(make(cluster))
     known = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "span"}
     assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td", "script", "noscript"}
-    assert page.scripts == ([] if make is compared else SCRIPTS)
+    assert page.scripts == SCRIPTS
     assert SHOWN in page.text
 
 
-@pytest.mark.parametrize("make", WITH_PANELS)
+@pytest.mark.parametrize("make", REPORTS)
 def test_documents_cannot_end_their_element(cluster: Path, make: Callable[[Path], str]) -> None:
     """JSON in ASCII without the character that begins tags; its strings have control characters escaped as text."""
     found = re.search(r'id="documents">(.*?)</script>', make(cluster), re.DOTALL)
@@ -170,7 +170,7 @@ def test_a_browser_shows_a_report_without_a_request(cluster: Path, make: Callabl
     assert SHOWN in Tags(opened.dom).text
 
 
-@pytest.mark.parametrize("make", WITH_PANELS)
+@pytest.mark.parametrize("make", REPORTS)
 @pytest.mark.parametrize(
     "markup",
     [

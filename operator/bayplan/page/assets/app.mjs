@@ -77,7 +77,7 @@ class Page extends Component {
   reveal(isFocused) {
     const { panel, path } = this.state.route;
     const card = panel === 'profiles' && path.length ? document.getElementById(`profile-${path[0]}`) : null;
-    const heading = document.getElementById(`${panel}-title`);
+    const heading = document.querySelector(`#${panel} h2`);
     (card ?? document.getElementById(panel))?.scrollIntoView({ block: 'start' });
     if (isFocused) heading?.focus({ preventScroll: true });
   }
@@ -115,7 +115,7 @@ class Page extends Component {
     const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates } = panels;
     return html`<div onClick=${this.again}>
       <header class="top">
-        <h1>${source.title ?? 'Bayplan'} ${docs.overview && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
+        <h1>${source.title ?? 'Bayplan'} ${docs.overview?.version && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
         <${Connection} connection=${connection} />
         <button type="button" class="small" onClick=${this.turn}>Theme: ${theme}</button>
         <nav aria-label="Panels">${PANELS.filter((panel) => panels[panel]).map((panel) => html`<a key=${panel} href=${routeTo(panel)} aria-current=${route.panel === panel ? 'location' : undefined}>
@@ -146,6 +146,6 @@ function Connection({ connection }) {
 }
 
 function badge(panel, docs) {
-  const number = { pending: docs.pending?.total, gangs: docs.gangs?.total, nodes: docs.nodes?.names.length, profiles: docs.profiles?.profiles.length }[panel];
+  const number = { pending: docs.pending?.total, gangs: docs.gangs?.total, nodes: docs.nodes?.names?.length, profiles: docs.profiles?.profiles.length }[panel];
   return number === undefined ? '' : html` <span class="badge number">${count(number)}</span>`;
 }

@@ -132,13 +132,14 @@ export class Command extends Component {
   }
 }
 
-/** Heading with a permalink, the command that gives the same, and the content of a panel. */
-export function Panel({ id, title, note, command, commands, children, busy = false }) {
+/** Heading with a permalink, the command that gives the same, and the content of a panel, or of one of its sides. */
+export function Panel({ id, side, title, note, command, commands, children, busy = false }) {
   const lines = commands ?? (command ? [command] : []);
-  return html`<section class="panel" id=${id} aria-labelledby=${`${id}-title`} aria-busy=${busy ? 'true' : 'false'}>
+  const own = side ? `${id}-${side.id}` : id;
+  return html`<section class="panel" id=${own} aria-labelledby=${`${own}-title`} aria-busy=${busy ? 'true' : 'false'}>
     <header>
-      <h2 id=${`${id}-title`} tabindex="-1">
-        ${title} <a class="anchor" href=${`#/${id}`} aria-label=${`Permalink to ${title}`}>#</a>
+      <h2 id=${`${own}-title`} tabindex="-1">
+        ${side ? `${title}, ${side.label}` : title} <a class="anchor" href=${`#/${id}`} aria-label=${`Permalink to ${title}`}>#</a>
       </h2>
       <p class="note">${note}</p>
       <div class="commands">${lines.map((line) => html`<${Command} key=${line} text=${line} />`)}</div>

@@ -1,5 +1,5 @@
 // Entry of a report without rates.
 
-import { PANELS, showReport } from './report_source.mjs';
+import { PANELS, readReport, showReport } from './report_source.mjs';
 
-showReport(PANELS);
+showReport(readReport(), PANELS);

@@ -12,14 +12,18 @@ import { parseRoute, routeTo } from './routing.mjs';
 /** Panels of all reports by name. */
 export const PANELS = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles };
 
-/** `work` has the explained pods and gangs; `taken` is the time of the documents, "" for virtual time. */
+/**
+ * `work` has the explained pods and gangs; `taken` is the time of the documents, "" for virtual time.
+ * `sides` are the compared profiles as {id, label}; the documents of panels are then by the id of the side.
+ */
 class ReportSource {
-  constructor({ title, taken, documents, work }) {
+  constructor({ title, taken, documents, work, sides }) {
     this.title = title;
     this.taken = taken;
     this.documents = documents;
     this.work = work;
     this.isStatic = true;
+    this.sides = Object.entries(sides).map(([id, name]) => ({ id, label: `${id}: ${name}` }));
   }
 
   stream(panels, onEvent, onState) {
@@ -30,18 +34,23 @@ class ReportSource {
 
   async read(path) {
     const asked = new URLSearchParams(path.slice(path.indexOf('?')));
+    const side = asked.get('side');
     const kind = asked.has('podgroup') ? 'gang' : 'pod';
     const [namespace, name, api] = [asked.get('namespace'), asked.get(kind === 'gang' ? 'podgroup' : 'pod'), asked.get('api')];
     const found = this.work.find(({ document, ...each }) => document.kind === kind && each.namespace === namespace && each.name === name
-      && (!api || document.explanation.api === api));
+      && (!api || document.explanation.api === api) && (!side || each.side === side));
     if (!found) throw Object.assign(new Error('this report does not contain its explanation; use bayplan explain'), { status: 404 });
     return found.document;
   }
 }
 
+/** Return the source of this file. */
+export function readReport() {
+  return new ReportSource(JSON.parse(document.getElementById('documents').textContent));
+}
+
 /** Show the panels whose documents the file contains; `panels` are components by name. */
-export function showReport(panels) {
-  const source = new ReportSource(JSON.parse(document.getElementById('documents').textContent));
+export function showReport(source, panels) {
   const names = [...Object.keys(source.documents), ...(source.work.length ? ['work'] : [])];
   if (!parseRoute(location.hash).panel && !source.documents.pending) {
     // A report of one pod or gang shows it at once.

@@ -25,14 +25,14 @@ export function routeTo(panel, path = [], query = {}) {
   return `#/${[panel, ...path].map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
 
-/** Return the fragment of a pod that is named "namespace/name". */
-export function podLink(name) {
-  return routeTo('work', ['pod', ...split(name)]);
+/** Return the fragment of a pod that is named "namespace/name", on a side of a comparison. */
+export function podLink(name, side = '') {
+  return routeTo('work', ['pod', ...split(name)], { side });
 }
 
 /** Return the fragment of a gang that is named "namespace/name"; `api` is the API group of its PodGroup. */
-export function gangLink(name, api = '') {
-  return routeTo('work', ['gang', ...split(name)], { api });
+export function gangLink(name, api = '', side = '') {
+  return routeTo('work', ['gang', ...split(name)], { api, side });
 }
 
 function split(name) {

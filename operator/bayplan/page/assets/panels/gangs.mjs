@@ -5,13 +5,13 @@ import { gangLink } from '../routing.mjs';
 import { count, counted } from '../text.mjs';
 
 export class Gangs extends Pure {
-  render({ doc, at }) {
+  render({ doc, at, side }) {
     const note = doc && `${counted(doc.total, 'gang')} ${doc.total === 1 ? 'waits' : 'wait'}`;
-    return html`<${Panel} id="gangs" title="Gangs" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
+    return html`<${Panel} id="gangs" side=${side} title="Gangs" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
       ${doc && (doc.gangs.length
         ? html`<${Cut} entries=${doc.gangs} first=${10} step=${20} what="gangs" omitted=${doc.omitted}>
             ${(gangs) => html`<ol class="groups">
-              ${gangs.map((gang) => html`<${Gang} key=${`${gang.api}/${gang.gang}`} gang=${gang} at=${at} />`)}
+              ${gangs.map((gang) => html`<${Gang} key=${`${gang.api}/${gang.gang}`} gang=${gang} at=${at} side=${side} />`)}
             </ol>`}
           <//>`
         : html`<${Empty}>No gang waits.<//>`)}
@@ -19,7 +19,7 @@ export class Gangs extends Pure {
   }
 }
 
-function Gang({ gang, at }) {
+function Gang({ gang, at, side }) {
   const wanted = gang.minMember || gang.placed + gang.needed;
   return html`<li class="group" data-id=${gang.gang}>
     <div class="measure">
@@ -29,7 +29,7 @@ function Gang({ gang, at }) {
       ${at !== null && html`<span class="note">waits <${Age} seconds=${gang.seconds} at=${at} /></span>`}
     </div>
     <div class="facts">
-      <h3><a href=${gangLink(gang.gang, gang.api)}><${Name}>${gang.gang}<//></a></h3>
+      <h3><a href=${gangLink(gang.gang, gang.api, side?.id)}><${Name}>${gang.gang}<//></a></h3>
       <p class="chips">
         ${gang.reason && html`<${Chip} tone=${gang.missing ? 'warn' : 'bad'}>${gang.reason}<//>`}
         ${gang.place && html`<span class="chip">${gang.place}</span>`}

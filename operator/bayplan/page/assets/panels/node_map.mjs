@@ -17,7 +17,7 @@ export function flagsOf(doc) {
   return flags;
 }
 
-/** Properties: doc, resource, room (Map of node to number of pods, or null), selected, onSelect, theme, label. */
+/** Properties: doc, resource, room (Map of node to number of pods, or null), marked (Set of nodes), selected, onSelect, theme, label. */
 export class NodeMap extends Component {
   constructor(props) {
     super(props);
@@ -54,7 +54,7 @@ export class NodeMap extends Component {
   }
 
   draw(isNew) {
-    const { doc, resource, room, selected } = this.props;
+    const { doc, resource, room, marked, selected } = this.props;
     const width = Math.floor(this.box.clientWidth);
     if (!width) return;
     if (isNew || !this.layout) {
@@ -67,7 +67,7 @@ export class NodeMap extends Component {
     // The selected node is the last one, because its outline reaches into the gaps between cells.
     for (const node of selected < 0 ? this.layout.order : [...this.layout.order, selected]) {
       const level = used[node] ?? -1;
-      const fits = room ? (room.get(node) ?? 0) > 0 : false;
+      const fits = room ? (room.get(node) ?? 0) > 0 : Boolean(marked?.has(node));
       const key = (Math.max(-1, level) + 1) * 64 + flags[node] * 16 + (fits ? 4 : 0) + (room ? 2 : 0) + (node === selected ? 1 : 0);
       if (node === selected) this.drawn.delete(node);
       if (this.drawn.get(node) === key) continue;

@@ -65,7 +65,7 @@ export class Nodes extends Component {
         <div class="line">
           <label>Resource <select value=${resource.name} onChange=${this.choose}>${doc.resources.map((each) => html`
             <option key=${each.name} value=${each.name}>${each.name}</option>`)}</select></label>
-          <${Legend} isFiltered=${room !== null} />
+          <${Legend} ring=${room !== null && 'has room'} />
         </div>
         <div class="split">
           <div>
@@ -83,18 +83,20 @@ export class Nodes extends Component {
   }
 }
 
-function Legend({ isFiltered }) {
+/** Legend of the map; `ring` is the meaning of a ring, or false. */
+export function Legend({ ring }) {
   return html`<ul class="legend" aria-label="Legend of the map">
     ${[1, 2, 3, 4, 5].map((step) => html`<li key=${step}><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="track" width="12" height="12" />
       <rect class=${`load-${step}`} y=${12 - step * 2.4} width="12" height=${step * 2.4} /></svg>${`${step * 20 - 20} to ${step * 20} %`}</li>`)}
     <li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="hollow" x=".5" y=".5" width="11" height="11" /></svg>has none</li>
     <li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="track" width="12" height="12" /><path class="cross" d="M0 12 12 0" /></svg>unschedulable</li>
     <li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="track" width="12" height="12" /><path class="cross" d="M0 12 12 0M0 0l12 12" /></svg>not ready</li>
-    ${isFiltered && html`<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="ring" x="1" y="1" width="10" height="10" /></svg>has room</li>`}
+    ${ring && html`<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="ring" x="1" y="1" width="10" height="10" /></svg>${ring}</li>`}
   </ul>`;
 }
 
-function placeOf(doc, node) {
+/** Return the names of zone and rack of a node. */
+export function placeOf(doc, node) {
   for (const zone of doc.zones) for (const rack of zone.racks) if (rack.nodes.includes(node)) return [zone.name, rack.name];
   return ['', ''];
 }
@@ -116,11 +118,12 @@ function Selected({ doc, node, room }) {
   </div>`;
 }
 
-function Fragmentation({ doc }) {
+/** Free amounts, on a side of a comparison. */
+export function Fragmentation({ doc, side }) {
   if (!doc.fragmentation.length) return null;
   const columns = [{ title: 'Resource' }, { title: 'Free', right: true }, { title: 'Largest', right: true }, { title: 'Unusable', right: true }];
   return html`<div class="box"><h3>Fragmentation</h3>
-    <${Table} label="Free amounts and how much of them is unusable by waiting pods" columns=${columns} rows=${doc.fragmentation.map((each) => ({
+    <${Table} label=${`Free amounts and how much of them is unusable by waiting pods${side ? `, ${side.label}` : ''}`} columns=${columns} rows=${doc.fragmentation.map((each) => ({
       key: each.resource,
       cells: [html`<${Name}>${each.resource}<//>`, amountOf(each.resource, each.free), amountOf(each.resource, each.largestFree), percent(each.unusableShare, 1)],
     }))} /><p class="note">Largest: the largest free amount of one node. Unusable: the share on nodes where waiting pods do not fit.</p></div>`;

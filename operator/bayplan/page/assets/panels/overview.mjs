@@ -4,10 +4,11 @@ import { Age, Chip, html, Meter, Name, Pure } from '../elements.mjs';
 import { count, percent } from '../text.mjs';
 
 export class Overview extends Pure {
-  render({ doc, at }) {
+  render({ doc, at, side }) {
     if (!doc) return html`<section class="overview" aria-label="Overview" aria-busy="true"><p class="empty">Waiting for the first documents.</p></section>`;
     const places = Object.entries(doc.places).filter(([, number]) => number > 0);
-    return html`<section class="overview" aria-label="Overview">
+    return html`<section class="overview" aria-label=${side ? `Overview, ${side.label}` : 'Overview'}>
+      ${side && html`<h2>${side.label}</h2>`}
       <dl class="figures">
         <div><dt>nodes</dt><dd class="number">${count(doc.nodes)}</dd></div>
         <div><dt>pods on nodes</dt><dd class="number">${count(doc.pods)}</dd></div>

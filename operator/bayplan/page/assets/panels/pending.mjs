@@ -7,13 +7,13 @@ import { count, counted } from '../text.mjs';
 const TONES = { unschedulable: 'bad', gated: 'warn', parked: 'warn', backoff: 'info', errorBackoff: 'bad' };
 
 export class Pending extends Pure {
-  render({ doc, at, hasProfiles }) {
+  render({ doc, at, hasProfiles, side }) {
     const note = doc && `${counted(doc.total, 'pod')} in ${counted(doc.groups.length, 'group')}${doc.omitted ? `; ${count(doc.omitted)} pods are in further groups` : ''}`;
-    return html`<${Panel} id="pending" title="Pending work" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
+    return html`<${Panel} id="pending" side=${side} title="Pending work" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
       ${doc && (doc.groups.length
         ? html`<${Cut} entries=${doc.groups} first=${10} step=${30} what="groups">
             ${(groups) => html`<ol class="groups">
-              ${groups.map((group) => html`<${Group} key=${group.id} group=${group} total=${doc.total} at=${at} hasProfiles=${hasProfiles} />`)}
+              ${groups.map((group) => html`<${Group} key=${group.id} group=${group} total=${doc.total} at=${at} hasProfiles=${hasProfiles} side=${side} />`)}
             </ol>`}
           <//>`
         : html`<${Empty}>No pod waits.<//>`)}
@@ -21,7 +21,7 @@ export class Pending extends Pure {
   }
 }
 
-function Group({ group, total, at, hasProfiles }) {
+function Group({ group, total, at, hasProfiles, side }) {
   const share = total ? group.count / total : 0;
   return html`<li class="group" data-id=${group.id}>
     <div class="measure">
@@ -42,7 +42,7 @@ function Group({ group, total, at, hasProfiles }) {
         ${group.nearestMiss && html`<dt>Nearest miss</dt><dd><bdi>${group.nearestMiss}</bdi></dd>`}
         ${group.helps && html`<dt>Would help</dt><dd><bdi>${group.helps}</bdi></dd>`}
         ${group.examples.length > 0 && html`<dt>Examples</dt><dd class="names">
-          ${group.examples.map((name) => html`<a key=${name} href=${podLink(name)}><${Name}>${name}<//></a>`)}</dd>`}
+          ${group.examples.map((name) => html`<a key=${name} href=${podLink(name, side?.id)}><${Name}>${name}<//></a>`)}</dd>`}
       </dl>
       <${Command} text=${group.command} />
     </div>

@@ -22,16 +22,17 @@ export class Work extends Refreshing {
     if (route.panel !== 'work' || route.path.length < 3) return this.state.path;
     const [kind, namespace, ...name] = route.path;
     const query = new URLSearchParams({ namespace, [kind === 'gang' ? 'podgroup' : 'pod']: name.join('/') });
-    if (route.query.get('api')) query.set('api', route.query.get('api'));
+    for (const part of ['api', 'side']) if (route.query.get(part)) query.set(part, route.query.get(part));
     return `work?${query}`;
   }
 
   render({ source }, { doc, at, error, path }) {
     const asked = new URLSearchParams(path.slice(5));
     const isGang = asked.has('podgroup');
+    const side = source.sides?.find(({ id }) => id === asked.get('side'));
     const shown = path ? `${asked.get('namespace')}/${asked.get(isGang ? 'podgroup' : 'pod')}` : '';
     return html`<${Panel} id="work" title="One pod or gang" busy=${Boolean(path && !doc && !error)} command=${doc?.command}
-      note=${shown && html`${isGang ? 'gang' : 'pod'} <${Name}>${shown}<//>`}>
+      note=${shown && html`${isGang ? 'gang' : 'pod'} <${Name}>${shown}<//>${side ? `, ${side.label}` : ''}`}>
       ${!source.isStatic && html`<form class="line" onSubmit=${this.show}>
         <label>Kind <select name="kind" key=${`${path}-kind`}>
           <option value="pod" selected=${!isGang}>Pod</option><option value="gang" selected=${isGang}>Gang</option>
