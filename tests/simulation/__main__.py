@@ -80,14 +80,16 @@ def _report(campaign: Campaign, seconds: float) -> int:
         f"{campaign.seeds} seeds, {campaign.bound} pods bound, {campaign.virtual_seconds:.0f} virtual seconds in "
         f"{seconds:.1f} s: {campaign.seeds / seconds:.1f} seeds/s with {campaign.jobs} processes"
     )
+    if campaign.failed:
+        print(f"{len(campaign.failed)} seeds failed:")
+        for failed, problem in campaign.problems.items():
+            print(f"  {failed}: {problem}", flush=True)
     for failed in campaign.failed[:_SHOWN_FAILURES]:
         again = run_seed(failed)
         if again.problems:
             _print_failure(again)
         else:
             print(f"seed {failed} failed and does not fail again: it depends on something besides the seed")
-    if campaign.failed:
-        print(f"{len(campaign.failed)} seeds failed: {', '.join(map(str, campaign.failed))}")
     return 1 if campaign.failed or rare else 0
 
 
