@@ -9,7 +9,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -174,24 +174,22 @@ class ClaimBinder:
         """Remove a pod from ``reservedFor`` in the index, so that PreBind of the next attempt reserves the claim."""
         stored = self._devices.claims.get(claim.key)
         if stored is not None and stored.metadata.uid == claim.metadata.uid:
-            left = tuple(each for each in stored.status.reserved_for if each.uid != pod.metadata.uid)
-            self._devices.assign_claim(replace(stored, status=replace(stored.status, reserved_for=left)))
+            self._devices.assign_claim(_without_consumer(stored, pod))
 
     async def end_reservation(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Remove a pod from ``reservedFor``, as soon as the API server answers; the allocation stays.
+        """Remove a pod from ``reservedFor``, which the index does already; the allocation stays.
+
+        A write that is rejected leaves the reservation in the index, too.
 
         Raises:
             ClusterWriteError: The write was rejected.
         """
-        async with self._devices.turns.turn(claim):
-            for seconds in _waits():
-                try:
-                    written = await self._writer.end_reservation(claim, pod.metadata.uid)
-                except UNKNOWN_OUTCOMES:
-                    await self._handle.clock.sleep(seconds)
-                else:
-                    return self._devices.claim_written(written)
-        return None
+        await self._remove(
+            claim,
+            lambda newest: self._writer.end_reservation(newest, pod.metadata.uid),
+            is_left=lambda found: is_reserved_for(found, pod),
+            removed=lambda found: _without_consumer(found, pod),
+        )
 
     async def settle(
         self, held: ResourceClaim, claim: ResourceClaim, pod: PodInfo, write: asyncio.Future[ResourceClaim]
@@ -239,33 +237,59 @@ class ClaimBinder:
     async def deallocate(self, claim: ResourceClaim, pod: Pod) -> None:
         """Remove the allocation of a claim, unless another version of it is used by others than the pod.
 
-        The index has the outcome when this returns, so that the next attempt does not rely on the allocation. A write
-        with an unknown outcome is repeated until the API server answers: it could take effect later.
+        The index has the outcome when this returns, so that the next attempt does not rely on the allocation.
 
         Raises:
             ClusterWriteError: The write was rejected.
+        """
+
+        def is_left(found: ResourceClaim) -> bool:
+            others = [each for each in found.status.reserved_for if each.uid != pod.metadata.uid]
+            return found.status.allocation is not None and not others
+
+        await self._remove(claim, self._writer.deallocate, is_left=is_left)
+
+    async def _remove(
+        self,
+        claim: ResourceClaim,
+        write: Callable[[ResourceClaim], Awaitable[ResourceClaim]],
+        *,
+        is_left: Callable[[ResourceClaim], bool],
+        removed: Callable[[ResourceClaim], ResourceClaim] | None = None,
+    ) -> None:
+        """Remove something from a claim, with reads and repetitions after conflicts and unknown outcomes.
+
+        A write with an unknown outcome is repeated until the API server answers: it could take effect later.
+
+        Args:
+            claim: The claim.
+            write: Writes a version of it and returns the new one.
+            is_left: Returns whether a newer version still has what is removed.
+            removed: Returns a version as the index has it meanwhile; without it, the index has what the server has.
+
+        Raises:
+            ClusterWriteError: The write was rejected; the index has what the server has.
         """
         conflicts = 0
         async with self._devices.turns.turn(claim):
             while True:
                 try:
-                    return self._devices.claim_written(await self._writer.deallocate(claim))
+                    return self._devices.claim_written(await write(claim))
                 except NotFoundError:
                     return None
-                except ConflictError:
-                    conflicts += 1
-                    if conflicts == _TRIES:
-                        raise
                 except UNKNOWN_OUTCOMES:
                     pass
+                except ClusterWriteError as problem:
+                    conflicts += 1
+                    if not isinstance(problem, ConflictError) or conflicts == _TRIES:
+                        self._devices.claim_written(claim)
+                        raise
                 found = await self._read_unless_gone(claim)
                 if found is None:
                     return None
-                self._devices.claim_written(found)
-                if found.status.allocation is None:
-                    return None
-                if any(consumer.uid != pod.metadata.uid for consumer in found.status.reserved_for):
-                    return None
+                if not is_left(found):
+                    return self._devices.claim_written(found)
+                self._devices.claim_written(found if removed is None else removed(found))
                 claim = found
 
     async def delete(self, claim: ResourceClaim) -> None:
@@ -313,6 +337,11 @@ def _waits(first: float = _FIRST_WAIT_SECONDS) -> Iterator[float]:
     while True:
         yield seconds
         seconds = min(2 * seconds, _LONGEST_WAIT_SECONDS)
+
+
+def _without_consumer(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+    left = tuple(each for each in claim.status.reserved_for if each.uid != pod.metadata.uid)
+    return replace(claim, status=replace(claim.status, reserved_for=left))
 
 
 def _is_same(stored: AllocationResult, allocation: AllocationResult | None) -> bool:

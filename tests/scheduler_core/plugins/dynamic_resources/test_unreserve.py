@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.errors import ClusterWriteError, ForbiddenError, ServerUnavailableError
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConflictError,
+    ForbiddenError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Status
 from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim, ResourceClaimStatus
@@ -88,6 +94,33 @@ async def test_the_next_attempt_reserves_the_claim(failures: list[ClusterWriteEr
     assert binding.result().is_success
     assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
     assert ("write_reservation" in world.writer.calls) is removed
+
+
+@pytest.mark.parametrize(
+    ("failures", "left"),
+    [
+        pytest.param([ConflictError("changed")], (), id="a conflict"),
+        pytest.param([WriteTimeoutError("slow"), ConflictError("changed")], (), id="a conflict after a lost answer"),
+        pytest.param([ConflictError("changed")] * 5, (THIS,), id="conflicts without end"),
+        pytest.param([ForbiddenError("no")], (THIS,), id="rejected"),
+    ],
+)
+async def test_the_index_has_the_reservations_of_the_server(
+    failures: list[ClusterWriteError], left: tuple[ClaimConsumer, ...]
+) -> None:
+    """A removal is repeated after conflicts; if it is rejected, the index has the reservation again."""
+    world = World()
+    world.writer.failures += failures
+    world.plugin.unreserve(world.attempt(), world.info, "n0")
+    claims = world.nodes.devices.claims
+    dropped = claims.get("ns/held")
+    assert dropped is not None
+    assert dropped.status.reserved_for == ()
+    world.writer.gate.set()
+    await world.nodes.devices.turns.finished([dropped])
+    stored = claims.get("ns/held")
+    assert stored is not None
+    assert stored.status.reserved_for == world.writer.claims["ns/held"].status.reserved_for == left
 
 
 async def test_a_claim_that_was_deallocated_meanwhile_is_not_bound() -> None:
