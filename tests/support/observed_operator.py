@@ -58,7 +58,7 @@ def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
     cluster = ExtendedCluster(plane, name, directory)
     pair = Authority().issue("client")
     scraper = f"token-of-a-scraper-{name}"
-    flags = ["--log-format=json", "-v=10", "--leader-elect", f"--namespace={name}"]
+    flags = ["--log-format=json", "-v=10", "--leader-elect", "--serve-page", f"--namespace={name}"]
     plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
     await_definitions(plane)
     process = OperatorProcess(plane.kubeconfig, directory / "log", flags)

@@ -108,12 +108,18 @@ class DocumentStream:
     Attributes:
         limit: As given.
         turns: Time that the documents have used.
+        builds: Number of built documents by panel.
+        refused: Number of viewers that were rejected because there were too many.
+        sent_bytes: Bytes of documents and events that were sent, without static files.
     """
 
     def __init__(self, panels: Mapping[str, Panel], nodes: NodesPanel, clock: Clock, limit: int) -> None:
         self.limit = limit
         self.turns = Turns(clock)
+        self.refused = 0
+        self.sent_bytes = 0
         self._panels: dict[str, Any] = {**panels, NODES: nodes}
+        self.builds = dict.fromkeys(self._panels, 0)
         self._nodes = nodes
         self._clock = clock
         self._viewers: list[Viewer] = []
@@ -143,6 +149,7 @@ class DocumentStream:
             ViewersLimitError: There are too many.
         """
         if len(self._viewers) >= self.limit:
+            self.refused += 1
             raise ViewersLimitError
         viewer = Viewer(panels, self._clock)
         self._viewers.append(viewer)
@@ -218,6 +225,7 @@ class DocumentStream:
             self.turns.begin()
             try:
                 document, compared = await self._build(panel)
+                self.builds[panel] += 1
                 self._pass_on(panel, self._built.get(panel), document, compared)
             finally:
                 self.turns.end()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -27,6 +27,10 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.metrics.histogram import Histogram
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    # Its modules are imported only if the page is served.
+    from bayplan.page.document_stream import DocumentStream
 
 _PLUGIN_HELP = "Metric of installed plugins."
 _INFORMER_COUNTERS = (
@@ -211,6 +215,46 @@ class ExtenderCollector(ScrapeCollector):
             "Size of the JSON of objects cached for extenders.",
             ["resource"],
             (((resource,), size) for resource, size in self._clients.stored_bytes.items()),
+        )
+
+
+class PageCollector(ScrapeCollector):
+    """Collector of the metrics of the served page.
+
+    Args:
+        stream: Documents of the page and their viewers.
+    """
+
+    def __init__(self, stream: DocumentStream) -> None:
+        self._stream = stream
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        stream = self._stream
+        yield gauge("bayplan_page_viewers", "Browsers that read the page now.", stream.viewers)
+        yield counters(
+            "bayplan_page_viewers_refused",
+            "Browsers that were rejected because pageViewers of them read the page already.",
+            [],
+            [((), stream.refused)],
+        )
+        yield counters(
+            "bayplan_page_sent_bytes",
+            "Bytes of documents and events sent to readers of the page.",
+            [],
+            [((), stream.sent_bytes)],
+        )
+        yield counters(
+            "bayplan_page_documents",
+            "Documents of the page that were built, once for all viewers.",
+            ["panel"],
+            (((panel,), count) for panel, count in stream.builds.items()),
+        )
+        yield counters(
+            "bayplan_page_seconds",
+            "Time of the scheduler's thread that the documents of the page used.",
+            [],
+            [((), stream.turns.spent)],
         )
 
 

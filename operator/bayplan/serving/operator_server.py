@@ -25,6 +25,7 @@ from bayplan.serving.bayplan_metrics import (
     FeatureCollector,
     OperatorCollector,
     OperatorSources,
+    PageCollector,
     metrics_registry,
 )
 from bayplan.serving.certificate import ServedCertificate
@@ -153,6 +154,7 @@ def operator_server(
         routes = endpoints.routes(lambda: _unserved_documents(parts, endpoints))
         return HealthServer(listener, parts.readiness, metrics, routes, protection)
     page, documents = build_page(parts, endpoints, protection.authorization)
+    metrics.register(PageCollector(documents.stream))
     routes = [*endpoints.routes(documents.read_report), *page.routes]
     return HealthServer(listener, parts.readiness, metrics, routes, protection, background=documents)
 

@@ -127,7 +127,10 @@ class PageEndpoints:
             if denial is not None:
                 headers = {"WWW-Authenticate": "Bearer"} if denial.code is HTTPStatus.UNAUTHORIZED else None
                 return _error(denial.code, denial.message, headers=headers)
-            return self._unavailable() or await answer(request)
+            response = self._unavailable() or await answer(request)
+            if isinstance(response, web.Response) and isinstance(response.body, bytes):
+                self._documents.stream.sent_bytes += len(response.body)
+            return response
 
         return authorized
 
@@ -220,6 +223,7 @@ class PageEndpoints:
                 if chunk:
                     async with asyncio.timeout(_WRITE_SECONDS):
                         await response.write(chunk)
+                    self._documents.stream.sent_bytes += len(chunk)
         return response
 
     def _usage(self) -> str:

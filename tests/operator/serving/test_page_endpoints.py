@@ -16,6 +16,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.page.asset_files import read_assets
 from bayplan.page.page_documents import PageDocuments
 from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.bayplan_metrics import PageCollector
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.page_access import TOKEN_HEADER, PageAccess
@@ -78,10 +79,12 @@ class Served:
             ),
             is_suspended=lambda: False,
         )
+        metrics = CollectorRegistry()
+        metrics.register(PageCollector(self.documents.stream))
         self.server = HealthServer(
             Listener((LOOPBACK, 0)),
             self.readiness,
-            CollectorRegistry(),
+            metrics,
             page.routes,
             Protection(authorization=authorization),
             background=self.documents,
@@ -258,6 +261,32 @@ async def test_events_and_the_limit_of_viewers(served: Served) -> None:
                 break
             await asyncio.sleep(0.1)
         assert status == 200
+
+
+async def test_metrics(served: Served) -> None:
+    """Viewers, rejected ones, documents by panel, their time, and the bytes of documents and events."""
+    assert await sample(served, "bayplan_page_viewers") == 0
+    url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=gangs"
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        event = await answer.content.readuntil(b"\n\n")
+        assert (await served.get("/page/events"))[0] == 503
+        assert await sample(served, "bayplan_page_viewers") == 1
+    refusal = await sample(served, "bayplan_page_sent_bytes_total") - len(event)
+    assert refusal > 0
+    body = (await served.get("/page/data/pending"))[2]
+    assert await sample(served, "bayplan_page_sent_bytes_total") == len(event) + refusal + len(body)
+    assert await sample(served, "bayplan_page_viewers_refused_total") == 1
+    assert await sample(served, 'bayplan_page_documents_total{panel="pending"}') == 1
+    assert await sample(served, 'bayplan_page_documents_total{panel="rates"}') == 0
+    served.documents.stream.turns.spent = 1.5
+    assert await sample(served, "bayplan_page_seconds_total") == 1.5
+
+
+async def sample(served: Served, name: str) -> float:
+    """Return a sample of the scrape."""
+    lines = (await served.get("/metrics"))[2].decode().splitlines()
+    (value,) = (line.rpartition(" ")[2] for line in lines if line.rpartition(" ")[0] == name)
+    return float(value)
 
 
 async def status_of(served: Served) -> int:
