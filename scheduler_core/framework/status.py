@@ -6,7 +6,7 @@ A pod that does not fit is a status, never an exception; an exception from a plu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from scheduler_core.errors import StatusError
@@ -54,6 +54,8 @@ class Status:
         code: The code.
         reasons: Messages for users; the message of a failed attempt counts the nodes of each reason.
         plugin: The plugin that returned the status; set by the runtime.
+        is_success: Whether the code is SUCCESS.
+        is_skip: Whether the code is SKIP.
 
     Raises:
         StatusError: The code is not a Code, or the reasons are not a tuple of str. The constructor raises it because
@@ -63,25 +65,20 @@ class Status:
     code: Code = Code.SUCCESS
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+    # Fields, because every call of a plugin reads them, and a property is a function call.
+    is_success: bool = field(init=False, repr=False, compare=False)
+    is_skip: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Reject wrong types that type hints do not prevent, in particular one str as reasons."""
+        """Reject wrong types that type hints do not prevent, in particular one str as reasons; derive the fields."""
         code: object = self.code
         reasons: object = self.reasons
         if not isinstance(code, Code):
             raise StatusError(f"{code!r} is not a status code; use a member of Code")
         if not isinstance(reasons, tuple) or not all(isinstance(reason, str) for reason in reasons):
             raise StatusError(f"{reasons!r} are not valid reasons; use a tuple of str")
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the code is SUCCESS."""
-        return self.code is Code.SUCCESS
-
-    @property
-    def is_skip(self) -> bool:
-        """Whether the code is SKIP."""
-        return self.code is Code.SKIP
+        object.__setattr__(self, "is_success", code is Code.SUCCESS)
+        object.__setattr__(self, "is_skip", code is Code.SKIP)
 
     @property
     def is_rejected(self) -> bool:

@@ -25,8 +25,7 @@ def checked(answer: object, kind: type[T], plugin: str, point: str) -> T:
     """
     if not isinstance(answer, kind):
         raise PluginError(plugin, point, f"returned {answer!r}; return a {kind.__name__}")
-    status = getattr(answer, "status", None)
-    if kind is not Status and not isinstance(status, Status):
+    if kind is not Status and not isinstance(status := getattr(answer, "status", None), Status):
         raise PluginError(plugin, point, f"returned a {kind.__name__} with status {status!r}; set a Status")
     return answer
 
