@@ -7,7 +7,7 @@ PreFilter to PostBind and is dropped when the attempt ends.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -54,14 +54,16 @@ class CycleState:
             PluginError: There is none, because the extension point that writes it did not run.
         """
         try:
-            return cast("T", self._values[key.name])
+            value: T = self._values[key.name]
         except KeyError:
             message = f'no "{key.name}" in the cycle state; enable the plugin at the extension point that writes it too'
             raise PluginError(key.name.partition("/")[0], "cycleState", message) from None
+        return value
 
     def get(self, key: StateKey[T]) -> T | None:
         """Return the value stored under ``key``, None if there is none."""
-        return cast("T | None", self._values.get(key.name))
+        value: T | None = self._values.get(key.name)
+        return value
 
     def clone(self, without: Collection[str] = ()) -> CycleState:
         """Return a copy for a dry run: values that have a ``clone`` method are cloned, others shared.
@@ -80,7 +82,7 @@ class CycleState:
             if without and name.partition("/")[0] in without:
                 continue
             clone = getattr(value, "clone", None)
-            copy._values[name] = clone() if callable(clone) else value
+            copy._values[name] = value if clone is None else clone()
         return copy
 
 

@@ -7,7 +7,6 @@ changed Node object or a truncated change log ends it, because results that depe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import numpy as np
 from msgspec import Struct
@@ -25,7 +24,6 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.runtime.filtering import first_verdicts, run_filters, verdicts_of
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner
 from scheduler_core.runtime.scoring import Scoring, add_scores, raw_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 
@@ -37,17 +35,17 @@ _SCALAR_ROWS = 8
 class ReusedPlugins(Struct, frozen=True):
     """Plugins whose results are reused: filters with their positions, scores with their weights."""
 
-    filters: Sequence[tuple[int, FilterRunner]]
-    scores: Sequence[tuple[ScoreRunner, int]]
+    filters: Sequence[tuple[int, FilterPlugin]]
+    scores: Sequence[tuple[ScorePlugin, int]]
 
     def split(self) -> tuple[ReusedPlugins, ReusedPlugins]:
         """Return the plugins that read Node objects alone, and those that also read the pods on a node."""
-        by_pods: tuple[list[tuple[int, FilterRunner]], ...] = ([], [])
-        scores: tuple[list[tuple[ScoreRunner, int]], ...] = ([], [])
+        by_pods: tuple[list[tuple[int, FilterPlugin]], ...] = ([], [])
+        scores: tuple[list[tuple[ScorePlugin, int]], ...] = ([], [])
         for position, runner in self.filters:
-            by_pods[Reads.PODS in cast("FilterPlugin", runner).reuse.filter].append((position, runner))
+            by_pods[Reads.PODS in runner.reuse.filter].append((position, runner))
         for scorer, weight in self.scores:
-            scores[Reads.PODS in cast("ScorePlugin", scorer).reuse.score].append((scorer, weight))
+            scores[Reads.PODS in scorer.reuse.score].append((scorer, weight))
         return ReusedPlugins(by_pods[0], scores[0]), ReusedPlugins(by_pods[1], scores[1])
 
 
@@ -142,7 +140,7 @@ class NodeRanking:
         state, pod = self._state, self._pod
         verdict = self._node_verdicts.item(row)
         for position, runner in self._by_pods.filters:
-            code = cast("FilterPlugin", runner).filter_row(state, pod, nodes, row)
+            code = runner.filter_row(state, pod, nodes, row)
             if code:
                 found = int(verdicts_of(np.array([code], dtype=np.int16), position)[0])
                 verdict = min(verdict, found) if verdict else found
@@ -151,7 +149,7 @@ class NodeRanking:
         if not verdict:
             key = self._node_keys.item(row)
             for scorer, weight in self._by_pods.scores:
-                score = cast("ScorePlugin", scorer).score_row(state, pod, nodes, row)
+                score = scorer.score_row(state, pod, nodes, row)
                 if not 0 <= score <= MAX_NODE_SCORE:
                     message = f"answered {score} for node {nodes.names[row]}; score from 0 to {MAX_NODE_SCORE}"
                     raise PluginError(scorer.name, "score", message)
@@ -169,7 +167,7 @@ class NodeRanking:
         self.feasible_count = int(np.count_nonzero(self.keys >= 0))
 
     def _filter(
-        self, instance: FrameworkInstance, nodes: NodeColumns, filters: Sequence[tuple[int, FilterRunner]], rows: Rows
+        self, instance: FrameworkInstance, nodes: NodeColumns, filters: Sequence[tuple[int, FilterPlugin]], rows: Rows
     ) -> Verdicts:
         return run_filters(instance, self._state, self._pod, nodes, rows, among=filters)
 
@@ -177,7 +175,7 @@ class NodeRanking:
         self,
         instance: FrameworkInstance,
         nodes: NodeColumns,
-        scores: Sequence[tuple[ScoreRunner, int]],
+        scores: Sequence[tuple[ScorePlugin, int]],
         rows: NDArray[np.intp],
     ) -> Scores:
         if not len(rows):
@@ -189,16 +187,16 @@ class NodeRanking:
         self,
         instance: FrameworkInstance,
         nodes: NodeColumns,
-        scores: Sequence[tuple[ScoreRunner, int]],
+        scores: Sequence[tuple[ScorePlugin, int]],
         candidates: NDArray[np.intp],
-    ) -> tuple[list[tuple[ScoreRunner, int]], Mapping[str, Scores]]:
+    ) -> tuple[list[tuple[ScorePlugin, int]], Mapping[str, Scores]]:
         """Return the plugins whose scores are normalised, and the raw scores that do not change."""
-        normalized: list[tuple[ScoreRunner, int]] = []
+        normalized: list[tuple[ScorePlugin, int]] = []
         raw: dict[str, Scores] = {}
         for scorer, weight in scores:
             if scorer.normalization is Normalization.NONE:
                 continue
-            if Reads.PODS not in cast("ScorePlugin", scorer).reuse.score:
+            if Reads.PODS not in scorer.reuse.score:
                 found = np.zeros(nodes.size, dtype=np.int64)
                 found[candidates] = raw_scores(instance, Scoring(self._state, self._pod, nodes, candidates), scorer)
                 if not len(candidates) or not np.ptp(found[candidates]):

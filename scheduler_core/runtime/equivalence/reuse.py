@@ -141,11 +141,15 @@ class PodClass(Struct):
         state, names = self.prepared, self.every_time.names
         return ReusedPlugins(
             [
-                each
-                for each in enumerate(instance.filters)
-                if each[1].name not in names and each[1].name not in state.skip_filter
+                (position, runner)
+                for position, runner in enumerate(instance.filters)
+                if not isinstance(runner, NodeFilterAdapter) and runner.name not in names | state.skip_filter
             ],
-            [each for each in instance.scores if each[0].name not in names and each[0].name not in state.skip_score],
+            [
+                (scorer, weight)
+                for scorer, weight in instance.scores
+                if not isinstance(scorer, NodeScoreAdapter) and scorer.name not in names | state.skip_score
+            ],
         )
 
     def evaluate(
