@@ -117,7 +117,7 @@ class CycleReport:
         now = self._clock.now()
         metrics.profiles[attempt.instance.name].scheduled.observe(now - attempt.started)
         metrics.pod_bound(queued.attempts, now - queued.first_attempt)
-        record = metrics.records.of(attempt.instance.name)
+        record = metrics.records[attempt.instance.name]
         record.scheduled += 1
         record.last_scheduled = self._clock.wall()
         if self._attempts is not None:
@@ -146,7 +146,7 @@ class CycleReport:
         self._metrics.profiles[name].attempts[result].observe(now - attempt.started)
         if self._attempts is not None:
             self._attempts.add(attempt.info.uid, EndedAttempt(now, name, result, attempt.node_name, message))
-        return self._metrics.records.of(name)
+        return self._metrics.records[name]
 
     def _trace(self, attempt: Attempt, recorder: CycleRecorder, kind: str, result: str) -> object:
         info = attempt.info

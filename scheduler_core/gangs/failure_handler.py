@@ -269,7 +269,7 @@ class FailedGangs:
         return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
 
     def _count(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
-        record = self._metrics.records.of(entry.profile)
+        record = self._metrics.records[entry.profile]
         result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
         self._metrics.profiles[entry.profile].attempts[result].observe(self._clock.now() - entry.tried_at)
         if failure.is_error:

@@ -161,8 +161,8 @@ class ProfileRecord:
 
 
 class ProfileRecords(dict[str, ProfileRecord]):
-    """Counts by scheduler name."""
+    """Counts by scheduler name, created on the first lookup."""
 
-    def of(self, profile: str) -> ProfileRecord:
-        """Return the counts of a profile, new ones if there are none yet."""
-        return self.setdefault(profile, ProfileRecord())
+    def __missing__(self, profile: str) -> ProfileRecord:
+        found = self[profile] = ProfileRecord()
+        return found

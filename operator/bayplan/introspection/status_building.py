@@ -118,7 +118,7 @@ def profile_states(
     counts = context.queue.readings.counts()
     states = []
     for instance in context.profiles:
-        count, record = counts.get(instance.name, QueueCounts()), context.metrics.records.of(instance.name)
+        count, record = counts.get(instance.name, QueueCounts()), context.metrics.records[instance.name]
         states.append(
             ProfileState(
                 name=instance.name,

@@ -40,7 +40,7 @@ async def scheduler() -> Scheduler:
     scheduler.feed.pod_added(pod("waits", scheduler_name="batch"))
     scheduler.feed.pod_added(pod("gated", scheduler_name="batch", gates=["g"]))
     scheduler.feed.pod_added(pod("parked", scheduler_name="nobody"))
-    record = scheduler.context.metrics.records.of("batch")
+    record = scheduler.context.metrics.records["batch"]
     record.scheduled, record.unschedulable, record.errors = 3, 2, 1
     record.lost_binds = 4
     scheduler.context.metrics.profiles["batch"].reuse_errors["Fickle"] = 5

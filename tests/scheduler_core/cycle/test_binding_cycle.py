@@ -51,7 +51,7 @@ async def test_a_bound_pod_is_reported() -> None:
     placed = made.context.cache.get(UID)
     assert placed is not None
     assert placed.placement is Placement.BOUND
-    assert (made.context.metrics.records.of("default-scheduler").scheduled, made.place(POD)) == (1, "")
+    assert (made.context.metrics.records["default-scheduler"].scheduled, made.place(POD)) == (1, "")
 
 
 async def test_a_plugin_that_binds_keeps_others_from_binding() -> None:

@@ -45,7 +45,7 @@ def assert_let_go(made: Rig, other: str) -> None:
     assert (made.place(POD), made.context.cache.assumed_count, made.queue.readings.in_flight_events()) == ("", 0, {})
     assert not made.writer.events
     assert not [patch for patch in made.writer.patches if patch.condition is not None]
-    record = made.context.metrics.records.of(PROFILE)
+    record = made.context.metrics.records[PROFILE]
     assert (record.lost_binds, record.scheduled, record.last_error) == (1, 0, "")
     lost = record.last_lost_bind
     assert lost is not None

@@ -285,7 +285,7 @@ async def test_an_extender_binds_in_the_place_of_plugins() -> None:
     assert await place(made) == "b"
     assert bindings == [Binding("default", "web", POD.metadata.uid, "b")]
     assert made.writer.attempted == []
-    assert made.context.metrics.records.of("default-scheduler").scheduled == 1
+    assert made.context.metrics.records["default-scheduler"].scheduled == 1
 
 
 async def test_plugins_bind_where_the_extender_is_not_interested() -> None:
@@ -331,7 +331,7 @@ async def test_a_pod_that_an_extender_fails_to_bind_and_someone_else_binds() -> 
     made.writer.pods["default/web"] = bound_to("c")
     assert await place(made) == ""
     assert made.writer.attempted == []
-    assert made.context.metrics.records.of("default-scheduler").lost_binds == 1
+    assert made.context.metrics.records["default-scheduler"].lost_binds == 1
 
 
 # -- the queue ------------------------------------------------------------------------------------------------------

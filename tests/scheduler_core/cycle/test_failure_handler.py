@@ -106,7 +106,7 @@ def test_records() -> None:
     assert made.decide() is None
     journal.answers["Rec.preFilter"] = ValueError("boom")
     assert made.decide() is None
-    record = made.context.metrics.records.of("default-scheduler")
+    record = made.context.metrics.records["default-scheduler"]
     assert (record.unschedulable, record.errors, record.scheduled) == (1, 1, 0)
     assert record.last_error == 'default/other: running PreFilter plugin "Rec": raised ValueError: boom'
     made.queue.close()

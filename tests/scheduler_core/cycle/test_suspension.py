@@ -318,12 +318,12 @@ async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
     original = client.on_filter
 
     def on_filter(asked: object) -> object:
-        behind.append(made.context.cache.assumed_count - made.context.metrics.records.of("default-scheduler").scheduled)
+        behind.append(made.context.cache.assumed_count - made.context.metrics.records["default-scheduler"].scheduled)
         return original(["a"])
 
     client.on_filter = on_filter  # type: ignore[assignment]  # it looks at the cache in passing
     async with made.running():
-        await made.until(lambda: made.context.metrics.records.of("default-scheduler").scheduled == 20)
+        await made.until(lambda: made.context.metrics.records["default-scheduler"].scheduled == 20)
     assert max(behind) <= 2
 
 

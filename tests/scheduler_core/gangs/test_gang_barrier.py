@@ -78,7 +78,7 @@ async def test_a_member_that_a_rival_binds_while_it_waits(cluster: Rig) -> None:
         assert held is not None
         rival = "b" if held.node_name == "a" else "a"
         cluster.scheduler.feed.pod_updated(pods[1], on(HELD, rival))
-        await cluster.until(lambda: cluster.context.metrics.records.of("default-scheduler").lost_binds == 1)
+        await cluster.until(lambda: cluster.context.metrics.records["default-scheduler"].lost_binds == 1)
         await cluster.until(lambda: not cluster.scheduler.binding_count)
         assert cluster.context.cache.assumed_count == 0
         cluster.clock.advance(12)
@@ -101,5 +101,5 @@ async def test_a_member_that_a_rival_binds_first(cluster: Rig) -> None:
         cluster.clock.advance(12)
         await cluster.scheduler.until_idle()
     assert len(cluster.writer.attempted) == 3
-    assert cluster.context.metrics.records.of("default-scheduler").lost_binds == 1
+    assert cluster.context.metrics.records["default-scheduler"].lost_binds == 1
     assert cluster.context.cache.columns.pod_count.sum() == 3
