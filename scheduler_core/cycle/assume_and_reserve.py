@@ -43,7 +43,7 @@ class AssumedPods:
         A running pod whose resize fits waits for the kubelet. No plugin rejects it, so it is tried again after backoff,
         as in kube-scheduler v1.37.1, which fails to assume it.
         """
-        if attempt.info.pod.has_deferred_resize:
+        if attempt.info.pod.spec.node_name:
             return Failure(f"the resize fits on node {node_name}; waiting for the kubelet")
         failure = self.reserve(attempt, node_name)
         self.end_nomination(attempt)
@@ -77,9 +77,11 @@ class AssumedPods:
     def end_nomination(self, attempt: Attempt) -> None:
         """Withdraw the nomination of an assumed pod, and report the room if that was another node."""
         uid = attempt.info.uid
-        node_name, nominated = self._nominator.node_of(uid), self._nominator.nomination_of(uid)
-        self._nominator.withdraw(uid)
-        self._room.nomination_unused(nominated, node_name, attempt.node_name)
+        nominated = self._nominator.nomination_of(uid)
+        if nominated is not None:
+            node_name = self._nominator.node_of(uid)
+            self._nominator.withdraw(uid)
+            self._room.nomination_unused(nominated, node_name, attempt.node_name)
 
     def permit(self, attempt: Attempt) -> Failure | None:
         """Run Permit for a pod that is assumed and reserved."""

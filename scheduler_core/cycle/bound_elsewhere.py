@@ -84,7 +84,8 @@ class PodsBoundElsewhere:
             # Otherwise it was removed and added again, and that entry does not belong to this attempt.
             self._queue.done(info.uid)
         self._room.report(info.pod, node_name)
-        self._room.nomination_unused(nominated, nominated_node, rival_node_name)
+        if nominated is not None:
+            self._room.nomination_unused(nominated, nominated_node, rival_node_name)
 
     def _count_there(self, attempt: Attempt, rival_node_name: str) -> None:
         placed = self._cache.get(attempt.info.uid)

@@ -41,17 +41,17 @@ class FreedCapacity:
         """Report a node that was changed or deleted to the gang for which it is reserved."""
         self._reservations.node_changed(node_name)
 
-    def nomination_unused(self, info: PodInfo | None, nominated: str, node_name: str) -> None:
+    def nomination_unused(self, info: PodInfo, nominated: str, node_name: str) -> None:
         """Report that a pod got another node than its nominated one, whose room is free again.
 
         kube-scheduler reports nothing here, so there such pods wait for another event.
 
         Args:
-            info: The pod as in :meth:`nomination_ended`; None if it was not nominated.
+            info: The pod as in :meth:`nomination_ended`.
             nominated: Its nominated node.
             node_name: The node that it got.
         """
-        if info is not None and nominated != node_name:
+        if nominated != node_name:
             self.nomination_ended(info, nominated)
 
     def nomination_ended(self, info: PodInfo, node_name: str) -> None:

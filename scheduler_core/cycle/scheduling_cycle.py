@@ -163,7 +163,7 @@ class CycleStart:
             self._writer.record(event)
             self._strip_nomination(pod)
             return True
-        return not pod.has_deferred_resize and self._cache.get(queued.uid) is not None
+        return self._cache.get(queued.uid) is not None and not pod.has_deferred_resize
 
     def _strip_nomination(self, pod: Pod) -> None:
         """Keep the nomination of a pod that has left the queue, but drop the pod's requests and priority.

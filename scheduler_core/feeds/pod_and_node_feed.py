@@ -215,8 +215,7 @@ class PodAndNodeFeed:
         if self.reads.is_overtaken(pod):
             return
         queue = self._queue
-        before = queue.gangs.of_uid(pod.metadata.uid)
-        gang = queue.gangs.saw(pod)
+        before, gang = queue.gangs.of_uid(pod.metadata.uid), queue.gangs.saw(pod)
         try:
             take(pod)
         except SchedulerCoreError as error:
@@ -257,7 +256,8 @@ class PodAndNodeFeed:
                 # Another scheduler has bound it: waiting at Permit would only block the room that it reserved.
                 waits.reject("", "bound by someone else")
             self._queue.on_event(ASSIGNED_POD_ADD, None, pod)
-            self._room.nomination_unused(nominated, nominated_node, pod.spec.node_name)
+            if nominated is not None:
+                self._room.nomination_unused(nominated, nominated_node, pod.spec.node_name)
             if counted is not None:
                 self._report_difference(counted, pod)
             self._follow_resize(pod)

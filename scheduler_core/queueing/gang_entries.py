@@ -74,8 +74,8 @@ class GangEntries:
 
     def assign_gang(self, pod: QueuedPod) -> None:
         """Set the gang of a pod; a running member whose resize is deferred waits on its own."""
-        gang = None if pod.info.pod.has_deferred_resize else self._gangs.of_uid(pod.uid)
-        pod.group = None if gang is None else gang.key
+        gang = self._gangs.of_uid(pod.uid)
+        pod.group = None if gang is None or pod.info.pod.has_deferred_resize else gang.key
 
     def gate(self, pod: QueuedPod) -> Status:
         """Return Success if the PodGroup that a pod names is known, or if the pod names none."""

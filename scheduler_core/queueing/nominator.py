@@ -62,7 +62,8 @@ class NominatedPods:
 
     def nomination_of(self, uid: str) -> PodInfo | None:
         """The nominated pod of this UID with the priority by which it counts; None if it is not nominated."""
-        return self._by_node.get(self.node_of(uid), {}).get(uid)
+        node_name = self._node_of.get(uid)
+        return None if node_name is None else self._by_node[node_name][uid]
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         """Nominate a pod to a node; an earlier nomination of the pod is replaced."""
