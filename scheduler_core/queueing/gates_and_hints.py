@@ -144,19 +144,16 @@ class QueueingRules:
 
         The plugin that gates the pod already is called first, because it most often still does.
         """
+        gates = self.pre_enqueue
+        if pod.gated_by:
+            closed = [plugin for plugin in gates if plugin.name == pod.gated_by]
+            gates = (*closed, *[plugin for plugin in gates if plugin.name != pod.gated_by])
         if self.metrics is None:
-            return self._gate(pod)
+            return _first_closed(gates, pod)
         started = self.metrics.now()
-        status = self._gate(pod)
+        status = _first_closed(gates, pod)
         self.metrics.gates[status.code].observe(self.metrics.now() - started)
         return status
-
-    def _gate(self, pod: QueuedPod) -> Status:
-        if pod.gated_by:
-            closed = [plugin for plugin in self.pre_enqueue if plugin.name == pod.gated_by]
-            others = [plugin for plugin in self.pre_enqueue if plugin.name != pod.gated_by]
-            return _first_closed((*closed, *others), pod)
-        return _first_closed(self.pre_enqueue, pod)
 
     def interest(self, event: ClusterEvent) -> Interest:
         """Return the registrations for an event."""

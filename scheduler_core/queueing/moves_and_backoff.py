@@ -90,7 +90,11 @@ class Moves:
         if rules is None:
             self.park(pod)
             return
-        if label == POD_ADDED and type(pod) is not QueuedGang and self._group_status(pod).is_success:
+        if (
+            label == POD_ADDED
+            and type(pod) is not QueuedGang
+            and (pod.group is None or self._membership.gate(pod).is_success)
+        ):
             # A gated pod has its nominated node too. A gang's entry has a copy of a member, not a pod of its own.
             self.nominator.decide(pod.info, None)
         if verdict is _STAY:
@@ -213,14 +217,11 @@ class Moves:
 
     def _gate(self, pod: QueuedPod, rules: QueueingRules) -> Status:
         """Return Success, or the first rejection: by scheduling gates, the pod's group, the profile's plugins."""
-        of_group = self._group_status(pod)
+        of_group = SUCCESS if pod.group is None else self._membership.gate(pod)
         if of_group.is_success or pod.info.pod.spec.scheduling_gates:
             of_rules = rules.gate(pod)
             return of_group if of_rules.is_success else of_rules
         return of_group
-
-    def _group_status(self, pod: QueuedPod) -> Status:
-        return SUCCESS if pod.group is None else self._membership.gate(pod)
 
     def _put_aside(self, pod: QueuedPod, place: Place, label: str) -> None:
         was_aside = pod.place in (Place.UNSCHEDULABLE, Place.GATED)
