@@ -192,8 +192,10 @@ def _is_resized(pod: Pod) -> bool:
     status = pod.status
     if status.resources is not None or _resize_is_infeasible(pod):
         return True
+    if not (status.container_statuses or status.init_container_statuses):
+        return False
     statuses = _statuses(pod)
-    for container in (*pod.spec.containers, *pod.spec.init_containers) if statuses else ():
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
         granted = statuses.get(container.name)
         if granted is not None:
             requested = container.resources.requests

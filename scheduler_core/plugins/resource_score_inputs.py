@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.kernels.resource_scores import ResourceUse, RowUse
@@ -64,7 +64,7 @@ def scored_resource(name: str, weight: int = 1) -> ScoredResource:
     return ScoredResource(name, weight, is_scalar_resource(name))
 
 
-class ScoredColumn(NamedTuple):
+class ScoredColumn(Struct, frozen=True):
     """A resource that is scored for a pod.
 
     Attributes:
@@ -135,7 +135,7 @@ def row_uses(scored: Sequence[ScoredColumn], nodes: NodeColumns, row: int) -> li
 def is_served_by_devices(demand: Demand, nodes: NodeColumns) -> bool:
     """Return whether a device class serves a scored resource that the pod requests."""
     resolve = nodes.devices.class_of_resource
-    return bool(nodes.devices.classes) and any(
+    return any(
         amount and resource.is_scalar and resolve(resource.name) is not None
         for resource, amount in zip(demand.resources, demand.amounts, strict=True)
     )

@@ -6,7 +6,7 @@ because label values, taints and resources change throughout the life of the clu
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
@@ -125,27 +125,25 @@ class ResourceNames:
         limit: Most columns besides the fixed ones. Resources beyond the limit wait for a free column.
 
     Attributes:
+        find: Returns the column of a resource, or None if it has none.
         keys: Resource of each column; "" for a free one and for :data:`UNOFFERED_COLUMN`.
         version: Raised when a resource gets or loses its column.
     """
 
-    __slots__ = ("_free", "_ids", "_limit", "_offers", "keys", "version")
+    __slots__ = ("_free", "_ids", "_limit", "_offers", "find", "keys", "version")
 
     def __init__(self, limit: int = DEFAULT_BOUNDS.resources) -> None:
         self.keys: list[str] = [*FIXED_RESOURCES, ""]
         self.version = 0
         self._limit = limit
         self._ids = {name: number for number, name in enumerate(FIXED_RESOURCES)}
+        self.find: Callable[[str], int | None] = self._ids.get
         self._free: list[int] = []
         self._offers: dict[str, int] = {}
 
     def __len__(self) -> int:
         """Number of columns, free ones included."""
         return len(self.keys)
-
-    def find(self, name: str) -> int | None:
-        """Return the column of a resource, or None if it has none."""
-        return self._ids.get(name)
 
     def offer(self, name: str) -> bool:
         """Count one more node that offers a resource that has no fixed column.

@@ -104,10 +104,19 @@ class PodInfo:
         """Look up the columns of its resources, which change when nodes start or stop to offer them."""
         requests, find = self.requests, self._resources.find
         self._version = self._resources.version
-        fit = [(find(name), requests.fit[name]) for name in self.fit_names]
-        self._fit = tuple([(UNOFFERED_COLUMN if column is None else column, amount) for column, amount in fit])
-        accounted = [(find(name), amount) for name, amount in requests.accounted.items() if amount]
-        self._accounted = tuple([(column, amount) for column, amount in accounted if column is not None])
+        self._fit = tuple(
+            [
+                (UNOFFERED_COLUMN if (column := find(name)) is None else column, requests.fit[name])
+                for name in self.fit_names
+            ]
+        )
+        self._accounted = tuple(
+            [
+                (column, amount)
+                for name, amount in requests.accounted.items()
+                if amount and (column := find(name)) is not None
+            ]
+        )
 
 
 def _ordered(amounts: Mapping[str, int]) -> tuple[str, ...]:
