@@ -236,7 +236,7 @@ class BindRequests:
             BoundElsewhereError: Another scheduler has bound the pod to another node.
         """
         instance, info, node_name = attempt.instance, attempt.info, attempt.node_name
-        binder = binder_of(instance.extenders, info.pod)
+        binder = binder_of(instance.extenders, info.pod) if instance.extenders else None
         if binder is not None:
             if bind_annotations(attempt.state):
                 return error(

@@ -288,8 +288,10 @@ class DynamicResources(
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Count the node's devices as in use, so that no other pod gets them; nothing is written."""
         attempt, devices = state.read(ATTEMPT), self.handle.nodes.devices
+        if attempt.make_allocator is None:
+            return SUCCESS
         indices = attempt.to_allocate()
-        if not indices or attempt.make_allocator is None:
+        if not indices:
             return SUCCESS
         row = self.handle.nodes.row_of(node_name)
         node = self.handle.nodes.nodes[row] if row >= 0 else None

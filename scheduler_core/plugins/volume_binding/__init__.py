@@ -159,12 +159,12 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Assume the volumes and claims in their future state, so that other pods do not get them."""
         attempt, nodes = state.read(_ATTEMPT), self.handle.nodes
-        row = nodes.row_of(node_name)
         evaluation = attempt.evaluation
-        if evaluation is None or row < 0 or evaluation.codes[row]:
+        if evaluation is None:
             attempt.is_all_bound = True
             return SUCCESS
-        if are_bound(pod, nodes.storage):
+        row = nodes.row_of(node_name)
+        if row < 0 or evaluation.codes[row] or are_bound(pod, nodes.storage):
             attempt.is_all_bound = True
             return SUCCESS
         decided = decided_volumes(evaluation, row)
