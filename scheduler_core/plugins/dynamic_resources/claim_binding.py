@@ -119,7 +119,7 @@ class ClaimBinder:
             if not is_new or first.allocation is None:
                 raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
             chosen = first.allocation
-        elif not _is_same(chosen, first.allocation):
+        elif not is_same_allocation(chosen, first.allocation):
             raise DeviceError(f"claim {claim.key} got allocated elsewhere in the meantime")
         else:
             is_new = False
@@ -132,7 +132,7 @@ class ClaimBinder:
             claim = await self._writer.write_finalizers(protected)
         if chosen.allocation_timestamp is None:
             chosen = replace(chosen, allocation_timestamp=self._handle.clock.wall().replace(microsecond=0))
-        consumers = [each.consumer for each in waiting if _is_same(chosen, each.allocation)]
+        consumers = [each.consumer for each in waiting if is_same_allocation(chosen, each.allocation)]
         reserved_for = _with_consumers(claim.status.reserved_for, consumers)
         reserved = replace(claim, status=replace(claim.status, allocation=chosen, reserved_for=reserved_for))
         if is_new:
@@ -344,7 +344,7 @@ def _without_consumer(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
     return replace(claim, status=replace(claim.status, reserved_for=left))
 
 
-def _is_same(stored: AllocationResult, allocation: AllocationResult | None) -> bool:
+def is_same_allocation(stored: AllocationResult, allocation: AllocationResult | None) -> bool:
     """Return whether an allocation has the devices of another."""
     return allocation is not None and stored.devices.results == allocation.devices.results
 

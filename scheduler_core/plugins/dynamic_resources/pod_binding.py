@@ -18,6 +18,7 @@ from scheduler_core.plugins.dynamic_resources.binding_conditions import (
 from scheduler_core.plugins.dynamic_resources.claim_binding import (
     UNKNOWN_OUTCOMES,
     ClaimBinder,
+    is_same_allocation,
     writer_of,
 )
 from scheduler_core.plugins.dynamic_resources.extended_resources import is_in_memory
@@ -49,17 +50,20 @@ class PodBinding:
         self._in_flight: list[str] = []
 
     async def read_claims(self) -> None:
-        """Read the claims again, after writes of earlier attempts: they may have been deallocated since the decision.
+        """Read the claims again, after writes of earlier attempts, which may have deallocated them since the decision.
 
         Raises:
-            SchedulerCoreError: A claim cannot be read, or has lost the allocation that the attempt relies on.
+            SchedulerCoreError: A claim cannot be read, or has lost the allocation that the attempt relies on; another
+                pod may have allocated it elsewhere since.
         """
         for index, claim in enumerate(self._attempt.claims):
             if claim is self._attempt.extended_claim:
                 continue
             found = await self._binder.read_again(claim)
-            if claim.status.allocation is not None and found.status.allocation is None:
-                raise DeviceError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+            relied_on, stored = claim.status.allocation, found.status.allocation
+            if relied_on is not None and (stored is None or not is_same_allocation(stored, relied_on)):
+                how = "deallocated" if stored is None else "allocated"
+                raise DeviceError(f"claim {claim.key} got {how} elsewhere in the meantime")
             self._attempt.claims[index] = found
 
     async def write_claims(self) -> None:

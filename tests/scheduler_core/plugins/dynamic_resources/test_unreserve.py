@@ -123,16 +123,23 @@ async def test_the_index_has_the_reservations_of_the_server(
     assert stored.status.reserved_for == world.writer.claims["ns/held"].status.reserved_for == left
 
 
-async def test_a_claim_that_was_deallocated_meanwhile_is_not_bound() -> None:
+@pytest.mark.parametrize(
+    ("status", "how"),
+    [
+        pytest.param(ResourceClaimStatus(), "deallocated", id="deallocated"),
+        pytest.param(held({"device": "other"}).status, "allocated", id="allocated again by another pod"),
+    ],
+)
+async def test_a_claim_that_lost_its_allocation_meanwhile_is_not_bound(status: ResourceClaimStatus, how: str) -> None:
     """A deallocation by an earlier attempt ends while the next one waits in PreBind."""
     world = World()
     world.plugin.unreserve(world.attempt(), world.info, "n0")
     state = world.attempt()
     stored = world.writer.claims["ns/held"]
-    world.writer.store(replace(stored, status=ResourceClaimStatus()))
+    world.writer.store(replace(stored, status=status))
     world.writer.gate.set()
-    status = await world.pre_bind(state)
-    assert status.message == "claim ns/held got deallocated elsewhere in the meantime"
+    result = await world.pre_bind(state)
+    assert result.message == f"claim ns/held got {how} elsewhere in the meantime"
     assert world.writer.claims["ns/held"].status.reserved_for == ()
 
 
