@@ -136,15 +136,23 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
 
     def withhold(self, reason: str) -> None:
         """Gate the pods with resource claims, because which devices are in use is not known; "" ends that."""
-        self._report(self._withhold, reason)
+        self._report(self._withhold, reason, are_lists_expected=False)
+
+    def expect_lists(self, reason: str) -> None:
+        """Gate pods as :meth:`withhold` does, until its next call, while the first lists are on their way.
+
+        Pods are gated too if they request extended resources that no node offers: only devices can provide these.
+        """
+        self._report(self._withhold, reason, are_lists_expected=True)
 
     def _on_event(self, event: ClusterEvent, old: DeviceObject | None, new: DeviceObject | None) -> None:
         if not self._devices.withheld or event.resource is Resource.DEVICE_CLASS:
             super()._on_event(event, old, new)
 
-    def _withhold(self, reason: str) -> None:
-        self._devices.withheld = reason
-        if not reason:
+    def _withhold(self, reason: str, *, are_lists_expected: bool) -> None:
+        opens_gates = self._devices.are_lists_expected and not are_lists_expected
+        self._devices.withheld, self._devices.are_lists_expected = reason, are_lists_expected
+        if opens_gates or not reason:
             self._queue.on_event(_SLICE_UPDATE, None, None)
 
 

@@ -36,7 +36,7 @@ FEED_METHODS: Mapping[str, tuple[str, ...]] = {
     PODS: ("pod_added", "pod_updated", "pod_deleted", "node_added", "node_updated", "node_deleted"),
     GROUPS: ("serve", "withhold", "ignore", "group_changed", "group_deleted", "group_refused"),
     STORAGE: ("added", "updated", "deleted"),
-    DEVICES: ("added", "updated", "deleted", "withhold"),
+    DEVICES: ("added", "updated", "deleted", "withhold", "expect_lists"),
     WORKLOADS: ("added", "updated", "deleted"),
 }
 """Methods of each feed; that of a declared kind is named by the path of the kind and has the methods of storage."""

@@ -55,6 +55,7 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
     extended_claim_of,
     extended_names,
     is_in_memory,
+    lacks_offers,
     served_amounts,
 )
 from scheduler_core.plugins.dynamic_resources.gang_choices import GangChoices
@@ -124,11 +125,16 @@ class DynamicResources(
         return self._hints.registrations()
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Gate a pod until all its claims exist."""
-        if not pod.pod.spec.resource_claims:
+        """Gate a pod until all its claims exist, or until it is known whether devices provide its resources."""
+        claims = pod.pod.spec.resource_claims
+        if not claims and not pod.scalars:
+            return SUCCESS
+        nodes = self.handle.nodes
+        if not claims and not (nodes.devices.are_lists_expected and lacks_offers(pod, nodes)):
             return SUCCESS
         try:
-            claims_of_pod(pod.pod, self.handle.nodes.devices)
+            require_lists(nodes.devices)
+            claims_of_pod(pod.pod, nodes.devices)
         except DeviceError as problem:
             return unresolvable(str(problem))
         return SUCCESS

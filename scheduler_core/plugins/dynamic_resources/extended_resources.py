@@ -28,6 +28,7 @@ from scheduler_core.model.pod import Container, ExtendedResourceRequest, Pod
 from scheduler_core.model.pod_requests import is_extended_resource
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 NAME_IN_MEMORY = "<extended-resources>"
@@ -170,6 +171,11 @@ class _Demand(Struct, frozen=True):
 def extended_names(pod: PodInfo) -> list[str]:
     """Return the extended resources that the pod requests, those named after device classes included."""
     return [name for name in pod.scalars if is_extended_resource(name) or name.startswith(DEVICE_CLASS_PREFIX)]
+
+
+def lacks_offers(pod: PodInfo, nodes: NodeColumns) -> bool:
+    """Return whether the pod requests an extended resource that no node offers."""
+    return any(nodes.resources.find(name) is None for name in extended_names(pod))
 
 
 def served_amounts(pod: PodInfo, devices: DeviceIndex) -> dict[str, int]:

@@ -104,6 +104,7 @@ class DeviceIndex:
 
     Attributes:
         withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
+        are_lists_expected: Whether claims are withheld only until the first lists are complete.
         claims: ResourceClaims.
         classes: DeviceClasses by name.
         group_claims: Whether PodGroups may have claims (gate DRAWorkloadResourceClaims).
@@ -115,6 +116,7 @@ class DeviceIndex:
 
     def __init__(self) -> None:
         self.withheld = ""
+        self.are_lists_expected = False
         self.group_claims = False
         self.claims = ClaimTable()
         self.classes: dict[str, DeviceClass] = {}

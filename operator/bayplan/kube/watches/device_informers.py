@@ -1,7 +1,8 @@
 """The informers of Dynamic Resource Allocation, which not every cluster serves.
 
 Pods with resource claims are gated until claims, classes and slices are listed: which devices are in use is not known
-before. Other pods never wait for these lists. DeviceTaintRules are watched where they are served.
+before. So are pods with extended resources that no node offers, until it is known whether devices provide these. Other
+pods never wait for these lists. DeviceTaintRules are watched where they are served.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class DeviceInformers:
         self._clock = clock
         self._listed: set[str] = set()
         self._watched: set[str] = set()
-        feed.withhold(_NOT_LISTED)
+        feed.expect_lists(_NOT_LISTED)
 
     async def run(self) -> None:
         """Look the API up and watch what is served, until cancelled."""

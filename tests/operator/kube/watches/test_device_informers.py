@@ -69,10 +69,13 @@ async def test_withheld_until_all_are_listed(world: World) -> None:
     for resource, manifest in objects.items():
         world.api.on("GET", f"{API}/{resource}", Stream(*listed(manifest), Hang()))
     assert world.devices.withheld == "the resource claims and devices of the cluster are not listed yet"
+    expected = [world.devices.are_lists_expected]
     async with running(world.informers.run()):
         await until(lambda: not world.devices.withheld)
+        expected.append(world.devices.are_lists_expected)
         assert list(world.devices.classes) == ["gpu"]
         assert world.devices.claims.get("default/c") is not None
+    assert expected == [True, False]
 
 
 async def test_a_server_without_taint_rules(world: World) -> None:
@@ -92,6 +95,7 @@ async def test_a_server_without_the_api(world: World, lacking: Answer | tuple[st
     world.serve(lacking)
     async with running(world.informers.run()):
         await until(lambda: world.devices.withheld == NOT_SERVED)
+        assert not world.devices.are_lists_expected
         world.serve(ALL)
         await until(lambda: not world.devices.withheld)
 
@@ -145,5 +149,6 @@ async def test_a_list_that_is_refused(world: World) -> None:
     async with running(world.informers.run()):
         await until(lambda: "the resourceslices of resource.k8s.io/v1 cannot be listed" in world.devices.withheld)
         assert "resourceslices is forbidden" in world.devices.withheld
+        assert not world.devices.are_lists_expected
         world.api.on("GET", f"{API}/resourceslices", Stream(*listed(), Hang()))
         await until(lambda: not world.devices.withheld)
