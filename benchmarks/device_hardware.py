@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from benchmarks.workload import NAMESPACE, Document, node
@@ -10,6 +12,8 @@ from benchmarks.workload import NAMESPACE, Document, node
 API = "/apis/resource.k8s.io/v1"
 CLAIMS_PATH = f"{API}/namespaces/{NAMESPACE}/resourceclaims"
 SLICES_PATH = f"{API}/resourceslices"
+TEMPLATES_PATH = f"{API}/namespaces/{NAMESPACE}/resourceclaimtemplates"
+TEMPLATE = "device"
 DRIVER = "gpu.example.com"
 DEVICES_PER_NODE = 8
 PCI_ROOT = "resource.kubernetes.io/pciRoot"
@@ -46,11 +50,11 @@ def classes(resource_classes: int = 0) -> Objects:
         yield device_class(f"{CLASS}-{number}", every, extendedResourceName=f"example.com/gpu-{number}")
 
 
-def gpus(nodes: int) -> Objects:
-    """Make a slice of :data:`DEVICES_PER_NODE` devices with two PCI roots for each node."""
+def gpus(nodes: int, devices: int = DEVICES_PER_NODE) -> Objects:
+    """Make a slice of devices with two PCI roots for each node."""
     for number in range(nodes):
         name = _node_name(number)
-        yield _slice(f"{name}-gpu", name, [_gpu(name, index) for index in range(DEVICES_PER_NODE)])
+        yield _slice(f"{name}-gpu", name, [_gpu(name, index) for index in range(devices)])
 
 
 def partitions(nodes: int, counters: Document, devices: Iterable[Document]) -> Objects:
@@ -131,9 +135,13 @@ def claim(number: int, *requests: Document, **more: Any) -> tuple[str, Document]
         requests: The requests without names; they get the names ``gpu-N``.
         more: Further fields of ``spec.devices``.
     """
-    named = [{"name": f"{CLASS}-{index}", **request} for index, request in enumerate(requests)]
-    spec = {"devices": {"requests": named, **more}}
-    return CLAIMS_PATH, _document("ResourceClaim", claim_name(number), spec, namespace=NAMESPACE)
+    return CLAIMS_PATH, _document("ResourceClaim", claim_name(number), _claim_spec(requests, more), namespace=NAMESPACE)
+
+
+def template(*requests: Document, **more: Any) -> tuple[str, Document]:
+    """Make the template :data:`TEMPLATE` of claims; see :func:`claim`."""
+    spec = {"spec": _claim_spec(requests, more)}
+    return TEMPLATES_PATH, _document("ResourceClaimTemplate", TEMPLATE, spec, namespace=NAMESPACE)
 
 
 def claim_name(number: int) -> str:
@@ -141,11 +149,22 @@ def claim_name(number: int) -> str:
     return f"claim-{number:06d}"
 
 
-def allocated(nodes: int, devices_per_node: int) -> Objects:
-    """Make claims that have the first GPUs of each node; their status is written after they are created."""
-    request = {"name": CLASS, "exactly": {"deviceClassName": CLASS}}
-    for number in range(nodes * devices_per_node):
-        name = _node_name(number // devices_per_node)
+def allocated(nodes: int, claims: int, uses: Sequence[Sequence[Document]]) -> Objects:
+    """Make claims that have devices of nodes drawn at random; their status is written after they are created.
+
+    Args:
+        nodes: Number of nodes.
+        claims: Number of claims.
+        uses: For each claim that fits on a node, in the order in which a node is filled, its devices: their names and
+            what else a result of an allocation says about them.
+    """
+    drawn = [number for number in range(nodes) for _ in uses]
+    random.Random(0).shuffle(drawn)
+    filled: Counter[int] = Counter()
+    for number, node_number in enumerate(drawn[:claims]):
+        name, devices = _node_name(node_number), uses[filled[node_number]]
+        filled[node_number] += 1
+        request = {"name": CLASS, "exactly": {"deviceClassName": CLASS, "count": len(devices)}}
         document = _document(
             "ResourceClaim",
             f"held-{number:06d}",
@@ -153,17 +172,27 @@ def allocated(nodes: int, devices_per_node: int) -> Objects:
             namespace=NAMESPACE,
             finalizers=[_FINALIZER],
         )
-        device = {"driver": DRIVER, "pool": name, "device": f"gpu-{number % devices_per_node}", "request": CLASS}
+        results = [{"driver": DRIVER, "pool": name, "request": CLASS, **device} for device in devices]
         only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
         document["status"] = {
-            "allocation": {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [only]}}
+            "allocation": {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [only]}}
         }
         yield CLAIMS_PATH, document
+
+
+def gpu_uses(devices: int) -> list[list[Document]]:
+    """Return for each claim that fits on a node its device, of the first GPUs."""
+    return [[{"device": f"gpu-{index}"}] for index in range(devices)]
 
 
 def _node_name(number: int) -> str:
     name: str = node(number)["metadata"]["name"]
     return name
+
+
+def _claim_spec(requests: Sequence[Document], more: Document) -> Document:
+    named = [{"name": f"{CLASS}-{index}", **request} for index, request in enumerate(requests)]
+    return {"devices": {"requests": named, **more}}
 
 
 def _gpu(owner: str, index: int) -> Document:

@@ -1,7 +1,7 @@
 """Workloads with devices.
 
 They follow the kinds of kube-scheduler's scheduler_perf (kubernetes v1.37.1, ``test/integration/scheduler_perf/dra``).
-Claims are created with the pods and not from templates, because only the scheduler is measured.
+Claims are created with the pods; those with claims of templates are in :mod:`benchmarks.device_steady`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _implicit(number: int) -> Document:
     return _with_resource(number, f"deviceclass.resource.kubernetes.io/{CLASS}-{number % RESOURCE_CLASSES}")
 
 
-def _exactly(**more: object) -> Document:
+def exactly(**more: object) -> Document:
+    """Make a request of the class of all GPUs without alternatives."""
     return {"exactly": {"deviceClassName": CLASS, **more}}
 
 
@@ -66,7 +67,7 @@ def _others(
 
 def _half(nodes: int) -> Objects:
     yield from hardware.gpus(nodes)
-    yield from hardware.allocated(nodes, DEVICES_PER_NODE // 2)
+    yield from hardware.allocated(nodes, nodes * DEVICES_PER_NODE // 2, hardware.gpu_uses(DEVICES_PER_NODE))
 
 
 def _tainted(nodes: int) -> Objects:
@@ -79,12 +80,13 @@ def _resources(nodes: int, _pods: int) -> Objects:
     yield from hardware.gpus(nodes)
 
 
-def _two_partitions(nodes: int) -> Objects:
+def two_partitions(nodes: int) -> Objects:
+    """Make two partitions for each node that consume different counters."""
     consumed = [{"a": "1", "b": "1"}, {"c": "1", "d": "1"}]
     return hardware.partitions(nodes, dict.fromkeys("abcd", "1"), consumed)
 
 
-def _unequal_partitions(nodes: int) -> Objects:
+def unequal_partitions(nodes: int) -> Objects:
     """Make eight partitions of which the first is so large that only the other seven fit together."""
     memory = ["20Gi", *["10Gi"] * 7]
     return hardware.partitions(nodes, {"memory": "70Gi"}, ({"memory": amount} for amount in memory))
@@ -94,7 +96,7 @@ def _per_node(pods: int) -> Callable[[int], int]:
     return lambda nodes: pods * nodes
 
 
-_LARGE_GPU = _claims(_exactly(selectors=[{"cel": {"expression": _LARGE}}]))
+_LARGE_GPU = _claims(exactly(selectors=[{"cel": {"expression": _LARGE}}]))
 _ALTERNATIVES = [
     {"name": "huge", "deviceClassName": hardware.CLASS_WITHOUT_DEVICES},
     {"name": "any", "deviceClassName": CLASS},
@@ -136,21 +138,21 @@ DEVICE_WORKLOADS = (
         "device-match",
         "four devices of one PCI root",
         _with_claim,
-        others=_others(hardware.gpus, _claims(_exactly(count=4), constraints=[{"matchAttribute": hardware.PCI_ROOT}])),
+        others=_others(hardware.gpus, _claims(exactly(count=4), constraints=[{"matchAttribute": hardware.PCI_ROOT}])),
         at_most=_per_node(2),
     ),
     Workload(
         "device-partitions",
         "two partitions that consume shared counters",
         _with_claim,
-        others=_others(_two_partitions, _claims(_exactly(count=2))),
+        others=_others(two_partitions, _claims(exactly(count=2))),
         at_most=_per_node(1),
     ),
     Workload(
         "device-backtracking",
         "seven partitions of eight, not the first",
         _with_claim,
-        others=_others(_unequal_partitions, _claims(_exactly(count=7))),
+        others=_others(unequal_partitions, _claims(exactly(count=7))),
         at_most=_per_node(1),
     ),
     Workload(
@@ -159,7 +161,7 @@ DEVICE_WORKLOADS = (
         _with_claim,
         others=_others(
             lambda nodes: hardware.shareable(nodes, 4, "10G"),
-            _claims(_exactly(count=2, capacity=_BANDWIDTH), constraints=[{"distinctAttribute": hardware.INDEX}]),
+            _claims(exactly(count=2, capacity=_BANDWIDTH), constraints=[{"distinctAttribute": hardware.INDEX}]),
         ),
         at_most=_per_node(8),
     ),
@@ -167,7 +169,7 @@ DEVICE_WORKLOADS = (
         "device-taints",
         "a rule taints all devices, and each claim tolerates it",
         _with_claim,
-        others=_others(_tainted, _claims(_exactly(tolerations=[_TOLERATION]))),
+        others=_others(_tainted, _claims(exactly(tolerations=[_TOLERATION]))),
         at_most=_per_node(DEVICES_PER_NODE),
     ),
     Workload(
@@ -208,9 +210,7 @@ CORE_DEVICE_WORKLOADS = (
         _with_claim,
         others=_others(
             lambda nodes: hardware.linked(nodes, 32),
-            _claims(
-                _exactly(count=12), _exactly(count=3), constraints=[{"matchAttribute": LINK, "requests": ["gpu-1"]}]
-            ),
+            _claims(exactly(count=12), exactly(count=3), constraints=[{"matchAttribute": LINK, "requests": ["gpu-1"]}]),
         ),
         bound_of=lambda _pods: 0,
     ),

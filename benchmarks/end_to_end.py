@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import ratio_chart
+from benchmarks.device_steady import STEADY_DEVICE_WORKLOADS
 from benchmarks.device_workloads import DEVICE_WORKLOADS
 from benchmarks.end_to_end_drain import Drain, drain
 from benchmarks.end_to_end_report import chart, show, summary, without_events
@@ -33,14 +34,15 @@ from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
 from benchmarks.workloads import WORKLOADS, Workload
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
+_WITH_DEVICES = (*DEVICE_WORKLOADS, *STEADY_DEVICE_WORKLOADS)
 _SMALLER = ((100, 2000), (1000, 5000))
 """Nodes and pods at which the basic workload runs besides."""
 
 
 def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]:
     names = None if arguments.only is None else arguments.only.split(",")
-    default = DEVICE_WORKLOADS if arguments.devices else WORKLOADS
-    for workload in (*WORKLOADS, *DEVICE_WORKLOADS):
+    default = _WITH_DEVICES if arguments.devices else WORKLOADS
+    for workload in (*WORKLOADS, *_WITH_DEVICES):
         if workload in default if names is None else workload.name in names:
             pods = 1000 if workload.name == "preemption" else arguments.pods
             yield workload, arguments.nodes, min(pods, workload.at_most(arguments.nodes))
@@ -51,7 +53,8 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]
 
 def _prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
     """Make a cluster with what runs already, and what is to be bound."""
-    backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
+    first = min(pods, workload.in_flight or pods)
+    backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(first)))
     return PreparedCluster(nodes, backlog, workload.others(nodes, pods))
 
 
@@ -86,7 +89,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument(
-        "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *DEVICE_WORKLOADS))
+        "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *_WITH_DEVICES))
     )
     parser.add_argument("--devices", action="store_true", help="all workloads with devices, and no others")
     parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest
+from bayplan.kube.http.connection import ApiConnection, ApiRequest
 
 from benchmarks.audit_times import AuditTimes
 from benchmarks.device_hardware import CLAIMS_PATH
 from benchmarks.device_workloads import shared_devices
 from benchmarks.placements import violations
+from benchmarks.pod_turnover import PodTurnover
 from benchmarks.prepared import PreparedCluster, connected
-from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Document, encoded
+from benchmarks.server_load import MACHINE, WALL, answered_requests, busy_seconds, difference
+from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME
 from benchmarks.workloads import Workload
+from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.processes import Process
@@ -29,12 +32,14 @@ _LIMIT_SECONDS = 900.0
 _POLL_SECONDS = 0.2
 _FIRST_POLL_SECONDS = 0.02
 """Until the first binding, so that the CPU time until then is read when it is there."""
+_STEADY_POLL_SECONDS = 0.005
+"""While each bound pod is replaced: the scheduler must not wait for the next pods."""
 _LIST_SECONDS = 1.0
 """Between two lists of all events, which are large."""
 _SETTLED_SECONDS = 5.0
 """Seconds without a bind after which a drain is over, if not all pods fit."""
+_CONTROLLERS = ("--controllers=resourceclaim-controller,garbage-collector-controller",)
 _SCHEDULED_EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason%3DScheduled"
-_REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 
 
 class _EventMeta(msgspec.Struct, gc=False):
@@ -65,10 +70,13 @@ class Drain:
         events: Events of reason Scheduled that were written in the end.
         cpu_seconds: CPU time of the scheduler process, start and first lists included.
         peak_rss_mib: Its largest resident set.
-        requests: Requests that the API server answered meanwhile, watches not counted.
+        requests: Requests that the API server answered meanwhile, watches and those of this process not counted; with
+            claims of templates, those of kube-controller-manager are included.
         wrong: What the check of all placements found.
         first_cpu_seconds: Of ``cpu_seconds``, what was taken when the first bindings were seen.
         first_bound: Pods that were bound when that was read.
+        busy: CPU seconds from the first bindings to the last, by process, and the time.
+        requests_by_kind: The requests by verb, resource and subresource.
     """
 
     workload: str
@@ -86,6 +94,8 @@ class Drain:
     wrong: tuple[str, ...] = ()
     first_cpu_seconds: float = 0.0
     first_bound: int = 0
+    busy: Mapping[str, float] = field(default_factory=dict)
+    requests_by_kind: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -106,6 +116,15 @@ class Drain:
     def later_cpu_ms_per_pod(self) -> float:
         """CPU milliseconds a pod of the backlog after the first bindings: neither start nor first lists are in it."""
         return 1000 * (self.cpu_seconds - self.first_cpu_seconds) / max(1, self.pods - self.first_bound)
+
+    def busy_ms_per_pod(self, process: str) -> float:
+        """CPU milliseconds of a process a pod that was bound after the first bindings; 0 if it did not run."""
+        return 1000 * self.busy.get(process, 0.0) / max(1, self.bound - self.first_bound)
+
+    @property
+    def busy_processors(self) -> float:
+        """Processors of the machine that were busy from the first bindings to the last, for any process."""
+        return self.busy[MACHINE] / self.busy[WALL] if self.busy.get(WALL) else 0.0
 
     @property
     def requests_per_pod(self) -> float:
@@ -139,18 +158,20 @@ def drain(
     """
     nodes, pods, repetition = size
     with cluster.started() as plane:
-        asked_before = _requests(plane)
+        asked_before = answered_requests(plane)
         if start is not None:
             process = start(plane)
         elif profile_to is None:
             process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
         else:
             process = start_bayplan(plane, SCHEDULER_NAME, free_port(), profile_to)
-        watch = _Watch(plane, process, workload)
+        controllers = [start_kube_controller_manager(plane, _CONTROLLERS)] if workload.has_templates else []
+        turnover = PodTurnover(workload, pods) if workload.churn or workload.in_flight else None
+        watch = _Watch(plane, (process, *controllers), turnover)
         asyncio.run(watch.until_reported(workload.bound_of(pods)))
         times, scheduled = watch.times, watch.scheduled
         cpu, peak = process.cpu_seconds(), process.peak_rss()
-        asked = _requests(plane) - asked_before - watch.lists
+        asked = answered_requests(plane) - asked_before - watch.requests
         found = asyncio.run(_checked(plane, workload, pods))
         process.stop(grace=20.0)
         if stopped is not None:
@@ -170,10 +191,12 @@ def drain(
         len(reported),
         cpu,
         peak / 2**20,
-        asked,
+        asked.total(),
         tuple(found),
         watch.first_cpu_seconds,
         watch.first_bound,
+        difference(watch.busy_last, watch.busy_first),
+        dict(asked.most_common()),
     )
 
 
@@ -182,28 +205,32 @@ class _Watch:
 
     Args:
         plane: The control plane.
-        process: The scheduler's.
-        workload: What is bound; for churn, what is bound is deleted meanwhile.
+        processes: The scheduler, and the others beside the servers whose load is of interest.
+        turnover: Replaces bound pods; None if they stay.
 
     Attributes:
         times: What the audit log says.
         scheduled: Names of the events of reason Scheduled, as they were listed last.
-        lists: How often they were listed.
+        requests: What was requested for this watch.
+        busy_first: Load when the first bindings were seen.
+        busy_last: Load when the last bindings were seen.
         first_cpu_seconds: CPU time of the process when the first bindings were seen.
         first_bound: How many these were.
     """
 
-    def __init__(self, plane: ControlPlane, process: Process, workload: Workload) -> None:
+    def __init__(self, plane: ControlPlane, processes: Sequence[Process], turnover: PodTurnover | None) -> None:
         self.times = AuditTimes(plane.audit_log)
         self.scheduled: list[str] = []
-        self.lists = 0
+        self.requests: Counter[str] = Counter() if turnover is None else turnover.requests
+        self.busy_first: dict[str, float] = {}
+        self.busy_last: dict[str, float] = {}
         self.first_cpu_seconds = 0.0
         self.first_bound = 0
+        self._process = processes[0]
+        self._processes = (*processes, plane.apiserver, plane.etcd)
         self._plane = plane
-        self._process = process
-        self._workload = workload
+        self._turnover = turnover
         self._listed_at = -_LIST_SECONDS
-        self._deleted = 0
 
     async def until_reported(self, expected: int) -> None:
         """Wait until this many pods are bound and each has an event, or no more are for a while.
@@ -227,46 +254,31 @@ class _Watch:
                             return
                 if now - began > _LIMIT_SECONDS:
                     raise TimeoutError(f"{seen[0]} of {expected} pods were bound in {_LIMIT_SECONDS:.0f} s")
-                if self._workload.churn:
-                    await self._delete_some(connection)
-                await asyncio.sleep(_POLL_SECONDS if self.first_bound else _FIRST_POLL_SECONDS)
+                if self._turnover is not None:
+                    await self._turnover.replace(connection, list(self.times.bound))
+                await asyncio.sleep(self._poll_seconds())
+
+    def _poll_seconds(self) -> float:
+        if self._turnover is not None and self._turnover.keeps_up:
+            return _STEADY_POLL_SECONDS
+        return _POLL_SECONDS if self.first_bound else _FIRST_POLL_SECONDS
 
     def _read(self) -> None:
-        bound = self.times.read()
-        if bound and not self.first_bound:
-            self.first_cpu_seconds, self.first_bound = self._process.cpu_seconds(), bound
+        before, bound = len(self.times.bound), self.times.read()
+        if bound > before:
+            self.busy_last = busy_seconds(self._processes)
+            if not self.first_bound:
+                self.first_cpu_seconds, self.first_bound = self._process.cpu_seconds(), bound
+                self.busy_first = self.busy_last
 
     async def _list_events(self, connection: ApiConnection) -> None:
         """List the events: the audit log records that an event was written, but not its reason."""
         answer = await connection.request(ApiRequest("GET", _SCHEDULED_EVENTS, timeout=120.0))
-        self.lists += 1
+        self.requests["LIST events"] += 1
         self._listed_at = time.monotonic()
         named = msgspec.json.decode(answer, type=_Events).items
         self.times.read()
         self.scheduled = [event.metadata.name for event in named if event.metadata.name in self.times.events]
-
-    async def _delete_some(self, connection: ApiConnection) -> None:
-        names = list(self.times.bound)[self._deleted : len(self.times.bound) // 2]
-        self._deleted += len(names)
-        pods = (self._workload.pod(int(name.rpartition("-")[2])) for name in names)
-        await asyncio.gather(*(_delete(connection, pod) for pod in pods))
-
-
-async def _delete(connection: ApiConnection, pod: Document) -> None:
-    """Delete a pod and then, as their controller would, its claims."""
-    body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}).encode()
-    await connection.request(ApiRequest("DELETE", f"{PODS_PATH}/{pod['metadata']['name']}", body=body, timeout=60.0))
-    for claim in pod["spec"].get("resourceClaims", ()):
-        path = f"{CLAIMS_PATH}/{claim['resourceClaimName']}"
-        no_finalizers = encoded({"metadata": {"finalizers": None}})
-        await connection.request(ApiRequest("DELETE", path, timeout=60.0))
-        await connection.request(ApiRequest("PATCH", path, body=no_finalizers, content_type=MERGE_PATCH, timeout=60.0))
-
-
-def _requests(plane: ControlPlane) -> int:
-    """Requests that were answered so far, watches not counted."""
-    text = plane.kubectl("get", "--raw=/metrics")
-    return sum(int(float(count)) for labels, count in _REQUESTS.findall(text) if 'verb="WATCH"' not in labels)
 
 
 async def _checked(plane: ControlPlane, workload: Workload, pods: int) -> list[str]:

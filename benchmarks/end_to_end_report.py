@@ -16,6 +16,7 @@ from benchmarks.workloads import WORKLOADS
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 _TABLE_WIDTH = 160
+_SERVERS = ("kube-apiserver", "etcd", "kube-controller-manager")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ _RATE, _TOLD, _CPU, _LATER = (COUNTED[name][1] for name in list(COUNTED)[:4])
 
 
 def show(drains: Sequence[Drain]) -> None:
-    """Print two tables, of rates and of costs: Bayplan / kube-scheduler = ratio, and how far the runs lie apart."""
+    """Print tables of rates, costs and load: Bayplan / kube-scheduler = ratio, and how far the runs lie apart."""
     found, names = compared(drains), list(COUNTED)
     rates = _table("rates", [*names[:2], "spread of pods/s", "Scheduled events", "n"])
     costs = _table("costs", [*names[2:], "spread of CPU ms/pod"])
@@ -79,6 +80,8 @@ def show(drains: Sequence[Drain]) -> None:
     console = Console(width=_TABLE_WIDTH)
     console.print(rates)
     console.print(costs)
+    if any(one.busy for one in drains):
+        console.print(_load_table(found))
     for sentence in without_events(drains):
         console.print(sentence, highlight=False, soft_wrap=True)
 
@@ -88,6 +91,26 @@ def _table(of: str, columns: Sequence[str]) -> Table:
     table.add_column("workload")
     for column in ("nodes", "pods", *columns):
         table.add_column(column, justify="right")
+    return table
+
+
+def _load_table(found: Sequence[Comparison]) -> Table:
+    """Return CPU time by process after the first bindings, and how many processors were busy in all.
+
+    Where all processors are busy, the rate is bounded by what all processes need for a pod.
+    """
+    names = ["scheduler", *_SERVERS]
+    table = _table("CPU ms a pod by process", [*names, "processors busy"])
+    for each in found:
+        cells = []
+        for name in names:
+            sides = [
+                statistics.median(one.busy_ms_per_pod(one.scheduler if name == "scheduler" else name) for one in side)
+                for side in (each.own, each.other)
+            ]
+            cells.append(f"{sides[0]:.2f} / {sides[1]:.2f}")
+        busy = each.medians(lambda one: one.busy_processors)
+        table.add_row(each.workload, f"{each.nodes:,}", f"{each.pods:,}", *cells, f"{busy[0]:.2f} / {busy[1]:.2f}")
     return table
 
 

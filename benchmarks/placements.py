@@ -56,7 +56,7 @@ def _without_devices(pod: Document) -> Document:
 
 
 def _lost(workload: Workload, own: Sequence[Document], created: int) -> list[str]:
-    if workload.churn:
+    if workload.churn or workload.in_flight:
         return []
     expected = workload.bound_of(created)
     return [] if len(own) == expected else [f"{len(own)} pods are bound, and not {expected}"]

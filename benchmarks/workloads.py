@@ -86,6 +86,9 @@ class Workload:
         bound_of: How many of so many pods are bound in the end.
         at_most: The most pods that fit, given how many nodes there are.
         churn: Whether a bound pod is deleted for each pod that is bound.
+        in_flight: Most pods that wait at a time: each bound pod is deleted, and then the next one is created. 0 for all
+            pods at once.
+        has_templates: Whether kube-controller-manager runs, which creates claims of templates and ends them.
     """
 
     name: str
@@ -96,6 +99,8 @@ class Workload:
     bound_of: Callable[[int], int] = field(default=lambda pods: pods)
     at_most: Callable[[int], int] = field(default=lambda nodes: 100 * nodes)
     churn: bool = False
+    in_flight: int = 0
+    has_templates: bool = False
 
 
 WORKLOADS = (

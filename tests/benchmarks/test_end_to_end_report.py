@@ -32,6 +32,14 @@ def test_medians_and_ratios() -> None:
     assert found.medians(lambda drain: drain.cpu_ms_per_pod) == (1.5, 1.5)
 
 
+def test_load_by_process() -> None:
+    """Of the pods that were bound after the first bindings; a process that did not run has none."""
+    drain = other(busy={BAYPLAN: 1.0, "etcd": 0.5, "machine": 3.0, "seconds": 2.0}, first_bound=500)
+    assert [drain.busy_ms_per_pod(name) for name in (BAYPLAN, "etcd", "kube-controller-manager")] == [2.0, 1.0, 0.0]
+    assert drain.busy_processors == 1.5
+    assert ONE.busy_processors == 0.0
+
+
 def test_backlogs_of_other_sizes_are_compared_apart() -> None:
     """A short look is no repetition of a long one."""
     drains = [each for pods in (10, 1000) for each in (other(pods=pods), other(pods=pods, scheduler=KUBE_SCHEDULER))]

@@ -1,0 +1,28 @@
+"""Requests and CPU time of a drain, as they are read."""
+
+from __future__ import annotations
+
+from benchmarks.server_load import busy_seconds, difference, requests_of
+
+METRICS = """\
+# TYPE apiserver_request_total counter
+apiserver_request_total{code="200",resource="resourceclaims",subresource="",verb="PATCH",version="v1"} 3
+apiserver_request_total{code="409",resource="resourceclaims",subresource="",verb="PATCH",version="v1"} 1
+apiserver_request_total{code="200",resource="resourceclaims",subresource="status",verb="PATCH",version="v1"} 2
+apiserver_request_total{code="200",resource="",subresource="/readyz",verb="GET",version=""} 5
+apiserver_request_total{code="0",resource="pods",subresource="",verb="WATCH",version="v1"} 7
+"""
+
+
+def test_requests_by_kind() -> None:
+    """Whatever their answer; watches do not count."""
+    assert requests_of(METRICS) == {"PATCH resourceclaims": 4, "PATCH resourceclaims/status": 2, "GET /readyz": 5}
+
+
+def test_busy_seconds_grow() -> None:
+    """The machine is as busy as this process at least."""
+    before = busy_seconds(())
+    sum(range(3_000_000))
+    grown = difference(busy_seconds(()), before)
+    assert 0 < grown["benchmark"] <= grown["seconds"] + 0.1
+    assert grown["machine"] >= 0
