@@ -15,6 +15,7 @@ from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.feeds.invalid_pods import InvalidPods
+from scheduler_core.feeds.read_pods import ReadPods
 from scheduler_core.feeds.update_events import is_unchanged, labelled_by_bind, node_events, pod_events
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -34,57 +35,6 @@ from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.pod_info import PodInfo
-
-
-class PodReads:
-    """Reads that the watch has not caught up with, by UID.
-
-    A read can overtake the watch: the watch then delivers older states of the same pod, and none of them may undo what
-    the read established. Only facts that the API server never takes back are compared (the pod has a node, is being
-    deleted, has ended, is gone), not resource versions: they are enough to reject an older state, and they hold in
-    every version.
-
-    The watch still has to deliver each of these pods in the state that was read, or its deletion. The structure is
-    bounded by that: it never holds more entries than the watch's own cache of pods.
-    """
-
-    __slots__ = ("_reads",)
-
-    def __init__(self) -> None:
-        self._reads: dict[str, Pod | None] = {}
-
-    def __len__(self) -> int:
-        return len(self._reads)
-
-    def record(self, uid: str, pod: Pod | None) -> None:
-        """Record what a read of a pod that the watch has delivered returned; None if the pod is gone."""
-        if pod is None or any(_facts(pod)):
-            self._reads[uid] = pod
-
-    def is_overtaken(self, pod: Pod) -> bool:
-        """Return whether a state of a pod is older than its last read; the read is dropped when it is not."""
-        uid = pod.metadata.uid
-        if uid not in self._reads:
-            return False
-        read = self._reads[uid]
-        if read is None or _is_older(pod, read):
-            return True
-        del self._reads[uid]
-        return False
-
-    def deleted(self, uid: str) -> None:
-        """Drop the read of a pod whose deletion was delivered."""
-        self._reads.pop(uid, None)
-
-
-def _facts(pod: Pod) -> tuple[bool, bool, bool]:
-    """What is never taken back."""
-    return bool(pod.spec.node_name), pod.is_terminal, pod.metadata.deletion_timestamp is not None
-
-
-def _is_older(pod: Pod, read: Pod) -> bool:
-    return any(was and not is_now for was, is_now in zip(_facts(read), _facts(pod), strict=True))
-
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -162,7 +112,7 @@ class PodAndNodeFeed:
         queues_resizes: bool = False,
     ) -> None:
         self.invalid_pods = invalid_pods
-        self.reads = PodReads()
+        self.reads = ReadPods()
         self._cache = cache
         self._queue = queue
         self._waiting = waiting
@@ -200,6 +150,7 @@ class PodAndNodeFeed:
             if gang.member_left is not None:
                 gang.member_left()
             self._queue.gang_changed(gang)
+            self._queue.gang_requeueing.member_moved(gang)
 
     def _pod_deleted(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -246,12 +197,13 @@ class PodAndNodeFeed:
         if pod.is_terminal:
             return
         if pod.spec.node_name:
-            counted = self._counted(pod)
+            uid, nominator = pod.metadata.uid, self._queue.nominator
+            held, counted = self._cache.get(uid), self._counted(pod)
+            is_moved = held is not None and held.info.node_name != pod.spec.node_name
             self._cache.add_pod(pod)
-            nominator = self._queue.nominator
-            nominated_node, nominated = nominator.node_of(pod.metadata.uid), nominator.nomination_of(pod.metadata.uid)
-            self._queue.remove(pod.metadata.uid)
-            waits = self._waiting.get(pod.metadata.uid)
+            nominated_node, nominated = nominator.node_of(uid), nominator.nomination_of(uid)
+            self._queue.remove(uid)
+            waits = self._waiting.get(uid)
             if waits is not None and waits.node_name != pod.spec.node_name:
                 # Another scheduler has bound it: waiting at Permit would only block the room that it reserved.
                 waits.reject("", "bound by someone else")
@@ -260,6 +212,8 @@ class PodAndNodeFeed:
                 self._room.nomination_unused(nominated, nominated_node, pod.spec.node_name)
             if counted is not None:
                 self._report_difference(counted, pod)
+            if is_moved:
+                self._queue.gang_requeueing.member_moved(self._queue.gangs.of_uid(uid))
             self._follow_resize(pod)
             return
         self._queue.add(self._cache.columns.compile_pod(pod))
@@ -387,7 +341,9 @@ class PodAndNodeFeed:
             return
         for event in node_events(old, node):
             self._queue.on_event(event, old, node)
-        self._queue.domains_changed(dict(old.metadata.labels.items() ^ node.metadata.labels.items()).keys())
+        self._queue.gang_requeueing.domains_changed(
+            dict(old.metadata.labels.items() ^ node.metadata.labels.items()).keys()
+        )
         self._room.node_changed(node.metadata.name)
 
     def node_deleted(self, node: Node) -> None:

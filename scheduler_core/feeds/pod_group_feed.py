@@ -39,7 +39,7 @@ class GroupFeed:
         queue = self._queue
         if queue.gangs.unread(source) is not None:
             queue.gangs.serve(source)
-            queue.source_changed(source)
+            queue.gang_requeueing.source_changed(source)
 
     def withhold(self, source: GroupSource, reason: str) -> None:
         """Mark the PodGroups of a source as unknown: their members are gated until :meth:`serve` is called.
@@ -56,7 +56,7 @@ class GroupFeed:
         queue = self._queue
         if queue.gangs.unread(source) != reason:
             queue.gangs.withhold(source, reason)
-            queue.source_changed(source)
+            queue.gang_requeueing.source_changed(source)
             for gang in [gang for gang in queue.gangs if gang.depends_on(source)]:
                 self._end_nominations(gang)
 

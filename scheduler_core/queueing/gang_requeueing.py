@@ -10,8 +10,10 @@ from collections.abc import Collection
 
 from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place
+from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.gang_entries import GangEntries
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gates_and_hints import Requeue
 from scheduler_core.queueing.moves_and_backoff import RulesLookup
@@ -42,13 +44,31 @@ class GangRequeueing:
             self._entries.try_gate(gang)
 
     def domains_changed(self, labels: Collection[str]) -> None:
-        """Requeue gangs whose topology uses one of some changed node labels."""
+        """Requeue gangs whose topology uses one of some changed node labels, and members that wait as single pods."""
         if not labels:
             return
         for gang in self._gangs.units():
             entry = gang.entry
-            if entry is not None and entry.place in _ASIDE and not gang.domain_labels.isdisjoint(labels):
+            if gang.domain_labels.isdisjoint(labels):
+                continue
+            if entry is not None and entry.place in _ASIDE:
                 self._entries.moves.requeue(entry, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
+            self._requeue_members(gang)
+
+    def member_moved(self, gang: Gang | None) -> None:
+        """Requeue members that wait as single pods: a scheduled member is gone or elsewhere, so the domain may be, too.
+
+        Args:
+            gang: The gang of the scheduled member; None for a pod without one.
+        """
+        if gang is not None and gang.unit.domain_labels:
+            self._requeue_members(gang.unit)
+
+    def _requeue_members(self, gang: Gang) -> None:
+        for part in gang.parts:
+            for pod in self._entries.queued(part):
+                if pod.place is Place.UNSCHEDULABLE and GANG_SCHEDULING in pod.rejected_by:
+                    self._entries.moves.requeue(pod, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
 
     def profile_changed(self, profile: str) -> None:
         """Requeue waiting members by the new rules of a profile, or park them if it was withdrawn."""

@@ -18,11 +18,10 @@ pod nearest the end of its backoff is tried early. docs/internals/architecture.m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_entries import GangEntries
 from scheduler_core.queueing.gang_members import Gang
@@ -65,7 +64,7 @@ class SchedulingQueue:
         self._sequence = itertools.count()
         gangs = Gangs(clock)
         self._gang_entries = GangEntries(gangs, rules, clock, self._sequence)
-        self._gang_requeueing = GangRequeueing(gangs, self._gang_entries, rules)
+        self.gang_requeueing = GangRequeueing(gangs, self._gang_entries, rules)
         self._moves = self._gang_entries.moves
         self.gangs = gangs
         self._places = self._moves.places
@@ -260,14 +259,6 @@ class SchedulingQueue:
         """Move a timed-out gang behind the gangs and pods of the same priority."""
         self._gang_entries.move_behind_peers(gang, self._clock.now())
 
-    def domains_changed(self, labels: Collection[str]) -> None:
-        """Requeue gangs whose topology uses one of some changed node labels."""
-        self._gang_requeueing.domains_changed(labels)
-
-    def source_changed(self, source: GroupSource) -> None:
-        """Call when the PodGroups of a source become known, or are not known for another reason."""
-        self._gang_requeueing.source_changed(source)
-
     def gang_placed(self, entry: QueuedGang, members: Sequence[QueuedPod]) -> None:
         """End the attempt of a scheduled gang; each of ``members`` is in flight by itself from now on."""
         self._in_flight.end(entry.uid)
@@ -353,7 +344,7 @@ class SchedulingQueue:
         self._live.pop(profile, None)
         if rules is not None:
             self._live[profile] = rules
-        self._gang_requeueing.profile_changed(profile)
+        self.gang_requeueing.profile_changed(profile)
         aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
         parked = [pod for pod in self._places.pods(_PARKED) if pod.profile == profile]
         queued = [pod for pod in self._places.pods(_ACTIVE, *_BACKING_OFF) if pod.profile == profile]

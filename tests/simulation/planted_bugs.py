@@ -21,7 +21,7 @@ from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import pod_and_node_feed
-from scheduler_core.feeds.pod_and_node_feed import PodReads
+from scheduler_core.feeds.read_pods import ReadPods
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
@@ -350,7 +350,7 @@ BUGS: dict[str, Bug] = {
     "a pod that has ended keeps its place": lambda: _patched(
         pod_and_node_feed.PodAndNodeFeed, "pod_updated", _same_name_same_pod
     ),
-    "an older state undoes what was read": lambda: _patched(PodReads, "is_overtaken", _never_older),
+    "an older state undoes what was read": lambda: _patched(ReadPods, "is_overtaken", _never_older),
     "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _copied),
     "writes that were held are not released": _skipped(ApiDispatcher, "release"),
 }

@@ -99,6 +99,38 @@ async def test_later_members_keep_to_the_domain(cluster: Rig) -> None:
     assert "1 node(s) were outside the gang's domain zone=a" in cluster.condition.message
 
 
+async def test_a_node_that_enters_the_domain_of_a_late_member(cluster: Rig) -> None:
+    """It requeues the member, also if no plugin that rejected it reads labels of nodes."""
+    cluster.add(*zones(a=2, b=9))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
+    cluster.add(*members(2))
+    await settle(cluster)
+    cluster.add(member("train-9"))
+    await settle(cluster)
+    assert "train-9" not in cluster.bound
+    before, after = (
+        node("node-b", labels={"zone": zone}, allocatable={"cpu": "9", "pods": "99"}) for zone in ("b", "a")
+    )
+    cluster.scheduler.feed.node_updated(before, after)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert cluster.bound["train-9"] == "node-b"
+
+
+async def test_the_member_that_decides_the_domain_is_deleted(cluster: Rig) -> None:
+    """A late member is tried in the domain of the others."""
+    cluster.add(*zones(a=1, b=9))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=1, topology=GroupTopology("zone")))
+    first, second = member("train-0", node_name="node-a"), member("train-1", node_name="node-b")
+    cluster.add(first, second, member("train-2"))
+    await settle(cluster)
+    assert "train-2" not in cluster.bound
+    cluster.scheduler.feed.pod_deleted(first)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert cluster.bound["train-2"] == "node-b"
+
+
 async def test_a_late_member_of_a_gang_in_two_domains(cluster: Rig) -> None:
     """It joins the first of the members by UID, in every process: the order of a set of strings differs in each."""
     cluster.add(*zones(a=99, b=99))  # type: ignore[arg-type]  # nodes

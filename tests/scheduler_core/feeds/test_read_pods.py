@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.feeds.pod_and_node_feed import PodReads
+from scheduler_core.feeds.read_pods import ReadPods
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 
@@ -43,7 +43,7 @@ def deleting(of: Pod) -> Pod:
 )
 def test_what_a_read_overtakes(read: Pod | None, shown: Pod, is_overtaken: bool) -> None:
     """A state is older if it lacks a fact that is never taken back; the read is dropped with the first that is not."""
-    reads = PodReads()
+    reads = ReadPods()
     reads.record(WAITING.metadata.uid, read)
     assert reads.is_overtaken(shown) is is_overtaken
     assert len(reads) == is_overtaken
@@ -51,7 +51,7 @@ def test_what_a_read_overtakes(read: Pod | None, shown: Pod, is_overtaken: bool)
 
 def test_other_pods_are_not_concerned() -> None:
     """Another pod of the same name has another UID."""
-    reads = PodReads()
+    reads = ReadPods()
     reads.record(WAITING.metadata.uid, None)
     assert not reads.is_overtaken(pod("web", uid="another"))
     assert len(reads) == 1
@@ -59,7 +59,7 @@ def test_other_pods_are_not_concerned() -> None:
 
 def test_a_deletion_drops_the_read() -> None:
     """Nothing follows the deletion of a pod."""
-    reads = PodReads()
+    reads = ReadPods()
     reads.record(WAITING.metadata.uid, None)
     reads.deleted(WAITING.metadata.uid)
     reads.deleted(WAITING.metadata.uid)
