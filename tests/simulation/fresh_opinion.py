@@ -105,7 +105,7 @@ class FreshOpinion:
             reasons = "nobody" if queued is None else ", ".join(sorted(queued.rejected_by)) or "nobody"
             if instance.config.extenders:
                 found.feasible = tuple(name for name in found.feasible if suits(self._nodes.get(name)))
-            if found.feasible and not (queued is not None and _is_left_by_the_reference(queued)):
+            if found.feasible and not (queued is not None and self._is_left_by_the_reference(queued)):
                 where = ", ".join(found.feasible)
                 yield f"{pod.metadata.uid} fits on {where} and is left waiting (rejected by {reasons})"
             elif found.error:
@@ -133,19 +133,27 @@ class FreshOpinion:
         gang = self.context.queue.gangs.of_uid(pod.metadata.uid)
         return gang is not None and (gang.group is None or gang.needed > 0 or gang.is_held or gang.tree is not None)
 
+    def _is_left_by_the_reference(self, queued: QueuedPod) -> bool:
+        """Return whether kube-scheduler's own hints do not requeue such a pod, so ours must not either.
+
+        Two kinds of pods that InterPodAffinity rejected wait for the flush after five minutes in both schedulers
+        (``interpodaffinity/plugin.go``):
+
+        - Pods without terms of their own, rejected by the anti-affinity of running pods: neither a new node nor a
+          changed topology domain requeues them (``isSchedulableAfterNodeChange`` checks the waiting pod's terms only).
+        - Pods that match their own affinity: the first of its kind may go anywhere, but the deletion of the last other
+          one requeues nobody (``isSchedulableAfterAssignedPodChange`` checks anti-affinity only).
+        """
+        if "InterPodAffinity" not in queued.rejected_by:
+            return False
+        terms, meta = queued.info.terms, queued.info.pod.metadata
+        labels = self.context.cache.columns.namespaces.get(meta.namespace)
+        if not terms.required:
+            return not terms.required_anti
+        return all(term.query.matches(meta.namespace, meta.labels, labels) for term in terms.required)
+
 
 def _how_it_waits(gang: Gang | None) -> str:
     if gang is None or gang.entry is None:
         return "and has no entry"
     return f"{gang.entry.place.label}, rejected by {sorted(gang.entry.rejected_by)}"
-
-
-def _is_left_by_the_reference(queued: QueuedPod) -> bool:
-    """Return whether kube-scheduler's own hints do not requeue such a pod, so ours must not either.
-
-    If a pod without terms of its own is rejected by the anti-affinity of running pods, neither a new node nor a changed
-    topology domain requeues it (``interpodaffinity/plugin.go``, ``isSchedulableAfterNodeChange``: it checks the waiting
-    pod's terms only). In both schedulers the flush after five minutes retries it.
-    """
-    terms = queued.info.terms
-    return "InterPodAffinity" in queued.rejected_by and not terms.required and not terms.required_anti
