@@ -199,7 +199,7 @@ class PodAndNodeFeed:
         if pod.spec.node_name:
             uid, nominator = pod.metadata.uid, self._queue.nominator
             held, counted = self._cache.get(uid), self._counted(pod)
-            is_moved = held is not None and held.info.node_name != pod.spec.node_name
+            is_new_there = held is None or held.info.node_name != pod.spec.node_name
             self._cache.add_pod(pod)
             nominated_node, nominated = nominator.node_of(uid), nominator.nomination_of(uid)
             self._queue.remove(uid)
@@ -212,7 +212,7 @@ class PodAndNodeFeed:
                 self._room.nomination_unused(nominated, nominated_node, pod.spec.node_name)
             if counted is not None:
                 self._report_difference(counted, pod)
-            if is_moved:
+            if is_new_there:
                 self._queue.gang_requeueing.member_moved(self._queue.gangs.of_uid(uid))
             self._follow_resize(pod)
             return

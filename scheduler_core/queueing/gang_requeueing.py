@@ -56,10 +56,10 @@ class GangRequeueing:
             self._requeue_members(gang)
 
     def member_moved(self, gang: Gang | None) -> None:
-        """Requeue members that wait as single pods: a scheduled member is gone or elsewhere, so the domain may be, too.
+        """Requeue members that wait as single pods: a member was bound elsewhere or is gone, so the domain may differ.
 
         Args:
-            gang: The gang of the scheduled member; None for a pod without one.
+            gang: The gang of that member; None for a pod without one.
         """
         if gang is not None and gang.unit.domain_labels:
             self._requeue_members(gang.unit)

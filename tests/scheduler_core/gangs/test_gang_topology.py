@@ -117,6 +117,19 @@ async def test_a_node_that_enters_the_domain_of_a_late_member(cluster: Rig) -> N
     assert cluster.bound["train-9"] == "node-b"
 
 
+async def test_another_scheduler_binds_the_member_that_decides_the_domain(cluster: Rig) -> None:
+    """The first member by UID decides: a late member is tried in its domain."""
+    cluster.add(*zones(a=1, b=9))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=1, topology=GroupTopology("zone")))
+    cluster.add(member("train-1", node_name="node-a"), member("train-2"))
+    await settle(cluster)
+    assert "train-2" not in cluster.bound
+    cluster.add(member("train-0", node_name="node-b"))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert cluster.bound["train-2"] == "node-b"
+
+
 async def test_the_member_that_decides_the_domain_is_deleted(cluster: Rig) -> None:
     """A late member is tried in the domain of the others."""
     cluster.add(*zones(a=1, b=9))  # type: ignore[arg-type]  # nodes
