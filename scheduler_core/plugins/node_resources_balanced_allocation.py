@@ -96,7 +96,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         demand = state.get(_KEY) or self._demand(pod)
         if not any(demand.amounts):
             return _level(0, nodes, rows)
-        if nodes.devices.classes and is_served_by_devices(demand, nodes):
+        if is_served_by_devices(demand, nodes):
             return balanced_allocation(self._device_uses.uses(demand, nodes, rows))
         scored = scored_columns(demand, nodes)
         found = self._score_cache.scores(scored, nodes, rows) if len(scored) == 2 else None
@@ -108,7 +108,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         """Score one row without NumPy, for two resources that the node has."""
         demand = state.get(_KEY)
-        if demand is None or (nodes.devices.classes and is_served_by_devices(demand, nodes)):
+        if demand is None or is_served_by_devices(demand, nodes):
             return super().score_row(state, pod, nodes, row)
         uses = row_uses(scored_columns(demand, nodes), nodes, row)
         found = balanced_allocation_row(uses) if uses else None

@@ -134,6 +134,8 @@ def row_uses(scored: Sequence[ScoredColumn], nodes: NodeColumns, row: int) -> li
 
 def is_served_by_devices(demand: Demand, nodes: NodeColumns) -> bool:
     """Return whether a device class serves a scored resource that the pod requests."""
+    if not nodes.devices.classes:
+        return False
     resolve = nodes.devices.class_of_resource
     return any(
         amount and resource.is_scalar and resolve(resource.name) is not None

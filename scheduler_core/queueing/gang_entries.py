@@ -95,7 +95,7 @@ class GangEntries:
 
     def try_gate(self, gang: Gang) -> None:
         """Run the gate again for gated members."""
-        for pod in self.queued(gang):
+        for pod in self._queued(gang):
             if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
                 self.moves.enter(pod, GROUP_CHANGED)
                 if pod.place is _GROUPED:
@@ -105,14 +105,13 @@ class GangEntries:
         """Gate the waiting members: the PodGroup is not known any more."""
         self._withdraw(gang)
         gang.waiting.clear()
-        for pod in self.queued(gang):
+        for pod in self._queued(gang):
             if pod.place in _CALLED_IN or pod.place is _GROUPED:
                 self._places.clear_rejection(pod)
                 pod.rejected_by = pod.pending_on = frozenset()
                 self.moves.enter(pod, GROUP_CHANGED)
 
-    def queued(self, gang: Gang) -> list[QueuedPod]:
-        """Return the members that the queue has, in whatever place."""
+    def _queued(self, gang: Gang) -> list[QueuedPod]:
         return [pod for uid in gang.pods if (pod := self._places.find(uid)) is not None]
 
     def gather(self, pod: QueuedPod, label: str) -> bool:
@@ -336,7 +335,7 @@ class GangEntries:
 
     def _regroup(self, gang: Gang) -> None:
         """Regroup members that wait as single pods, because their gang is not whole any more."""
-        for pod in self.queued(gang):
+        for pod in self._queued(gang):
             if pod.place in _CALLED_IN:
                 self._places.clear_rejection(pod)
                 pod.rejected_by = pod.pending_on = frozenset()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
-from scheduler_core.framework.queued_pod import Place
+from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.gang_entries import GangEntries
@@ -49,11 +49,11 @@ class GangRequeueing:
             return
         for gang in self._gangs.units():
             entry = gang.entry
-            if gang.domain_labels.isdisjoint(labels):
-                continue
-            if entry is not None and entry.place in _ASIDE:
+            if entry is not None and entry.place in _ASIDE and not gang.domain_labels.isdisjoint(labels):
                 self._entries.moves.requeue(entry, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
-            self._requeue_members(gang)
+        for pod, gang in self._rejected_members():
+            if not gang.domain_labels.isdisjoint(labels):
+                self._entries.moves.requeue(pod, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
 
     def member_moved(self, gang: Gang | None) -> None:
         """Requeue members that wait as single pods: a member was bound elsewhere or is gone, so the domain may differ.
@@ -61,14 +61,24 @@ class GangRequeueing:
         Args:
             gang: The gang of that member; None for a pod without one.
         """
-        if gang is not None and gang.unit.domain_labels:
-            self._requeue_members(gang.unit)
+        if gang is None or not gang.unit.domain_labels:
+            return
+        for pod, unit in self._rejected_members():
+            if unit is gang.unit:
+                self._entries.moves.requeue(pod, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
 
-    def _requeue_members(self, gang: Gang) -> None:
-        for part in gang.parts:
-            for pod in self._entries.queued(part):
-                if pod.place is Place.UNSCHEDULABLE and GANG_SCHEDULING in pod.rejected_by:
-                    self._entries.moves.requeue(pod, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
+    def _rejected_members(self) -> list[tuple[QueuedPod, Gang]]:
+        """Return members that GangScheduling rejected as single pods, each with its gang or tree.
+
+        The cost depends on the unschedulable pods, as that of an event does, and not on the size of gangs.
+        """
+        found = []
+        for pod in self._entries.moves.places.pods(Place.UNSCHEDULABLE):
+            if pod.group is not None and GANG_SCHEDULING in pod.rejected_by:
+                gang = self._gangs.get(pod.group)
+                if gang is not None and type(pod) is not QueuedGang:
+                    found.append((pod, gang.unit))
+        return found
 
     def profile_changed(self, profile: str) -> None:
         """Requeue waiting members by the new rules of a profile, or park them if it was withdrawn."""

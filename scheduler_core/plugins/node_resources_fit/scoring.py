@@ -84,7 +84,7 @@ class FitScorer:
         Returns:
             int64 per row, 0 to 100.
         """
-        if nodes.devices.classes and is_served_by_devices(demand, nodes):
+        if is_served_by_devices(demand, nodes):
             return self._kernel(self._device_uses.uses(demand, nodes, rows))
         scored = scored_columns(demand, nodes)
         if not scored:
@@ -94,7 +94,7 @@ class FitScorer:
 
     def score_row(self, demand: Demand, nodes: NodeColumns, row: int) -> int | None:
         """Return :meth:`score` of one row; None if only the array form supports it."""
-        if self._row_kernel is None or (nodes.devices.classes and is_served_by_devices(demand, nodes)):
+        if self._row_kernel is None or is_served_by_devices(demand, nodes):
             return None
         return self._row_kernel(row_uses(scored_columns(demand, nodes), nodes, row))
 
