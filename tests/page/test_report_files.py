@@ -172,7 +172,7 @@ def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, tmp_path:
     for _ in range(2):
         browser.shows("h1", shown)
         browser.shows("#work", f"{shown[:1].lower()}{shown[1:]}")
-        browser.shows("#work", f"bayplan explain -f {cluster} --seed 3 -n ns {name}")
+        browser.shows("#work", f"bayplan explain {name} -n ns -f {cluster} --seed 3")
         browser.shows("#work", "Insufficient cpu")
         assert browser.all("#work form, #pending, #nodes, .banner") == []
         browser.run("location.reload()")

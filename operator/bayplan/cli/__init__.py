@@ -6,11 +6,13 @@ import of numpy, kopf and aiohttp.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from bayplan.process.garbage_collection import import_without_gc
 from bayplan.texts.printable import printable, printable_record
@@ -46,6 +48,26 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "version": ("bayplan.cli.version:version", "Print versions."),
     }
 )
+
+
+_NOT_REPEATED = ("output", "every", "pods", "gangs", "nodes", "fail_on_unschedulable")
+"""Options that choose what is printed and the exit code."""
+
+
+def given_command(context: click.Context) -> str:
+    """Return the command as it was given, without the options that choose what is printed."""
+    words = ["bayplan", str(context.command.name)]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in _NOT_REPEATED or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        if value is True:
+            words.append(parameter.opts[0])
+            continue
+        option = () if isinstance(parameter, click.Argument) else (parameter.opts[0],)
+        words += [word for each in (value if isinstance(value, tuple) else (value,)) for word in (*option, str(each))]
+    return shlex.join(words)
 
 
 class LazyGroup(click.Group):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
+from bayplan.cli import given_command
 from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.cli.diff_report import as_html, as_json, as_table, as_yaml
 from bayplan.comparison.profile_choice import ProfileReference, find_profile, parse_reference
@@ -112,7 +111,7 @@ def diff(
     documents: list[ReportDocuments] = []
 
     async def read_end(scheduler: Scheduler, _: Sequence[PodPlacement]) -> None:
-        documents.append(await SimulatedDocuments(scheduler, SimulationCommands(_command(context))).build())
+        documents.append(await SimulatedDocuments(scheduler, SimulationCommands(given_command(context))).build())
 
     inspect = read_end if output == "html" else None
     comparison = compare(cluster, profiles, selection, options, installed_plugins(), inspect=inspect)
@@ -122,19 +121,6 @@ def diff(
         _print(comparison, output, every=every)
     if comparison.differences:
         context.exit(EXIT_DIFFERENT)
-
-
-def _command(context: click.Context) -> str:
-    """Return the command without its output format."""
-    words = ["bayplan", "diff"]
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        if name in ("output", "every") or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        option = () if isinstance(parameter, click.Argument) else (parameter.opts[0],)
-        value = context.params[name]
-        words += [word for each in (value if isinstance(value, tuple) else (value,)) for word in (*option, str(each))]
-    return shlex.join(words)
 
 
 def _print(comparison: Comparison, output: str, *, every: bool) -> None:

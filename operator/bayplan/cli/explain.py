@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from bayplan.cli import given_command
 from bayplan.conformance.cases import STANDARD_INPUT
 from bayplan.conformance.run import run_cases
 from bayplan.texts.printable import printable_record
@@ -135,27 +135,10 @@ def _explained(options: _Options, output: str) -> str:
     else:
         explanation = sources.from_operator(options.server or DEFAULT_SERVER, target)
     if output == "html":
-        return explanation_report(explanation, _command(options, namespace, name))
+        return explanation_report(explanation, given_command(click.get_current_context()))
     if isinstance(explanation, Explanation):
         return pod_rendering.RENDERERS[output](explanation)
     return gang_rendering.RENDERERS[output](explanation)
-
-
-def _command(options: _Options, namespace: str, name: str) -> str:
-    """Return the command that prints the explanation."""
-    parts = ["bayplan", "explain"]
-    for file in options.files:
-        parts += ["-f", file]
-    for flag, is_set in (("--others-placed", options.others_placed), ("--offline", options.offline)):
-        parts += [flag] if is_set else []
-    for option, value in (
-        ("--server", options.server),
-        ("--kubeconfig", options.kubeconfig),
-        ("--context", options.kube_context),
-        ("--seed", options.seed or None),
-    ):
-        parts += [] if value is None else [option, str(value)]
-    return shlex.join([*parts, "-n", namespace, name])
 
 
 def _target(options: _Options) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from bayplan.cli import given_command
 from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_html, as_json, as_table, as_yaml
 from bayplan.explanation.unscheduled_pods import ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.page.report_documents import ReportDocuments
@@ -85,7 +86,7 @@ def simulate(
         rejected = [pod for pod in waiting if is_rejected_for_devices(scheduler, pod)]
         claims = explain_unscheduled(scheduler, rejected, _EXPLAINED)
         if output == "html":
-            documents = await SimulatedDocuments(scheduler, _commands(files, seed, percentage)).build()
+            documents = await SimulatedDocuments(scheduler, _commands(context, files, seed)).build()
 
     result = run_simulation(cluster, SimulationOptions(seed, percentage), registry, inspect=read_end)
     if output == "json":
@@ -104,13 +105,12 @@ def simulate(
         context.exit(EXIT_UNSCHEDULABLE)
 
 
-def _commands(files: Sequence[str], seed: int, percentage: int | None) -> SimulationCommands:
+def _commands(context: click.Context, files: Sequence[str], seed: int) -> SimulationCommands:
     """Return the commands that give the same as the panels of a report."""
     seeded = ["--seed", str(seed)] if seed else []
-    sampled = [] if percentage is None else ["--percentage-of-nodes-to-score", str(percentage)]
     from_files = [option for file in files for option in ("-f", file)]
 
     def explain(namespace: str, name: str) -> str:
         return shlex.join(["bayplan", "explain", *from_files, "--others-placed", *seeded, "-n", namespace, name])
 
-    return SimulationCommands(shlex.join(["bayplan", "simulate", *files, *seeded, *sampled]), explain)
+    return SimulationCommands(given_command(context), explain)
