@@ -265,8 +265,8 @@ class _DryRun:
 
     def run(self, found: GangExamination) -> None:
         """Run the tries and set their result."""
-        tries = self._tries
-        for where, order in ways(self._cache, self._cycle):
+        tries, cycle = self._tries, self._cycle
+        for where, order in ways(self._cache, cycle.gang, cycle.members, cycle.needed):
             each = _Try(where, order)
             found.chosen = self._run_try(each)
             if found.chosen is not None or each.is_error:
@@ -276,7 +276,7 @@ class _DryRun:
             found.is_reserved = found.chosen is not None
         found.tried = len(tries.best)
         if not found.tried:
-            found.refusal = of_trials(self._cycle.instance, self._cycle.needed, ()).message
+            found.refusal = of_trials(cycle.instance, cycle.needed, ()).message
         if found.chosen is not None:
             tries.best.pop(found.chosen.name, None)
         elif not any(each.is_error for each in tries.best.values()):

@@ -17,10 +17,13 @@ from datetime import datetime
 from msgspec import Struct
 
 from scheduler_core.framework.group_view import GroupViews
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.pod_info import PodInfo
 
-Importance = tuple[int, bool, int, datetime]
+Importance = tuple[int, int, int, datetime]
+
+_SINGLE, _OF_GROUP, _OF_COMPOSITE = 1, 2, 3
 
 
 class DisruptionUnit(Struct, frozen=True):
@@ -29,21 +32,22 @@ class DisruptionUnit(Struct, frozen=True):
     Attributes:
         pods: The pods.
         priority: The highest priority of the pods and their group.
-        is_group: Whether the unit is a whole group.
+        rank: Rank among units of equal priority: 3 for a whole CompositePodGroup, 2 for another whole group and for a
+            pod of a native one, 1 for other pods.
     """
 
     pods: tuple[PodInfo, ...]
     priority: int
-    is_group: bool = False
+    rank: int = _SINGLE
 
     def importance(self, now: datetime) -> Importance:
-        """Return the sort key, most important first: higher priority, groups before pods, larger groups, older pods.
+        """Return the sort key, most important first: higher priority, higher rank, more pods, older pods.
 
         Args:
             now: Start time of pods that report none.
         """
         started = min(info.pod.status.start_time or now for info in self.pods)
-        return -self.priority, not self.is_group, -len(self.pods), started
+        return -self.priority, -self.rank, -len(self.pods), started
 
 
 class DisruptionUnits:
@@ -60,7 +64,8 @@ class DisruptionUnits:
             if not pods:
                 continue
             own = [view.group.priority] if view.group is not None and view.group.priority is not None else []
-            unit = DisruptionUnit(pods, max([*own, *(info.priority for info in pods)]), is_group=True)
+            rank = _OF_COMPOSITE if view.key.source is GroupSource.COMPOSITE else _OF_GROUP
+            unit = DisruptionUnit(pods, max([*own, *(info.priority for info in pods)]), rank)
             self._by_uid.update((info.uid, unit) for info in pods)
         self._raised: dict[str, int] = {}
         for view in groups.ranked():
@@ -75,7 +80,8 @@ class DisruptionUnits:
 
     def of(self, info: PodInfo) -> DisruptionUnit:
         """Return the unit of a pod."""
-        return self._by_uid.get(info.uid) or DisruptionUnit((info,), self._raised.get(info.uid, info.priority))
+        rank = _SINGLE if info.pod.spec.scheduling_group is None else _OF_GROUP
+        return self._by_uid.get(info.uid) or DisruptionUnit((info,), self._raised.get(info.uid, info.priority), rank)
 
     def spared_by(self, priority: int) -> frozenset[str]:
         """Return the UIDs of pods that a preemptor of this priority may not preempt, even if they rank lower."""

@@ -108,34 +108,39 @@ class GroupCycle:
         return PlanRequest(self.gang, self.instance, self.members, self.needed, self.placed(cache))
 
 
-def ways(cache: ClusterCache, cycle: GroupCycle) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
+def ways(
+    cache: ClusterCache, gang: Gang, members: Sequence[QueuedPod], needed: int
+) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
     """Yield the tries of a group cycle: each domain with the members by arrival, then the largest first.
 
     Args:
         cache: The nodes, and the members that are scheduled.
-        cycle: The cycle.
+        gang: The gang.
+        members: Its waiting members in the order in which they are tried.
+        needed: How many of them must be scheduled together.
 
     Returns:
         Domains and orders of members; the first try in which the quorum is feasible is used.
     """
-    assert cycle.gang.group is not None
-    topology, nodes = cycle.gang.group.topology, cache.columns
+    assert gang.group is not None
+    topology, nodes = gang.group.topology, cache.columns
     wheres: list[Where] = []
     if topology is not None:
-        infos = [pod.info for pod in cycle.members]
-        domains = candidate_domains(nodes, topology, infos, cycle.needed, placed=cycle.placed(cache))
-        enough = [domain for domain in domains if domain.room >= cycle.needed]
+        infos = [pod.info for pod in members]
+        domains = candidate_domains(nodes, topology, infos, needed, placed=scheduled_members(cache, [gang]))
+        enough = [domain for domain in domains if domain.room >= needed]
         wheres = [domain.where for domain in enough or domains[:1]]
     if topology is None or not topology.is_required:
         wheres.append(ANYWHERE)
     for where in wheres:
-        for order in member_orders(cycle.members):
+        for order in member_orders(members):
             yield where, order
 
 
 def backtracked(backtracking: DeviceBacktracking, cache: ClusterCache, cycle: GroupCycle) -> BacktrackingResult | None:
     """Search the nodes and devices of a group cycle's members; None if that search does not apply."""
-    places = list({where.name: where for where, _ in ways(cache, cycle)}.values())
+    tries = ways(cache, cycle.gang, cycle.members, cycle.needed)
+    places = list({where.name: where for where, _ in tries}.values())
     return backtracking.search(cycle.instance, cycle.members, cycle.needed, places)
 
 
@@ -200,7 +205,7 @@ class QuorumSearch:
         return None
 
     async def _in_domains(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
-        for where, order in ways(self._cache, cycle):
+        for where, order in ways(self._cache, cycle.gang, cycle.members, cycle.needed):
             trial = GangTrial(where)
             try:
                 await self._trials.try_members(cycle.instance, order, cycle.needed, trial)

@@ -4,9 +4,10 @@ This module decides whether a gang may preempt, in which domains, and with which
 their nodes, and the gang is requeued. :mod:`scheduler_core.gangs.preemption_dry_run` selects victims; the PostFilter
 plugin evicts them.
 
-Differences from kube-scheduler v1.37.1 (``pkg/scheduler/framework/preemption/podgrouppreemption.go``, behind a gate):
-kube-scheduler evicts the pods that cannot return beside the group; here the least harmful plan is used. A profile whose
-extenders filter nodes preempts for no gang, because extenders cannot take part in the selection.
+Groups of ``scheduling.k8s.io`` and trees preempt as in kube-scheduler v1.37.1
+(``pkg/scheduler/framework/preemption/podgrouppreemption.go``, behind a gate): their victims are the pods that cannot
+stay beside the group (:mod:`scheduler_core.gangs.native_preemption`). For other gangs the least harmful plan is used. A
+profile whose extenders filter nodes preempts for no gang, because extenders cannot take part in the selection.
 """
 
 from __future__ import annotations
@@ -18,22 +19,20 @@ import numpy as np
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.disruption_units import DisruptionUnits
+from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
 from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
+from scheduler_core.gangs.dry_trials import DryTrials
 from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free
+from scheduler_core.gangs.native_preemption import NativePlacement, preemptible_units
 from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
 from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, member_room, scheduled_members
-from scheduler_core.gangs.tree_preemption import quorum_of_tree
-from scheduler_core.gangs.tree_search import TreeCycle
 from scheduler_core.gangs.victim_selection import GangVictims
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_members import Gang
-from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -134,7 +133,7 @@ class GangPreemption:
         nominator: Nominations.
         groups: The pod groups, for disruption units.
         victims: Selects victims.
-        trials: Dry-runs trees.
+        trials: Dry-runs group cycles.
         preemptions: Preemptions whose evictions are not all issued.
         is_enabled: Whether a gang may evict pods of lower priority.
     """
@@ -244,7 +243,12 @@ class GangPreemption:
         )
         request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, spared, terminating)
         with self._nominator.without(preempting.gang.waiting):
-            plan = self._least_harmful(preempting, request)
+            if not preempting.group.key.source.is_native:
+                plan = self._least_harmful(preempting, request)
+            elif found := preemptible_units(nodes, request, rows):
+                plan = self._as_reference(preempting, request, found)
+            else:
+                return GangPreview(None, _NOBODY)
         return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
 
     def _least_harmful(self, preempting: _Preempting, request: GangRequest) -> GangPlan | None:
@@ -262,39 +266,31 @@ class GangPreemption:
                 break
         return best
 
+    def _as_reference(
+        self, preempting: _Preempting, request: GangRequest, units: Sequence[DisruptionUnit]
+    ) -> GangPlan | None:
+        placement = NativePlacement(self._cache, self._trials, units, preempting.gang, preempting.members)
+        # Terminating pods are removed and reprieved as others are.
+        request = replace(request, terminating=())
+        return self._victims.plan_in(request, ANYWHERE, preempting.members, placement)
+
     def _plan(
         self, preempting: _Preempting, request: GangRequest, where: Where, order: Sequence[QueuedPod]
     ) -> GangPlan | None:
-        tree = preempting.gang if isinstance(preempting.gang, GangTree) else None
-        quorum = None if tree is None else quorum_of_tree(self._cache, tree, order)
-        plan = self._victims.plan_in(request, where, order, quorum)
-        if plan is None:
-            return None
+        plan = self._victims.plan_in(request, where, order)
+        if plan is None or preempting.gang.placed or not preempting.group.min_resources:
+            return plan
         with ColumnsOverlay(self._cache.columns) as overlay:
             overlay.remove((*plan.victims, *request.terminating))
-            return plan if self._suffices(preempting, order) else None
-
-    def _suffices(self, preempting: _Preempting, order: Sequence[QueuedPod]) -> bool:
-        """Return whether a group cycle would schedule the gang now that the victims are gone."""
-        gang, instance = preempting.gang, preempting.instance
-        if isinstance(gang, GangTree):
-            # The cycle tries the members of several gangs in another order than the search for victims.
-            cycle = TreeCycle.of(gang, without_extenders(instance), order)
-            is_met = self._trials.fill_tree(cycle)
-            self._trials.undo(cycle.trial)
-            return is_met
-        if gang.placed or not preempting.group.min_resources:
-            return True
-        return not_enough_free(instance, self._cache.columns, preempting.group) is None
+            failure = not_enough_free(preempting.instance, self._cache.columns, preempting.group)
+        return plan if failure is None else None
 
     def _search_spaces(
         self, preempting: _Preempting, request: GangRequest
     ) -> Iterator[tuple[Where, list[Sequence[QueuedPod]]]]:
         """Yield the domains that have room for the quorum when empty, then all nodes if the group allows it."""
         nodes, topology, members = self._cache.columns, preempting.group.topology, preempting.members
-        orders: list[Sequence[QueuedPod]] = [members]
-        if not isinstance(preempting.gang, GangTree):
-            orders = member_orders(members)
+        orders = member_orders(members)
         if topology is not None:
             infos = [pod.info for pod in members]
             placed = scheduled_members(self._cache, [preempting.gang])

@@ -8,19 +8,15 @@
        reprieve victims if every member still fits, there or elsewhere   no plan
 
 The victims of a member are removed with their whole disruption units, wherever these run, before the next member is
-tried. Everything is undone before the search returns.
-
-kube-scheduler v1.37.1 (``framework/preemption/podgrouppreemption.go``) removes all pods of lower priority, schedules
-the group, and restores each pod that then still fits. That costs a group cycle for each running pod, and its members
-go to the nodes that score best when empty rather than to those with the least harm, so victims are chosen member by
-member here.
+tried. Everything is undone before the search returns. For groups of ``scheduling.k8s.io``,
+:mod:`scheduler_core.gangs.native_preemption` places the members, and they keep their nodes when victims are reprieved.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,7 +31,7 @@ from scheduler_core.framework.disruption_units import DisruptionUnit, Importance
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.gang_preemptor import VictimTerms
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest, Progress, Step, harm_of
+from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.equivalence.reuse import filter_class
@@ -55,7 +51,10 @@ class _Pool:
 
 @dataclass(slots=True, kw_only=True)
 class VictimSearch:
-    """Search in one domain, and the members that it has assumed, with the domains of those of a tree."""
+    """Search in one domain, and the members that it has assumed.
+
+    With ``keeps_nodes``, victims are reprieved only if every member still fits on its node.
+    """
 
     nodes: NodeColumns
     nominator: NominatedPods
@@ -65,14 +64,15 @@ class VictimSearch:
     request: GangRequest
     where: Where
     overlay: ColumnsOverlay
+    keeps_nodes: bool = False
     assumed: dict[str, Attempt] = field(default_factory=dict)
+    by_row: defaultdict[int, dict[str, Attempt]] = field(default_factory=lambda: defaultdict(dict))
     chosen: list[DisruptionUnit] = field(default_factory=list)
     pools: dict[object, _Pool] = field(default_factory=dict)
     is_row_local: bool = True
     rejected_by: set[str] = field(default_factory=set)
     steps: Counter[int] = field(default_factory=Counter)
     crowded: dict[object, set[int]] = field(default_factory=dict)
-    places: dict[str, Where] = field(default_factory=dict)
 
     # -- members ------------------------------------------------------------------------------------------------
 
@@ -81,68 +81,41 @@ class VictimSearch:
 
         Args:
             members: The members in the order in which they are tried.
-            place: Assumes a quorum and returns whether it could; None for as many members as are needed.
+            place: Removes victims and assumes a quorum, and returns whether it could; None for the least harmful ones.
         """
         terminating_rows = {info.uid: info.row for info in self.request.terminating}
         if self.request.terminating:
             self._note_rejections(members)
         self.overlay.remove(self.request.terminating)
-        if not (self.place(members, self.request.needed, self.where) if place is None else place()):
+        if not (self._place_all(members) if place is None else place()):
             return None
         needed = len(self.assumed)
         self._reprieve()
         return self._planned(terminating_rows) if len(self.assumed) >= needed else None
 
-    def place(self, members: Sequence[QueuedPod], needed: int, where: Where) -> bool:
-        """Assume as many members as needed in a domain; return whether so many are feasible.
+    def choose(self, units: Sequence[DisruptionUnit]) -> None:
+        """Remove units as victims."""
+        self.overlay.remove(info for unit in units for info in unit.pods)
+        self.chosen += units
 
-        On failure some may be assumed.
-        """
+    def assume_on(self, queued: QueuedPod, row: int | None) -> bool:
+        """Assume a member on a row, or on any node of the domain; return whether it is feasible there."""
+        attempt = self._attempt(queued, row)
+        feasible = self.selection.find_feasible(attempt, everywhere=True)
+        return len(feasible.rows) > 0 and self._assume(attempt, feasible)
+
+    def _place_all(self, members: Sequence[QueuedPod]) -> bool:
+        """Assume as many members as needed; return whether so many are feasible. On failure some may be assumed."""
         refused: set[object] = set()
-        begun = len(self.assumed)
+        needed = self.request.needed
         for position, queued in enumerate(members):
-            missing = needed - (len(self.assumed) - begun)
+            missing = needed - len(self.assumed)
             if missing <= 0 or len(members) - position < missing:
                 break
-            pod_class = (filter_class(self.request.instance, queued.info), where.name)
-            self.places[queued.uid] = where
+            pod_class = filter_class(self.request.instance, queued.info)
             if pod_class not in refused and not self._place(queued, pod_class):
                 refused.add(pod_class)
-        return len(self.assumed) - begun >= needed
-
-    # -- steps of a tree ----------------------------------------------------------------------------------------
-
-    @property
-    def progress(self) -> Progress:
-        """How far the search is."""
-        return Progress(len(self.assumed), len(self.chosen))
-
-    def take_back(self, begun: Progress) -> Step:
-        """Release the members and restore the victims that were added since."""
-        members = [(each, each.node_name, self._where(uid)) for uid, each in self.assumed.items()][begun.members :]
-        units = tuple(self.chosen[begun.units :])
-        del self.chosen[begun.units :]
-        victims = [info for unit in units for info in unit.pods]
-        violating, _ = split_by_budgets(victims, self.nodes.disruption_budgets, self._leaving())
-        for attempt, _, _ in reversed(members):
-            self._release_member(attempt)
-        self.overlay.restore(reversed(victims))
-        return Step(tuple(members), units, harm_of(victims, len(violating)))
-
-    def apply(self, step: Step) -> bool:
-        """Apply a step again; return whether all of its members could be assumed; if not, nothing is changed."""
-        begun = self.progress
-        self.overlay.remove(info for unit in step.units for info in unit.pods)
-        self.chosen += step.units
-        for attempt, node_name, where in step.members:
-            self.places[attempt.info.uid] = where
-            if not self._assume_member(attempt, node_name):
-                self.take_back(begun)
-                return False
-        return True
-
-    def _where(self, uid: str) -> Where:
-        return self.places.get(uid, self.where)
+        return len(self.assumed) >= needed
 
     def _note_rejections(self, members: Sequence[QueuedPod]) -> None:
         """Record the plugins that reject members while terminating pods still count."""
@@ -154,12 +127,14 @@ class VictimSearch:
     def _planned(self, terminating_rows: dict[str, int]) -> GangPlan | None:
         nodes = {uid: attempt.node_name for uid, attempt in self.assumed.items()}
         rows = {self.nodes.row_of(name) for name in nodes.values()}
-        awaited = tuple(info for info in self.request.terminating if terminating_rows[info.uid] in rows)
-        if not self.chosen and not awaited:
+        awaited = [info for info in self.request.terminating if terminating_rows[info.uid] in rows]
+        chosen = [info for unit in sorted(self.chosen, key=self._importance) for info in unit.pods]
+        awaited += (info for info in chosen if info.pod.metadata.deletion_timestamp is not None)
+        pods = tuple(info for info in chosen if info.pod.metadata.deletion_timestamp is None)
+        if not pods and not awaited:
             return None
-        pods = [info for unit in sorted(self.chosen, key=self._importance) for info in unit.pods]
         violating, _ = split_by_budgets(pods, self.nodes.disruption_budgets)
-        return GangPlan(self.where, nodes, tuple(pods), awaited, len(violating), frozenset(self.rejected_by))
+        return GangPlan(self.where, nodes, pods, tuple(awaited), len(violating), frozenset(self.rejected_by))
 
     def _attempt(self, queued: QueuedPod, row: int | None = None) -> Attempt:
         info = queued.info
@@ -167,8 +142,7 @@ class VictimSearch:
             info = copy.copy(info)
             info.priority = self.request.priority
         attempt = Attempt(queued, info, self.request.instance, self.clock.now())
-        where = self._where(info.uid)
-        attempt.among, attempt.among_reason = where.among, where.reason
+        attempt.among, attempt.among_reason = self.where.among, self.where.reason
         if row is not None:
             attempt.among = np.zeros(self.nodes.size, dtype=np.bool_)
             attempt.among[row] = True
@@ -195,11 +169,11 @@ class VictimSearch:
     def _assume_member(self, attempt: Attempt, node_name: str) -> bool:
         if self.pods.reserve_or_release(attempt, node_name) is not None:
             return False
-        self.assumed[attempt.info.uid] = attempt
+        self.assumed[attempt.info.uid] = self.by_row[attempt.info.row][attempt.info.uid] = attempt
         return True
 
     def _release_member(self, attempt: Attempt) -> None:
-        del self.assumed[attempt.info.uid]
+        del self.assumed[attempt.info.uid], self.by_row[attempt.info.row][attempt.info.uid]
         self.pods.release(attempt)
 
     def _node_dry_run(self, attempt: Attempt) -> NodeDryRun:
@@ -210,9 +184,7 @@ class VictimSearch:
         row = self.nodes.row_of(candidate.node_name)
         elsewhere = {info.row for unit in units for info in unit.pods} - {row}
         removed = self.overlay.remove(info for unit in units for info in unit.pods)
-        attempt = self._attempt(queued, row)
-        feasible = self.selection.find_feasible(attempt, everywhere=True)
-        if len(feasible.rows) and self._assume(attempt, feasible):
+        if self.assume_on(queued, row):
             self.chosen += units
             self.steps.update(elsewhere)
             return True
@@ -271,7 +243,11 @@ class VictimSearch:
     def _reprieve(self) -> None:
         """Reprieve unneeded victims: those that violate a budget first, then by descending importance."""
         gone: set[int] = set()
+        held = {row for row, members in self.by_row.items() if members}
         for unit in self._in_order_of_return():
+            if self._is_apart(unit, held):
+                gone.add(id(unit))
+                continue
             rows = self.overlay.restore(reversed(unit.pods))
             if self._can_return(unit, rows):
                 gone.add(id(unit))
@@ -286,14 +262,29 @@ class VictimSearch:
     def _importance(self, unit: DisruptionUnit) -> Importance:
         return unit.importance(self.clock.wall())
 
+    def _is_apart(self, unit: DisruptionUnit, held: Container[int]) -> bool:
+        """Return whether a unit cannot affect members, which keep their nodes; it is not restored then.
+
+        Args:
+            unit: The unit.
+            held: Rows of the members.
+        """
+        return (
+            self.keeps_nodes
+            and self.is_row_local
+            and all(info.terms.is_empty and self.nodes.row_of(info.node_name) not in held for info in unit.pods)
+        )
+
     def _can_return(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
-        """Return whether all members fit beside a restored unit, there or elsewhere; otherwise remove it again."""
-        nodes, here = self.nodes, frozenset(rows)
+        """Return whether all members fit beside a restored unit; otherwise remove it again.
+
+        Members that do not keep their nodes may fit elsewhere.
+        """
+        here = frozenset(rows)
         is_local = self.is_row_local and all(info.terms.is_empty for info in unit.pods)
         moved: list[tuple[Attempt, str]] = []
-        for attempt in list(self.assumed.values()):
-            if is_local and nodes.row_of(attempt.node_name) not in here:
-                continue
+        affected = (each for row in here for each in self.by_row[row].values()) if is_local else self.assumed.values()
+        for attempt in list(affected):
             moved.append((attempt, attempt.node_name))
             self._release_member(attempt)
             if not self._reassume(*moved[-1], is_minimal=is_local and self._is_minimal(unit, here)):
@@ -306,28 +297,25 @@ class VictimSearch:
 
         The dry run for that member has then shown that the member does not fit beside the unit.
         """
-        return not unit.is_group and all(self.steps[row] == 1 for row in rows)
+        return not self.keeps_nodes and len(unit.pods) == 1 and all(self.steps[row] == 1 for row in rows)
 
     def _reassume(self, attempt: Attempt, node_name: str, *, is_minimal: bool) -> bool:
         """Assume a released member on its former node, or else on another one; return whether it is assumed."""
         here = self.nodes.row_of(node_name)
-        if not is_minimal and self._assume_on(attempt, here):
+        if not is_minimal and self.assume_on(attempt.queued, here):
             return True
-        pod_class = (filter_class(self.request.instance, attempt.queued.info), self._where(attempt.info.uid).name)
+        if self.keeps_nodes:
+            return False
+        pod_class = filter_class(self.request.instance, attempt.queued.info)
         crowded = self.crowded.setdefault(pod_class, set())
         # Members of this class on two rows found no other feasible row, so there is none for a further one.
         if self.is_row_local and len(crowded) > 1:
             return False
-        if self._assume_on(attempt, None):
+        if self.assume_on(attempt.queued, None):
             self.crowded.clear()
             return True
         crowded.add(here)
         return False
-
-    def _assume_on(self, attempt: Attempt, row: int | None) -> bool:
-        fresh = self._attempt(attempt.queued, row)
-        feasible = self.selection.find_feasible(fresh, everywhere=True)
-        return len(feasible.rows) > 0 and self._assume(fresh, feasible)
 
     def _return_to(self, unit: DisruptionUnit, moved: Sequence[tuple[Attempt, str]]) -> None:
         """Remove a unit again, and assume the members that were moved on their former nodes."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
-from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits
+from scheduler_core.framework.disruption_units import DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangPreemptor
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -77,26 +76,3 @@ class GangPlan:
     def harm(self) -> Harm:
         """Harm of the victims."""
         return harm_of(self.victims, self.pdb_violations)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a search is: the assumed members and the chosen victims, in the order in which they were added."""
-
-    members: int
-    units: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Members and victims that a search has taken back, and can apply again.
-
-    Attributes:
-        members: Members with their nodes and domains.
-        units: Victims.
-        harm: Harm of the victims.
-    """
-
-    members: tuple[tuple[Attempt, str, Where], ...]
-    units: tuple[DisruptionUnit, ...]
-    harm: Harm

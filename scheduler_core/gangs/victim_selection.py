@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.framework.gang_preemptor import GangPreemptor
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
+from scheduler_core.gangs.native_preemption import NativePlacement
 from scheduler_core.gangs.preemption_dry_run import VictimSearch
 from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
 from scheduler_core.ports import Clock
@@ -54,7 +55,7 @@ class GangVictims:
         request: GangRequest,
         where: Where,
         members: Sequence[QueuedPod],
-        place: Callable[[VictimSearch], bool] | None = None,
+        placement: NativePlacement | None = None,
     ) -> GangPlan | None:
         """Select the victims in one domain.
 
@@ -62,7 +63,8 @@ class GangVictims:
             request: The gang.
             where: The domain.
             members: The members in the order in which they are tried.
-            place: Assumes the quorum of a tree; None for a gang.
+            placement: Places the members, which keep their nodes when victims are reprieved; None to place them with
+                the least harm.
 
         Returns:
             The plan; None if the quorum is infeasible, or feasible without victims and terminating pods.
@@ -81,9 +83,10 @@ class GangVictims:
                 request=request,
                 where=where,
                 overlay=overlay,
+                keeps_nodes=placement is not None,
             )
             try:
-                return search.plan(members, None if place is None else partial(place, search))
+                return search.plan(members, None if placement is None else partial(placement.place, search))
             finally:
                 for attempt in reversed(search.assumed.values()):
                     pods.release(attempt)

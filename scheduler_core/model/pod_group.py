@@ -32,6 +32,11 @@ class GroupSource(StrEnum):
         return "CompositePodGroup" if self is GroupSource.COMPOSITE else "PodGroup"
 
     @property
+    def is_native(self) -> bool:
+        """Whether kube-scheduler schedules its groups, too."""
+        return self.api_group == GroupSource.NATIVE
+
+    @property
     def plural(self) -> str:
         """Plural of its resource."""
         return f"{self.kind.lower()}s"

@@ -264,18 +264,18 @@ async def test_priority_and_uniformity(cluster: Rig) -> None:
 
 @pytest.mark.parametrize("min_groups", [1, 2])
 async def test_preemption(cluster: Rig, min_groups: int) -> None:
-    """Pods are evicted only for the groups that the quorum needs."""
-    running = [runs(f"v{number}", "n", priority=-5) for number in range(4)]
-    cluster.add(small("n", 4), *running)
+    """Pods are evicted for all groups that fit, as in kube-scheduler, and no further ones."""
+    running = [runs(f"v{number}", "n", priority=-5) for number in range(5)]
+    cluster.add(small("n", 5), *running)
     know(cluster, composite("root", min_groups), leaf("a", "root", 2), leaf("b", "root", 2))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
     await settle(cluster)
-    assert len(evicted(cluster)) == 2 * min_groups
+    assert len(evicted(cluster)) == 4
     for each in running:
         if each.metadata.name in evicted(cluster):
             cluster.scheduler.feed.pod_deleted(each)
     await retried(cluster)
-    assert len(cluster.bound) == 2 * min_groups
+    assert len(cluster.bound) == 4
 
 
 @pytest.mark.parametrize(("disrupts_whole", "victims"), [(True, {"a-1", "a-2", "b-1"}), (False, {"a-1"})])

@@ -139,10 +139,10 @@ async def test_preemption_in_nested_domains(cluster: Rig) -> None:
     assert sorted(map(sorted, (nodes_of(cluster, "x"), nodes_of(cluster, "y")))) == [["a1"], ["a2"]]
 
 
-async def test_the_least_harm(cluster: Rig) -> None:
-    """A gang takes the rack whose pods have the lowest priority, although another one scores higher."""
-    cluster.add(small("a", 2, rack="a"), small("b", 2, rack="b"), small("c", 3, rack="c"))
-    running = [runs("v-a", "a", -1, 2), runs("v-b", "b", -9, 2), runs("v-c", "c", -5, 3)]
+async def test_the_domain_that_scores_best(cluster: Rig) -> None:
+    """A gang takes the rack that scores best when victims are gone, although pods elsewhere have a lower priority."""
+    cluster.add(small("a", 4, rack="a"), small("b", 2, rack="b"), small("c", 3, rack="c"))
+    running = [runs("v-a", "a", -9, 4), runs("v-b", "b", -1, 2), runs("v-c", "c", -5, 3)]
     cluster.add(*running)
     know(cluster, composite("root"), leaf("x", "root", 2, RACK))
     cluster.add(*members("x", 2))
@@ -151,15 +151,16 @@ async def test_the_least_harm(cluster: Rig) -> None:
     assert nodes_of(cluster, "x") == {"b"}
 
 
-async def test_only_the_quorum_of_groups_evicts(cluster: Rig) -> None:
-    """The smallest groups that meet the quorum are placed; one that can fit nowhere keeps none of them from it."""
+async def test_groups_beyond_the_quorum_evict(cluster: Rig) -> None:
+    """All groups that fit are placed; one that can fit nowhere keeps none of them from it."""
     cluster.add(small("a", 2, rack="a"), small("b", 4, rack="b"))
     running = [runs("v-a", "a", -5, 2), runs("v-b", "b", -5, 4)]
     cluster.add(*running)
     know(cluster, composite("root"), leaf("x", "root", 1, RACK), leaf("y", "root", 2, RACK), leaf("z", "root", 4, RACK))
     cluster.add(pod("x-1", requests={"cpu": "100"}, group="x"), *members("y", 2), *members("z", 4))
     await settle(cluster)
-    assert set(evicted(cluster)) == {"v-a"}
+    assert await without_victims(cluster, running) == {"v-a", "v-b"}
+    assert (nodes_of(cluster, "y"), nodes_of(cluster, "z")) == ({"a"}, {"b"})
 
 
 async def test_a_group_below_a_root_that_has_its_quorum(cluster: Rig) -> None:
