@@ -20,7 +20,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.device_backtracking import DeviceBacktracking
 from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
 from scheduler_core.gangs.failure_handler import of_trials
-from scheduler_core.gangs.placement_search import GroupCycle, backtracked, ways
+from scheduler_core.gangs.placement_search import DomainTries, GroupCycle, backtracked
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.preemption import GangPreemption, GangPreview
 from scheduler_core.gangs.reservation_capacity import Reservation
@@ -266,9 +266,10 @@ class _DryRun:
     def run(self, found: GangExamination) -> None:
         """Run the tries and set their result."""
         tries, cycle = self._tries, self._cycle
-        for where, order in ways(self._cache, cycle.gang, cycle.members, cycle.needed):
+        domains = DomainTries(self._cache, cycle.gang, cycle.members, cycle.needed)
+        for where, order in domains:
             each = _Try(where, order)
-            found.chosen = self._run_try(each)
+            found.chosen = self._run_try(each, domains)
             if found.chosen is not None or each.is_error:
                 break
         if found.chosen is None:
@@ -302,13 +303,15 @@ class _DryRun:
             if str(domain) not in tries.best:
                 self._run_try(_Try(domain.where, cycle.members, is_tried=False))
 
-    def _run_try(self, each: _Try) -> ExaminedPlace | None:
-        """Run one try and undo it; return the domain if the quorum is feasible."""
+    def _run_try(self, each: _Try, domains: DomainTries | None = None) -> ExaminedPlace | None:
+        """Run one try and undo it; return the domain if the quorum is feasible, and the group cycle uses the try."""
         trial, needed = GangTrial(each.where), self._cycle.needed
         try:
             self._trials.fill(self._cycle.instance, each.order, needed, trial)
             each.reached, each.is_error = len(trial.placed), trial.is_error
             if each.reached >= needed:
+                if domains is not None and not domains.accepts(trial, each.order):
+                    return None
                 place = _place(needed, trial, each)
                 self._tries.add(each)
                 return place if each.is_tried else None

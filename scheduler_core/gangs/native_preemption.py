@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scheduler_core.framework.disruption_units import DisruptionUnit
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
-from scheduler_core.gangs.placement_search import ways
+from scheduler_core.gangs.placement_search import DomainTries
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.preemption_dry_run import VictimSearch
 from scheduler_core.gangs.preemption_plan import GangRequest
@@ -81,10 +81,11 @@ class NativePlacement:
         if isinstance(gang, GangTree):
             cycle = TreeCycle.of(gang, instance, self._members)
             return cycle.trial if self._trials.fill_tree(cycle) else None
-        for where, order in ways(self._cache, gang, self._members, request.needed):
+        tries = DomainTries(self._cache, gang, self._members, request.needed)
+        for where, order in tries:
             trial = GangTrial(where)
             self._trials.fill(instance, order, request.needed, trial)
-            if len(trial.placed) >= request.needed:
+            if len(trial.placed) >= request.needed and tries.accepts(trial, order):
                 return trial
             self._trials.undo(trial)
         return None

@@ -6,6 +6,7 @@ Each try assumes the members one after the other; a try without a quorum is undo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
@@ -16,7 +17,14 @@ from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, GangFailure, n
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.reservation_cycle import ReservedScheduling
 from scheduler_core.gangs.reservation_planning import PlanRequest
-from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, scattered_members, scheduled_members
+from scheduler_core.gangs.topology_domains import (
+    allocated_share,
+    candidate_domains,
+    member_orders,
+    placement_score,
+    scattered_members,
+    scheduled_members,
+)
 from scheduler_core.gangs.tree_search import TreeCycle, TreeSearch
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gang_members import Gang
@@ -108,39 +116,77 @@ class GroupCycle:
         return PlanRequest(self.gang, self.instance, self.members, self.needed, self.placed(cache))
 
 
-def ways(
-    cache: ClusterCache, gang: Gang, members: Sequence[QueuedPod], needed: int
-) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
-    """Yield the tries of a group cycle: each domain with the members by arrival, then the largest first.
+class DomainTries:
+    """The tries of one group cycle: domains, each with the members by arrival, then the largest first.
+
+    The first feasible one is used. Groups of ``scheduling.k8s.io`` use the domain that scores best with the members
+    that fit there, as in kube-scheduler v1.37.1. Domains come in the order of the scores that they have if as many
+    members fit as they have room for; so the first one is used if all members fit, and otherwise all are tried and
+    compared.
 
     Args:
         cache: The nodes, and the members that are scheduled.
         gang: The gang.
         members: Its waiting members in the order in which they are tried.
         needed: How many of them must be scheduled together.
-
-    Returns:
-        Domains and orders of members; the first try in which the quorum is feasible is used.
     """
-    assert gang.group is not None
-    topology, nodes = gang.group.topology, cache.columns
-    wheres: list[Where] = []
-    if topology is not None:
-        infos = [pod.info for pod in members]
-        domains = candidate_domains(nodes, topology, infos, needed, placed=scheduled_members(cache, [gang]))
-        enough = [domain for domain in domains if domain.room >= needed]
-        wheres = [domain.where for domain in enough or domains[:1]]
-    if topology is None or not topology.is_required:
-        wheres.append(ANYWHERE)
-    for where in wheres:
-        for order in member_orders(members):
-            yield where, order
+
+    def __init__(self, cache: ClusterCache, gang: Gang, members: Sequence[QueuedPod], needed: int) -> None:
+        assert gang.group is not None
+        self._nodes = cache.columns
+        self._gang = gang
+        self._members = members
+        self._compared: list[_Feasible] = []
+        self._is_compared = False
+        self.wheres: list[Where] = []
+        topology = gang.group.topology
+        if topology is not None:
+            infos = [pod.info for pod in members]
+            domains = candidate_domains(cache.columns, topology, infos, needed, placed=scheduled_members(cache, [gang]))
+            enough = [domain for domain in domains if domain.room >= needed]
+            self.wheres = [domain.where for domain in enough or domains[:1]]
+            self._is_compared = topology.prefers_allocated and len(self.wheres) > 1
+        if topology is None or not topology.is_required:
+            self.wheres.append(ANYWHERE)
+
+    def __iter__(self) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
+        """Yield domains and orders of members, at the end the feasible ones that were compared, the best first."""
+        orders = member_orders(self._members)
+        for where in self.wheres:
+            for order in orders:
+                yield where, order
+        self._is_compared = False
+        most = max((each.count for each in self._compared), default=0)
+        for each in sorted(self._compared, key=lambda each: -placement_score(each.count, most, each.share)):
+            yield each.where, each.order
+
+    def accepts(self, trial: GangTrial, order: Sequence[QueuedPod]) -> bool:
+        """Return whether a feasible try is used; if not, it is undone by the caller, and may come again.
+
+        Args:
+            trial: The try, whose members are assumed.
+            order: Its order of members.
+        """
+        if not self._is_compared or (not self._compared and len(trial.placed) == len(self._members)):
+            return True
+        share = allocated_share(self._nodes, trial.where.among) if trial.where.among is not None else 0
+        self._compared.append(_Feasible(trial.where, order, len(self._gang.placed), share))
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Feasible:
+    """A feasible try: the members with a node, those that had one before included, and the domain's allocated share."""
+
+    where: Where
+    order: Sequence[QueuedPod]
+    count: int
+    share: int
 
 
 def backtracked(backtracking: DeviceBacktracking, cache: ClusterCache, cycle: GroupCycle) -> BacktrackingResult | None:
     """Search the nodes and devices of a group cycle's members; None if that search does not apply."""
-    tries = ways(cache, cycle.gang, cycle.members, cycle.needed)
-    places = list({where.name: where for where, _ in tries}.values())
+    places = DomainTries(cache, cycle.gang, cycle.members, cycle.needed).wheres
     return backtracking.search(cycle.instance, cycle.members, cycle.needed, places)
 
 
@@ -205,15 +251,20 @@ class QuorumSearch:
         return None
 
     async def _in_domains(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
-        for where, order in ways(self._cache, cycle.gang, cycle.members, cycle.needed):
+        tries = DomainTries(self._cache, cycle.gang, cycle.members, cycle.needed)
+        for where, order in tries:
             trial = GangTrial(where)
             try:
                 await self._trials.try_members(cycle.instance, order, cycle.needed, trial)
             except BaseException:
                 trial.undo(self._assumed)
                 raise
-            if len(trial.placed) >= cycle.needed and self._permit(trial, cycle.needed):
-                return trial
+            if len(trial.placed) >= cycle.needed:
+                if not tries.accepts(trial, order):
+                    trial.undo(self._assumed)
+                    continue
+                if self._permit(trial, cycle.needed):
+                    return trial
             trial.reached = len(trial.placed)
             if trial.failed and not trial.is_error and all(trial.reached > each.reached for each in failed):
                 trial.nearest = self._nearest_nodes(cycle.gang, trial)

@@ -98,7 +98,8 @@ def _placement_scores(
 
     Follows kube-scheduler v1.37.1, plugins PodGroupPodsCount (``plugins/podgrouppodscount``) and NodeResourcesFit
     (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args. kube-scheduler
-    schedules the members in each domain before it scores it; here their number is the room by resources.
+    schedules the members in each domain before it scores it; here their number is the room by resources, an upper
+    bound.
 
     Returns:
         The score by the domain's value. kube-scheduler draws lots among equal scores; here they are ordered by value.

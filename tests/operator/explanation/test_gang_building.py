@@ -15,7 +15,7 @@ from bayplan.explanation.shared_model import Victim
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
-from tests.support.builders import pod
+from tests.support.builders import node, pod
 from tests.support.gang_preemption import ask, runs, served, small
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
@@ -377,3 +377,14 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
     assert list(place) == ["domain", "fitting", "needed", "isTried", "nextMember"]
     assert list(place["nextMember"]) == ["name", "message", "nearest", "unblocking"]
     assert list(document["preemption"]) == ["victims", "nodes", "awaited", "pdbViolations", "domain", "message"]
+
+
+def test_domains_that_are_compared(cluster: Rig) -> None:
+    """The domain is that of the group cycle, although another one has the higher score by room alone."""
+    cluster.add(small("a1", 2, zone="a"), small("b", 5, zone="b"))
+    cluster.add(
+        node("a2", labels={"zone": "a"}, allocatable={"cpu": "2", "pods": "99"}, taints=["for=others:NoSchedule"])
+    )
+    ask(cluster, *members(4), of=group(min_member=2, topology=GroupTopology("zone", prefers_allocated=True)))
+    found = explained(cluster)
+    assert (found.domain, {each.node for each in found.placement}, found.places) == ("zone=b", {"b"}, ())

@@ -16,7 +16,7 @@ from scheduler_core.errors import Problem
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, SchedulingGroup
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
-from tests.support.builders import pod
+from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, runs, small
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, rig
@@ -332,3 +332,20 @@ async def test_the_domain_with_the_best_placement_score(
     cluster.add(*(member(f"p{number}") for number in range(3)))
     await settle(cluster)
     assert cluster.bound == dict.fromkeys(("p0", "p1", "p2"), chosen)
+
+
+@pytest.mark.parametrize("is_taken", [pytest.param(False, id="free"), pytest.param(True, id="preemption")])
+async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_taken: bool) -> None:
+    """A domain whose nodes have room for all members, but reject some of them, loses to one where all fit."""
+    taints = ["for=others:NoSchedule"]
+    cluster.add(small("a1", 2, zone="a"), small("b", 5, zone="b"))
+    cluster.add(node("a2", labels={"zone": "a"}, allocatable={"cpu": "2", "pods": "99"}, taints=taints))
+    if is_taken:
+        cluster.add(*(runs(f"v{name}", name, cpus=cpus) for name, cpus in (("a1", 2), ("a2", 2), ("b", 5))))
+    cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
+    cluster.add(*(member(f"p{number}") for number in range(4)))
+    await settle(cluster)
+    if is_taken:
+        assert evicted(cluster) == {"vb"}
+        await let_victims_go(cluster, pod("vb", node_name="b", requests={"cpu": "5"}))
+    assert cluster.bound == dict.fromkeys((f"p{number}" for number in range(4)), "b")
