@@ -380,6 +380,8 @@ class GangEntries:
             member_of = self._gangs.of_uid(pod.uid)
             if member_of is not None:
                 member_of.waiting.pop(pod.uid, None)
+                # A profile that was swapped during the attempt may have closed a gate.
+                member_of.gates.discard(pod.uid)
         if gang is not None:
             gang.entry = None
         return gang

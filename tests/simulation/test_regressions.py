@@ -48,6 +48,7 @@ from tests.simulation.simulation import run_seed
         pytest.param(1600461, id="claim-that-another-pod-allocated-again-before-it-was-bound"),
         pytest.param(1602681, id="late-member-of-a-gang-whose-domain-a-rival-changed"),
         pytest.param(1702125, id="late-member-of-a-gang-with-a-member-that-a-rival-bound-elsewhere"),
+        pytest.param(2000475, id="member-that-a-swapped-profile-gated-while-its-tree-was-scheduled"),
         pytest.param(1600041, id="gang-whose-rejected-member-a-rival-has-bound"),
         pytest.param(529, id="member-that-a-rival-bound-while-its-gang-was-being-sent"),
         pytest.param(1200205, id="nomination-of-a-member-whose-group-was-recreated-while-another-gate-was-closed"),

@@ -5,6 +5,7 @@ The cases follow kube-scheduler v1.37.1, ``test/integration/scheduler/podgroup/q
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -15,11 +16,13 @@ from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, rig
+from tests.support.scripted_extender import ScriptedExtender, extended_profile, extended_rig, extender
 
 KEY = GroupKey(GroupSource.NATIVE, "default", "train")
 GATE = "example.com/later"
@@ -127,4 +130,29 @@ async def test_the_gate_of_a_plugin() -> None:
     made.queue.activate([first.metadata.uid])
     await settle(made)
     assert set(made.bound) == {"p1", "p2", "p3"}
+    made.queue.close()
+
+
+async def test_a_gate_that_closes_while_the_group_is_scheduled() -> None:
+    """The members are bound by the revision that decided, and no gate is left that would hold later members back."""
+    Door.closed = set()
+
+    def swapped(asked: Sequence[str]) -> ExtenderVerdict:
+        if not Door.closed:
+            Door.closed = {"p1"}
+            made.serve(extended_profile(config))
+        return ExtenderVerdict(tuple(asked))
+
+    config = extender()
+    made = extended_rig((config, ScriptedExtender(on_filter=swapped)), plugins=[Door])
+    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made.scheduler.group_feed.group_changed(group())
+    made.add(node("n0"), member("p1"), member("p2"))
+    await settle(made)
+    assert set(made.bound) == {"p1", "p2"}
+    assert gang_of(made).gates == set()
+    made.add(member("p3"))
+    await settle(made)
+    assert set(made.bound) == {"p1", "p2", "p3"}
+    Door.closed = set()
     made.queue.close()
