@@ -46,6 +46,7 @@ from tests.simulation.simulation import run_seed
         pytest.param(968, id="claim-of-an-earlier-attempt-that-is-deleted"),
         pytest.param(1600124, id="refused-removal-of-a-reservation"),
         pytest.param(1600461, id="claim-that-another-pod-allocated-again-before-it-was-bound"),
+        pytest.param(2001741, id="claim-whose-deallocation-ended-between-decision-and-prebind"),
         pytest.param(1602681, id="late-member-of-a-gang-whose-domain-a-rival-changed"),
         pytest.param(1702125, id="late-member-of-a-gang-with-a-member-that-a-rival-bound-elsewhere"),
         pytest.param(2000475, id="member-that-a-swapped-profile-gated-while-its-tree-was-scheduled"),

@@ -50,21 +50,14 @@ class PodBinding:
         self._in_flight: list[str] = []
 
     async def read_claims(self) -> None:
-        """Read the claims again, after writes of earlier attempts, which may have deallocated them since the decision.
+        """Read the claims again, after writes of earlier attempts, so that the index has the newest versions.
 
         Raises:
-            SchedulerCoreError: A claim cannot be read, or has lost the allocation that the attempt relies on; another
-                pod may have allocated it elsewhere since.
+            SchedulerCoreError: A claim cannot be read, or was deleted.
         """
-        for index, claim in enumerate(self._attempt.claims):
-            if claim is self._attempt.extended_claim:
-                continue
-            found = await self._binder.read_again(claim)
-            relied_on, stored = claim.status.allocation, found.status.allocation
-            if relied_on is not None and (stored is None or not is_same_allocation(stored, relied_on)):
-                how = "deallocated" if stored is None else "allocated"
-                raise DeviceError(f"claim {claim.key} got {how} elsewhere in the meantime")
-            self._attempt.claims[index] = found
+        for claim in self._attempt.claims:
+            if claim is not self._attempt.extended_claim:
+                await self._binder.read_again(claim)
 
     async def write_claims(self) -> None:
         """Write the allocation and the reservation of every claim that is not reserved for the pod yet.
@@ -72,9 +65,32 @@ class PodBinding:
         Raises:
             SchedulerCoreError: A claim cannot be bound.
         """
-        for index, claim in enumerate(self._attempt.claims):
+        for index, decided in enumerate(self._attempt.claims):
+            if decided.status.allocation is None:
+                await self._write(index, decided)
+                continue
+            claim = self._attempt.claims[index] = self._newest(decided)
             if not is_reserved_for(claim, self._pod, accepts_group=self._devices.group_claims):
                 await self._write(index, claim)
+
+    def _newest(self, decided: ResourceClaim) -> ResourceClaim:
+        """Return the newest version of a claim that had an allocation at PreFilter.
+
+        The deallocation by an earlier attempt, or another write, may have ended since PreFilter. kube-scheduler v1.37.1
+        binds the pod if the claim was reserved for it at PreFilter.
+
+        Raises:
+            DeviceError: The claim was deleted, or has lost the allocation that the attempt relies on; another pod may
+                have allocated it elsewhere since.
+        """
+        found = self._devices.claims.get(decided.key)
+        if found is None or found.metadata.uid != decided.metadata.uid:
+            raise DeviceError(f"claim {decided.key} got deleted in the meantime")
+        stored = found.status.allocation
+        if stored is None or not is_same_allocation(stored, decided.status.allocation):
+            how = "deallocated" if stored is None else "allocated"
+            raise DeviceError(f"claim {decided.key} got {how} elsewhere in the meantime")
+        return found
 
     async def _write(self, index: int, claim: ResourceClaim) -> None:
         attempt, allocation, held = self._attempt, self._attempt.pending[index], claim

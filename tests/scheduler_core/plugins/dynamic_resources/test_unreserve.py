@@ -68,6 +68,10 @@ class World:
         assert self.plugin.reserve(state, self.info, "n0").is_success
         return state
 
+    def change(self, status: ResourceClaimStatus) -> None:
+        """Write the status of the claim, as another writer does; the index has it at once."""
+        self.nodes.devices.assign(self.writer.store(replace(self.writer.claims["ns/held"], status=status)))
+
     async def pre_bind(self, state: CycleState) -> Status:
         """Run PreBind."""
         return await self.plugin.pre_bind(state, self.info, "n0")
@@ -123,13 +127,17 @@ async def test_the_index_has_the_reservations_of_the_server(
     assert stored.status.reserved_for == world.writer.claims["ns/held"].status.reserved_for == left
 
 
-@pytest.mark.parametrize(
+LOSSES = pytest.mark.parametrize(
     ("status", "how"),
     [
         pytest.param(ResourceClaimStatus(), "deallocated", id="deallocated"),
         pytest.param(held({"device": "other"}).status, "allocated", id="allocated again by another pod"),
     ],
 )
+"""Status of a claim that another write has changed, and what the message says of it."""
+
+
+@LOSSES
 async def test_a_claim_that_lost_its_allocation_meanwhile_is_not_bound(status: ResourceClaimStatus, how: str) -> None:
     """A deallocation by an earlier attempt ends while the next one waits in PreBind."""
     world = World()
@@ -141,6 +149,36 @@ async def test_a_claim_that_lost_its_allocation_meanwhile_is_not_bound(status: R
     result = await world.pre_bind(state)
     assert result.message == f"claim ns/held got {how} elsewhere in the meantime"
     assert world.writer.claims["ns/held"].status.reserved_for == ()
+
+
+@LOSSES
+async def test_a_claim_that_lost_its_allocation_before_pre_bind_is_not_bound(
+    status: ResourceClaimStatus, how: str
+) -> None:
+    """A deallocation by an earlier attempt ends after PreFilter of the next one, and before its PreBind."""
+    world = World()
+    state = world.attempt()
+    world.change(status)
+    result = await world.pre_bind(state)
+    assert result.message == f"claim ns/held got {how} elsewhere in the meantime"
+    assert world.writer.calls == []
+
+
+async def test_a_reservation_that_ended_before_pre_bind_is_written_again() -> None:
+    """The version that PreFilter read was reserved for the pod; the newest one is not."""
+    world = World()
+    state = world.attempt()
+    world.change(held({"device": "d"}).status)
+    assert (await world.pre_bind(state)).is_success
+    assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
+
+
+async def test_a_claim_that_was_deleted_before_pre_bind_is_not_bound() -> None:
+    """The deletion is reported after PreFilter."""
+    world = World()
+    state = world.attempt()
+    world.nodes.devices.remove(world.writer.claims["ns/held"])
+    assert (await world.pre_bind(state)).message == "claim ns/held got deleted in the meantime"
 
 
 async def test_an_attempt_that_is_cancelled_keeps_its_reservation() -> None:
