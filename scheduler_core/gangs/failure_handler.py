@@ -160,8 +160,8 @@ def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTri
     if best.lack and not best.failed:
         # Only another group or member can complete the quorum of the tree.
         rejected.add(GANG_SCHEDULING)
-    if best.where.name:
-        # Of the domains with too little room only the nearest is tried: freed resources in any of them may help.
+    if best.where.name or best.has_untried_domains:
+        # Not all domains with too little room are tried: freed resources in any of them may help.
         rejected |= instance.capacity_plugins
     broken = next((each for trial in trials for each in trial.failed if each[1].is_error), None)
     if broken is not None:

@@ -38,6 +38,7 @@ class GangTrial:
         reached: How many members were assumed before the undo.
         nearest: Text on the nearest nodes of the next member; "" if it was not computed.
         untried: Members that were not tried because the quorum was out of reach.
+        has_untried_domains: Whether domains of a group of a tree were not tried because they have too little room.
         device_search: Result of the search over members and devices; "" if it did not run.
         lack: What a tree of groups lacks; "" for a gang.
         lacks: What each group of a tree lacks in the words of kube-scheduler v1.37.1, for groups that failed.
@@ -49,6 +50,7 @@ class GangTrial:
     reached: int = 0
     nearest: str = ""
     untried: list[QueuedPod] = field(default_factory=list)
+    has_untried_domains: bool = False
     device_search: str = ""
     lack: str = ""
     lacks: dict[GroupKey, str] = field(default_factory=dict)

@@ -155,6 +155,7 @@ class TreeSearch:
             tried += 1
             trial.lacks = dict(lacks)
             if found and domain.room < group.needed:
+                trial.has_untried_domains = True
                 continue
             if await try_in(where):
                 found.append(self._taken_back(cycle, group, begun, domain))

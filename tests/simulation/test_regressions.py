@@ -58,6 +58,7 @@ from tests.simulation.simulation import run_seed
         pytest.param(1402345, id="member-that-a-rival-bound-and-that-ends-before-the-binds-of-its-gang"),
         pytest.param(1402257, id="read-that-fails-while-a-cycle-waits-for-an-extender"),
         pytest.param(1301021, id="revision-that-gates-members-whose-cycle-waits-for-an-extender"),
+        pytest.param(2000251, id="tree-that-skipped-a-domain-with-too-little-room"),
     ],
 )
 def test_it_stays_mended(seed: int) -> None:

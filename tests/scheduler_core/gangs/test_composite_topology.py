@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import node, pod
@@ -124,6 +125,43 @@ async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> No
     assert gang.outcome.reason == "SchedulerError"
     problem = "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: a, b"
     assert problem in cluster.condition.message
+
+
+async def test_room_in_a_domain_beside_one_without_further_members(cluster: Rig) -> None:
+    """It requeues the tree. Another group has ended and meets the quorum, so every domain suffices without a member."""
+    cluster.add(
+        small("a", 1, zone="a"),
+        node("b", labels={"zone": "b"}, allocatable={"cpu": "9", "pods": "9"}, taints=["broken:NoSchedule"]),
+    )
+    full = runs("full", "a", priority=9)
+    know(cluster, composite("root", topology=ZONE), leaf("x", "root"), leaf("y", "root"))
+    cluster.add(full, pod("y-1", node_name="b", group="y", phase="Succeeded"), *members("x", 1))
+    await settle(cluster)
+    assert cluster.bound == {}
+    cluster.scheduler.feed.pod_deleted(full)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert nodes_of(cluster, "x") == {"a"}
+
+
+async def test_room_in_a_domain_that_keeps_two_groups_apart(cluster: Rig) -> None:
+    """It requeues the tree: the first group moves there, because it scores better, and no longer rejects the second."""
+    cluster.add(small("a", 4, zone="a"), small("b", 1, zone="b"))
+    full = runs("full", "b", priority=9)
+    know(cluster, composite("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
+    apart = Affinity(
+        pod_anti_affinity=PodAffinity(
+            required=(PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "x"})),)
+        )
+    )
+    x = pod("x-1", requests={"cpu": "1"}, group="x", labels={"app": "x"})
+    cluster.add(full, x, pod("y-1", group="y", node_selector={"zone": "a"}, affinity=apart))
+    await settle(cluster)
+    assert cluster.bound == {}
+    cluster.scheduler.feed.pod_deleted(full)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert cluster.bound == {"x-1": "b", "y-1": "a"}
 
 
 async def test_preemption_in_nested_domains(cluster: Rig) -> None:
