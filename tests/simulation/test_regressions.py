@@ -41,6 +41,7 @@ from tests.simulation.simulation import run_seed
         pytest.param(701365, id="profile-that-is-live-again-while-a-gang-cycle-waits-for-an-extender"),
         pytest.param(700396, id="claim-that-was-deleted-after-an-allocation-whose-answer-was-lost"),
         pytest.param(701680, id="devices-that-an-attempt-freed-before-they-were-written"),
+        pytest.param(2000944, id="claim-that-was-deallocated-before-the-response-to-its-allocation"),
         pytest.param(45, id="devices-in-use-that-a-restarted-process-does-not-know-yet"),
         pytest.param(332, id="extended-resource-in-a-class-of-pods-without-it"),
         pytest.param(968, id="claim-of-an-earlier-attempt-that-is-deleted"),

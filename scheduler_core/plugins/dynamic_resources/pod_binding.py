@@ -47,7 +47,7 @@ class PodBinding:
         self._attempt = attempt
         self._pod = attempt.pod.pod
         self._node_name = node_name
-        self._in_flight: list[str] = []
+        self._in_flight: dict[int, str] = {}
 
     async def read_claims(self) -> None:
         """Read the claims again, after writes of earlier attempts, so that the index has the newest versions.
@@ -99,7 +99,7 @@ class PodBinding:
         if is_extended and allocation is None and claim.spec.devices.request_list is None:
             return
         if allocation is not None:
-            self._in_flight.append(claim.metadata.uid)
+            self._in_flight[index] = claim.metadata.uid
         if is_extended and is_in_memory(claim):
             if found is None:
                 raise DeviceError(f"extended resource claim not found for node {self._node_name}")
@@ -201,6 +201,21 @@ class PodBinding:
         return True
 
     def end_allocations(self) -> None:
-        """End the allocations in flight: all of them are written."""
-        for uid in self._in_flight:
+        """End the allocations in flight, all of which are written, and report the devices that are free from now on.
+
+        They are free if a watch showed the claim without the allocation, or its deletion, before the response to the
+        write. The event of that requeued no pod that needs them, because they were in use until now.
+        """
+        lost = []
+        for index, uid in self._in_flight.items():
+            held = self._devices.in_flight(uid)
             self._devices.written(uid)
+            if held is not None and not self._is_allocated(self._attempt.claims[index]):
+                lost.append(held)
+        self._devices.report_freed(lost)
+
+    def _is_allocated(self, written: ResourceClaim) -> bool:
+        claim = self._devices.claims.get(written.key)
+        if claim is None or claim.metadata.uid != written.metadata.uid:
+            return False
+        return claim.status.allocation is not None
