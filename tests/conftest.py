@@ -4,7 +4,6 @@ The binaries are looked for between collection and the first test: building them
 does not cover that. Under pytest-xdist every worker has a control plane of its own.
 """
 
-import json
 import logging
 import os
 import sys
@@ -17,9 +16,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from hack.controlplane import binaries
-from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
+from tests.support.namespaces import new_namespace
 
 # A busy machine is no defect of an example.
 hypothesis.settings.register_profile("bayplan", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -136,19 +136,6 @@ def kwok(control_plane: ControlPlane) -> Process:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace for one test; its pods are removed at the end, without grace, and their finalizers with them."""
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    control_plane.kubectl("create", "namespace", name)
-    yield name
-    # No namespace controller runs, so the namespace stays. One request for all pods: kubectl deletes five a second.
-    pods = f"/api/v1/namespaces/{name}/pods"
-    deleted = json.loads(control_plane.kubectl("delete", "--raw", f"{pods}?gracePeriodSeconds=0"))
-    held = [f"pod/{pod['metadata']['name']}" for pod in deleted["items"] if pod["metadata"].get("finalizers")]
-    patch = '{"metadata":{"finalizers":null}}'
-    for pod in held:
-        try:
-            control_plane.kubectl("patch", pod, "--namespace", name, "--type=merge", f"--patch={patch}")
-        except ControlPlaneError as problem:
-            # Another client may have removed the last finalizer.
-            if "NotFound" not in str(problem):
-                raise
+    """A namespace for one test; its pods are removed at the end."""
+    with new_namespace(control_plane, f"test-{uuid.uuid4().hex[:10]}") as name:
+        yield name

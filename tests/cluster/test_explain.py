@@ -82,7 +82,7 @@ def is_at_rest(asker: Asker) -> bool:
     """Whether the scheduler has nothing to do, and has written an event of each pod that it tried."""
     queued = sum(asker.operator.metric("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff"))
     events = json.loads(asker.plane.kubectl("get", "events", "--output=json"))["items"]
-    return not queued and {event["involvedObject"]["name"] for event in events} >= {"first", "second", "claimant"}
+    return not queued and {event["involvedObject"].get("name") for event in events} >= {"first", "second", "claimant"}
 
 
 @pytest.fixture(scope="module")

@@ -174,7 +174,7 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
         running.cancel()
         await writer.stop(60.0)
     listed = plane.kubectl("events", "-n", NAMESPACE, "-o", "json")
-    regarding = {(event["involvedObject"]["uid"], event["reason"]) for event in json.loads(listed)["items"]}
+    regarding = {(event["involvedObject"].get("uid"), event["reason"]) for event in json.loads(listed)["items"]}
     assert {(uid, "FailedScheduling"), (uid, "Scheduled")} <= regarding
 
 

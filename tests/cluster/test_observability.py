@@ -11,6 +11,7 @@ import yaml
 
 from hack.controlplane.launcher import ControlPlane
 from tests.support.dashboard import dashboard, dashboard_queries, series_of
+from tests.support.namespaces import new_namespace
 from tests.support.observed_operator import Observed, observe
 from tests.support.promql import TARGET_LABELS, Selector, Series, selectors
 
@@ -45,9 +46,8 @@ DOCUMENTED_WITHOUT_SERIES = {
 @pytest.fixture(scope="module")
 def observed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Observed:
     """One life for all tests of this module."""
-    name = "test-observability"
-    control_plane.kubectl("create", "namespace", name)
-    return observe(control_plane, name, tmp_path_factory.mktemp("observed"))
+    with new_namespace(control_plane, "test-observability") as name:
+        return observe(control_plane, name, tmp_path_factory.mktemp("observed"))
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import install_crds
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.manifests import Manifest
+from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
@@ -93,9 +94,10 @@ def revisions(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     """The namespace in which an operator keeps revisions while the tests run."""
     install_crds(control_plane)
     log = tmp_path_factory.mktemp("operator") / "log"
-    namespace = f"revisions-{uuid.uuid4().hex[:6]}"
-    control_plane.kubectl("create", "namespace", namespace)
-    with OperatorProcess(control_plane.kubeconfig, log, [f"--namespace={namespace}"]) as process:
+    with (
+        new_namespace(control_plane, f"revisions-{uuid.uuid4().hex[:6]}") as namespace,
+        OperatorProcess(control_plane.kubeconfig, log, [f"--namespace={namespace}"]) as process,
+    ):
         process.start()
         yield namespace
 

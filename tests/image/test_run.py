@@ -23,6 +23,7 @@ from tests.charts.conftest import Helm
 from tests.image.conftest import BuiltImage
 from tests.image.container import Container, container_flags
 from tests.image.pod_mounts import PodMounts
+from tests.support.namespaces import new_namespace
 
 _PODS = ("one", "two", "three")
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - what the chart says, never listened on here
@@ -31,14 +32,11 @@ _ANYWHERE = "0.0.0.0"  # noqa: S104 - what the chart says, never listened on her
 @pytest.fixture(scope="module")
 def cluster_name(control_plane: ControlPlane) -> Iterator[str]:
     """A namespace with the definitions in place, whose name is also that of everything cluster-scoped."""
-    name = f"image-{free_port()}"
     definitions = str(ROOT / "crds")
-    control_plane.kubectl("create", "namespace", name)
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={definitions}")
     await_definitions(control_plane)
-    yield name
-    pods = f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0"
-    control_plane.kubectl("delete", "--raw", pods)
+    with new_namespace(control_plane, f"image-{free_port()}") as name:
+        yield name
     control_plane.kubectl("delete", "--ignore-not-found", f"schedulerprofile/{name}", f"node/{name}")
 
 

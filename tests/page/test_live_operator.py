@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hack.controlplane.schedulers import install_crds
 from tests.page.browser import Browser
 from tests.page.documents import HOSTILE, SHOWN
 from tests.page.test_accessibility import violations
+from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -30,23 +32,25 @@ LEASE = {"leaseDuration": 8, "renewDeadline": 6, "retryPeriod": 0.5, "leaderElec
 
 
 @pytest.fixture(scope="module")
-def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane with a profile and four nodes in two zones."""
-    install_crds(control_plane)
-    api = ApiClient(control_plane)
-    api.create(
-        {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": PROFILE}, "spec": {}}
-    )
+def plane() -> Iterator[ControlPlane]:
+    """A control plane of its own, since the page counts everything, with a profile and four nodes in two zones."""
+    profile = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": PROFILE}}
     amounts = {"cpu": "4", "memory": "16Gi", "pods": "20"}
-    names = [f"page-{index}" for index in range(4)]
-    for index, name in enumerate(names):
-        labels = {"topology.kubernetes.io/zone": f"zone-{index % 2}"}
-        status = {"allocatable": amounts, "capacity": amounts}
-        api.create({"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status})
-    yield control_plane
-    control_plane.kubectl("delete", "schedulerprofile", PROFILE)
-    control_plane.kubectl("delete", "nodes", *names)
-    api.close()
+    with ControlPlane() as plane, ApiClient(plane) as api:
+        install_crds(plane)
+        api.create({**profile, "spec": {}})
+        for index in range(4):
+            labels = {"topology.kubernetes.io/zone": f"zone-{index % 2}"}
+            status = {"allocatable": amounts, "capacity": amounts}
+            api.create({"kind": "Node", "metadata": {"name": f"page-{index}", "labels": labels}, "status": status})
+        yield plane
+
+
+@pytest.fixture
+def namespace(plane: ControlPlane) -> Iterator[str]:
+    """A namespace for one test."""
+    with new_namespace(plane, f"test-{uuid.uuid4().hex[:10]}") as name:
+        yield name
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +215,8 @@ def test_a_report_of_the_status(
             api.create(pod(namespace, f"large-{index}", "8"))
         api.create(pod(namespace, "small", "1"))
         operator.until(lambda: placed(operator, "unschedulable") == 3, "three pods are unschedulable")
+        scheduled = {"profile": PROFILE, "result": "scheduled"}
+        operator.until(lambda: operator.metric("scheduler_schedule_attempts_total", **scheduled) == 1, "one is bound")
         result = CliRunner().invoke(bayplan, ["status", "--server", operator.url, "-o", "html"])
         assert result.exit_code == 0, result.output
         operator.terminate()

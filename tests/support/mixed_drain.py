@@ -100,7 +100,8 @@ class MixedDrain:
     def run_for(self, seconds: float) -> None:
         """Play the kubelet for a while."""
         ends = time.monotonic() + seconds
-        self._until(lambda: time.monotonic() >= ends, "the time is over", seconds + 1.0)
+        while time.monotonic() < ends:
+            self._end_pods()
 
     def settle(self, seconds: float) -> None:
         """Wait until only those wait that fit nowhere, and what was written about them is."""
@@ -195,14 +196,17 @@ class MixedDrain:
         """Wait, and end meanwhile what a kubelet would end."""
         deadline = time.monotonic() + seconds
         while not condition():
-            for pod in self._ending():
-                self.api.delete({"kind": "Pod", "metadata": pod["metadata"]}, grace_seconds=0)
+            self._end_pods()
             if time.monotonic() > deadline:
                 waiting = {pod["metadata"]["name"]: pod["status"] for pod in self._unbound()}
                 log = self._operator.log[-4000:]
                 seen = f"{len(self.history.node_of)} are seen bound; {self.history.wrongs}"
                 raise AssertionError(f"not within {seconds:.0f} s: {what}\n{seen}\nunbound: {waiting}\n{log}")
             time.sleep(_POLL_SECONDS)
+
+    def _end_pods(self) -> None:
+        for pod in self._ending():
+            self.api.delete({"kind": "Pod", "metadata": pod["metadata"]}, grace_seconds=0)
 
     # -- making -------------------------------------------------------------------------------------------------------
 
