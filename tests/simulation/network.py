@@ -357,7 +357,6 @@ class _NoAccess(ClusterAccess):
 
     base_url = "http://model"
     ssl_context = None
-    server_name = None
     proxy = None
 
     async def authorization(self) -> str | None:

@@ -146,11 +146,6 @@ class FakeApi:
         return None
 
     @property
-    def server_name(self) -> str | None:
-        """None."""
-        return None
-
-    @property
     def proxy(self) -> str | None:
         """None."""
         return None

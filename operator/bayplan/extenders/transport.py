@@ -19,6 +19,7 @@ from yarl import URL
 
 from bayplan import __version__
 from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file
+from bayplan.kube.http.tls_context import client_context
 from bayplan.process.file_in_memory import as_file
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
@@ -146,20 +147,12 @@ def ssl_context(extender: Extender, bounds: AllowedFilesAndHosts | None = None) 
     if config is None and not extender.enable_https:
         return None
     tls = config or ExtenderTLSConfig()
-    authority = _pem(tls.ca_data, tls.ca_file, "ca", bounds)
-    # Not the default context: its strict mode requires extensions that cluster CAs often lack and Go does not require.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if authority is not None:
-        text, field = authority
-        try:
-            context.load_verify_locations(cadata=text)
-        except (ssl.SSLError, ValueError) as error:
-            raise _problem(field, f"contains no readable certificate ({error}); use PEM") from error
-    elif tls.insecure or extender.enable_https:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    else:
-        context.load_default_certs()
+    authority, field = _pem(tls.ca_data, tls.ca_file, "ca", bounds) or (None, "")
+    is_verified = authority is not None or not (tls.insecure or extender.enable_https)
+    try:
+        context = client_context(authority, is_verified=is_verified)
+    except (ssl.SSLError, ValueError) as error:
+        raise _problem(field, f"contains no readable certificate ({error}); use PEM") from error
     _load_client_certificate(context, tls, bounds)
     return context
 

@@ -7,14 +7,15 @@ read, with every form of credentials. Its HTTP client takes three times as much 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import yaml
 
 from bayplan.kube.credentials import SERVICE_ACCOUNT, Credentials, PlainKubeconfig, load_service_account
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.tls_context import ClientContext, client_context
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
 
@@ -40,14 +41,9 @@ class ConfiguredAccess:
         return str(self.credentials.host).rstrip("/")
 
     @property
-    def ssl_context(self) -> ssl.SSLContext | None:
+    def ssl_context(self) -> ClientContext | None:
         """The verifying TLS context; None for a plain HTTP URL."""
         return self._ssl_context
-
-    @property
-    def server_name(self) -> str | None:
-        """``tls-server-name`` of the kubeconfig."""
-        return self.credentials.tls_server_name or None
 
     @property
     def proxy(self) -> str | None:
@@ -63,17 +59,17 @@ class ConfiguredAccess:
         token = self.credentials.api_key.get("BearerToken")
         return " ".join(str(token).split()) if token else None
 
-    def _make_ssl_context(self) -> ssl.SSLContext | None:
+    def _make_ssl_context(self) -> ClientContext | None:
         if not self.base_url.startswith("https"):
             return None
-        context = ssl.create_default_context(
-            cafile=self.credentials.ssl_ca_cert or None, cadata=self.credentials.ca_cert_data or None
+        credentials = self.credentials
+        host, name = urlsplit(self.base_url).hostname or "", credentials.tls_server_name
+        context = client_context(
+            credentials.ca_cert_data or None,
+            credentials.ssl_ca_cert or None,
+            is_verified=credentials.verify_ssl,
+            names={host: name} if name else None,
         )
-        # Cluster CAs often lack extensions that strict mode (default since Python 3.13) requires; Go does not.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if not self.credentials.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
         self._ssl_context = context
         self._load_client_certificate()
         return context

@@ -11,7 +11,6 @@ cancels tasks that are not its own when it ends.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -93,7 +92,7 @@ def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        return kopf_session(await connection_info(access))
+        return kopf_session(access, await access.authorization())
 
     @kopf.on.event(GROUP, VERSION, SchedulerProfile.definition.plural, registry=registry)
     async def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
@@ -110,41 +109,23 @@ def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
     return registry
 
 
-async def connection_info(access: ConfiguredAccess) -> kopf.ConnectionInfo:
-    """Return the current credentials in kopf's form."""
-    authorization = await access.authorization()
-    scheme, _, token = (authorization or "").partition(" ")
-    credentials = access.credentials
-    authority = credentials.ca_cert_data
-    return kopf.ConnectionInfo(
-        server=access.base_url,
-        ca_path=credentials.ssl_ca_cert or None,
-        ca_data=base64.b64encode(authority.encode()) if authority else None,
-        insecure=not credentials.verify_ssl,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_path=credentials.cert_file or None,
-        private_key_path=credentials.key_file or None,
-        proxy_url=access.proxy,
-    )
-
-
-def kopf_session(credentials: kopf.ConnectionInfo) -> kopf.AiohttpSession:
-    """Open a session for kopf with kopf's own defaults, but with a bound on the nesting depth of responses.
+def kopf_session(access: ConfiguredAccess, authorization: str | None) -> kopf.AiohttpSession:
+    """Open a session for kopf, with a bound on the nesting depth of responses.
 
     Args:
-        credentials: Credentials of the cluster.
+        access: Address of the API server, and its TLS context.
+        authorization: The current Authorization header; None for none.
 
     Returns:
         The session; kopf closes it.
     """
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context()),
-        headers=credentials.as_http_headers(),
-        proxy=credentials.proxy_url,
+        connector=aiohttp.TCPConnector(limit=0, ssl=access.ssl_context or True),
+        headers={"Authorization": authorization} if authorization else None,
+        proxy=access.proxy,
         response_class=ShallowResponse,
     )
-    return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
+    return kopf.AiohttpSession(server=access.base_url, aiohttp_session=session)
 
 
 async def watch_custom_resources(

@@ -37,7 +37,7 @@ async def test_token(tmp_path: Path) -> None:
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {"token": "abc"}))
     assert access.base_url == "http://127.0.0.1:1"
     assert await access.authorization() == "Bearer abc"
-    assert (access.ssl_context, access.proxy, access.server_name) == (None, None, None)
+    assert (access.ssl_context, access.proxy) == (None, None)
 
 
 async def test_context(tmp_path: Path) -> None:
@@ -70,9 +70,11 @@ async def test_credential_plugin(tmp_path: Path) -> None:
 
 async def test_proxy_and_server_name(tmp_path: Path) -> None:
     """The cluster's proxy and certificate name are passed on."""
-    extra = {"proxy-url": "http://proxy:3128", "tls-server-name": "kube"}
+    extra = {"server": "https://[::1]:1/", "proxy-url": "http://proxy:3128", "tls-server-name": "kube"}
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {}, **extra))
-    assert (access.proxy, access.server_name) == ("http://proxy:3128", "kube")
+    assert access.proxy == "http://proxy:3128"
+    assert access.ssl_context is not None
+    assert access.ssl_context.names == {"::1": "kube"}
     assert await access.authorization() is None
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import ssl
+from pathlib import Path
 from typing import Any
 
 import kopf
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from bayplan.kube.credentials import Credentials
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
-from bayplan.profiles.kopf_handlers import EndlessBackoff, connection_info, handler_registry, operator_settings
+from bayplan.profiles.kopf_handlers import EndlessBackoff, handler_registry, kopf_session, operator_settings
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -86,18 +90,27 @@ async def test_every_event_goes_to_the_watcher_of_its_kind(
     assert {each: watcher.calls for each, watcher in watchers.items() if watcher.calls} == {kind: [(call, kind, body)]}
 
 
-async def test_kopf_uses_the_operators_credentials() -> None:
-    """Its connection goes to the same server, with the same token."""
-    credentials = Credentials()
-    credentials.host = "http://127.0.0.1:1"
-    credentials.api_key = {"BearerToken": "Bearer secret"}
-    credentials.verify_ssl = False
-    info = await connection_info(_access(credentials))
-    assert (info.server, info.scheme, info.token, info.insecure) == ("http://127.0.0.1:1", "Bearer", "secret", True)
+async def test_kopf_uses_the_operators_credentials(tmp_path: Path) -> None:
+    """Its requests go to the same server, with the same token, authority and name of the certificate."""
+    authority = Authority()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("kube.example", "192.0.2.1").write(tmp_path, "tls"))
 
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(text=request.headers["Authorization"])
 
-async def test_kopf_verifies_with_an_inline_authority() -> None:
-    """A certificate authority that is inline in the kubeconfig verifies kopf's connection too."""
-    credentials = Credentials(host="https://127.0.0.1:1", ca_cert_data=Authority().certificate)
-    info = await connection_info(_access(credentials))
-    assert len(info.as_ssl_context().get_ca_certs()) == 1
+    app = web.Application()
+    app.router.add_get("/version", echo)
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    credentials = Credentials(
+        host=f"https://127.0.0.1:{server.port}",
+        api_key={"BearerToken": "Bearer secret"},
+        ca_cert_data=authority.certificate,
+        tls_server_name="kube.example",
+    )
+    access = _access(credentials)
+    session = kopf_session(access, await access.authorization())
+    async with session.aiohttp_session as client, client.get(f"{session.server}/version") as response:
+        assert await response.text() == "Bearer secret"
+    await server.close()

