@@ -15,7 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hack.controlplane.binaries import MissingBinary, UnsupportedRelease, resolve
-from tests.upstream.builds import BuildError, build, default_directory, environment, packages_of, selected_release
+from tests.upstream.builds import (
+    DEVICES,
+    BuildError,
+    build,
+    default_directory,
+    environment,
+    packages_of,
+    selected_release,
+)
 from tests.upstream.judging import GATES, READY, Judge, Outcome, Verdict, Verdicts
 from tests.upstream.pinned import Expected, differing, read_expected, recorded, write_expected
 
@@ -47,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         only = [given.only] if given.only else selection.get(package, [])
         started = time.monotonic()
         log = directory / "logs" / f"{binary.name}.log"
-        found = tests.run(binary, log, only, expected.get(package))
+        found = tests.run(package, binary, log, only, expected.get(package))
         rows.append((package, found, time.monotonic() - started))
         sys.stdout.write(f"{row(*rows[-1])}\n")
         sys.stdout.flush()
@@ -71,16 +79,18 @@ class Tests:
         self._judge = judge
         self._again = again
 
-    def run(self, binary: Path, log: Path, only: Sequence[str], expected: Expected | None) -> Verdicts:
-        """Run a binary; see ``Judge.run``. A test that passes when it is repeated passes."""
-        found = self._judge.run(binary, log, only)
+    def run(self, package: str, binary: Path, log: Path, only: Sequence[str], expected: Expected | None) -> Verdicts:
+        """Run a package's binary; see ``Judge.run``. A test that passes when it is repeated passes."""
+        any_gates = package.startswith(DEVICES)
+        found = self._judge.run(binary, log, only, any_gates=any_gates)
         pinned = expected or {}
         failed = [
             name for name in found.of(Verdict.FAIL) if pinned.get(name, Outcome(Verdict.PASS)).verdict is Verdict.PASS
         ]
         for number, name in enumerate(failed):
             for attempt in range(self._again):
-                alone = self._judge.run(binary, log.with_suffix(f".again-{number}-{attempt}.log"), [name])
+                again = log.with_suffix(f".again-{number}-{attempt}.log")
+                alone = self._judge.run(binary, again, [name], any_gates=any_gates)
                 if alone.by_test.get(name) == Outcome(Verdict.PASS):
                     sys.stdout.write(f"{name}: passes when it runs alone\n")
                     found.by_test[name] = Outcome(Verdict.PASS)
@@ -111,7 +121,9 @@ def summary(runs: Sequence[Verdicts]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
-    parser.add_argument("packages", nargs="*", help="Packages below test/integration/scheduler; default: all.")
+    parser.add_argument(
+        "packages", nargs="*", help="Packages below test/integration/scheduler, and dra/...; default: all."
+    )
     parser.add_argument("--selection", action="store_true", help="Run the tests of selection.toml, as CI does.")
     parser.add_argument("--only", default="", help="One test, as the output names it.")
     parser.add_argument("--record", action="store_true", help="Pin the verdicts; failures need a reason by hand.")

@@ -25,7 +25,10 @@ RELEASES = ("1.37", "1.36")
 """Minor versions whose tests are built, newest first; each has a Go module in ``kubernetes-<minor version>``."""
 
 TESTS = Path("test", "integration", "scheduler")
-"""Folder of the packages in the module."""
+"""Folder of the packages in the module, except those of devices."""
+
+DEVICES = "dra/"
+"""Beginning of the names of packages in test/integration/dra, whose subtests share one scheduler."""
 
 _MODULE = "k8s.io/kubernetes"
 _HERE = Path(__file__).resolve().parent
@@ -33,13 +36,19 @@ _MODULE_FILES = ("go.mod", "go.sum", "tools.go")
 _SCHEDULER = Path("pkg", "scheduler", "scheduler.go")
 _RUN = "func (sched *Scheduler) Run(ctx context.Context) {\n"
 _NEW, _NEW_RETURN = "func New(ctx context.Context", "\treturn sched, nil\n"
-_SETUPS = (Path("test", "integration", "util"), TESTS)
-_STARTED = re.compile(r"^(\t+)go (sched|\w+\.Scheduler)\.Run\(.*\)\n", re.MULTILINE)
+_DEVICE_TESTS = Path("test", "integration", "dra")
+_SETUPS = (Path("test", "integration", "util"), TESTS, _DEVICE_TESTS)
+_STARTED = re.compile(
+    r"^(\t+)go (?:(sched|\w+\.Scheduler)\.Run\(.*\)|func\(\) \{\n\t+(sched)\.Run\(.*\)\n\t+close\(done\)\n\t+\}\(\))\n",
+    re.MULTILINE,
+)
+_SHARED = "\tscheduler.usageCount++\n"
+_SHARED_USE = '\tfmt.Printf("EXTERNAL used by %s\\n", tCtx.Name())\n'
 _EXTERNAL_RUN = "\tif len(externalCommand) > 0 {\n\t\tsched.runExternal(ctx)\n\t\treturn\n\t}\n"
 _EXTERNAL_NEW = "\tif err := prepareExternal(sched, options); err != nil {\n\t\treturn nil, err\n\t}\n"
 _SOURCES = "src"
-# HTTP endpoints of kube-scheduler's own program, and admission of pod groups by the API server.
-_OTHER_PROGRAMS = {"serving", "podgroup/admission"}
+# HTTP endpoints of kube-scheduler's own program, and the API server.
+_OTHER_PROGRAMS = {"serving", "podgroup/admission", "dra/api"}
 # The flags of hack.controlplane, so that both share compiled packages.
 _FLAGS = ("-trimpath", "-ldflags=-s -w")
 
@@ -58,7 +67,7 @@ def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Pat
     """Build test binaries, except those that this version of the recipe has built before.
 
     Args:
-        packages: Packages below ``test/integration/scheduler``; ``.`` for that package itself.
+        packages: Packages below ``test/integration/scheduler``, ``.`` for that package itself, and ``dra/...``.
         minor: Minor version of Kubernetes.
         directory: Where the module's copy and the binaries go.
 
@@ -77,7 +86,7 @@ def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Pat
             _prepare(minor, directory)
         for position, (package, binary) in enumerate(stale.items(), start=1):
             sys.stderr.write(f"upstream: go test -c {package} ({position}/{len(stale)})\n")
-            path = f"{_MODULE}/{TESTS}/{package}".rstrip("/.")
+            path = f"{_MODULE}/{TESTS.parent if package.startswith(DEVICES) else TESTS}/{package}".rstrip("/.")
             _go(directory, "test", "-c", "-vet=off", *_FLAGS, "-o", str(binary), path)
             _stamp(binary).write_text(recipe, encoding="utf-8")
     return binaries
@@ -102,13 +111,16 @@ def selected_release() -> str:
 
 
 def packages_of(minor: str) -> list[str]:
-    """Return the packages with tests below ``test/integration/scheduler``, sorted, except those of other programs.
+    """Return the packages with tests of the scheduler and of its devices, sorted, except those of other programs.
 
     Raises:
         BuildError: Go is missing or cannot download the module.
     """
-    tests = _source(minor) / TESTS
-    return sorted({str(file.parent.relative_to(tests)) for file in tests.rglob("*_test.go")} - _OTHER_PROGRAMS)
+    source = _source(minor)
+    found = {str(file.parent.relative_to(source / TESTS)) for file in (source / TESTS).rglob("*_test.go")}
+    devices = source / _DEVICE_TESTS
+    found |= {f"{DEVICES}{file.parent.relative_to(devices)}" for file in devices.glob("*/*_test.go")}
+    return sorted(found - _OTHER_PROGRAMS)
 
 
 def patched(text: str) -> str:
@@ -125,8 +137,12 @@ def patched(text: str) -> str:
 
 
 def patched_setup(text: str) -> str:
-    """Return a file of the tests with a wait for the external scheduler after each start of a scheduler."""
-    return _STARTED.sub(r"\g<0>\1\2.AwaitExternal()\n", text)
+    """Return a file of the tests with a wait for the external scheduler after each start of a scheduler.
+
+    Tests that share one scheduler print that they use it.
+    """
+    text = _STARTED.sub(r"\g<0>\1\2\3.AwaitExternal()\n", text)
+    return text.replace(_SHARED, _SHARED + _SHARED_USE)
 
 
 def _prepare(minor: str, directory: Path) -> None:
@@ -163,7 +179,7 @@ def _digest(minor: str) -> str:
     files = (_HERE / f"kubernetes-{minor}" / name for name in _MODULE_FILES)
     for file in (*files, _HERE / "external.go.txt"):
         digest.update(file.read_bytes())
-    digest.update("\0".join((_STARTED.pattern, _EXTERNAL_RUN, _EXTERNAL_NEW, *_FLAGS)).encode())
+    digest.update("\0".join((_STARTED.pattern, _SHARED_USE, _EXTERNAL_RUN, _EXTERNAL_NEW, *_FLAGS)).encode())
     return digest.hexdigest()
 
 

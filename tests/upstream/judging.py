@@ -9,12 +9,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 _RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 _CURRENT = re.compile(r"^=== (?:RUN|CONT|NAME)\s+(\S+)")
+_USED = re.compile(r"EXTERNAL used by (\S+)")
 _REFUSED = re.compile(r"EXTERNAL not applicable: (.+)$")
 _DONE = re.compile(r"^(PASS|FAIL)$", re.MULTILINE)
 _LEAK_CHECK_SECONDS = 2.0
@@ -22,7 +24,8 @@ _POLL_SECONDS = 1.0
 READY = "bayplan.app: Scheduling: "
 """Text in the log of ``bayplan run`` when all lists have arrived and cycles begin."""
 _RESIZES = "InPlacePodVerticalScalingSchedulerPreemption"
-GATES = f"CompositePodGroup=CompositePodGroups,{_RESIZES}={_RESIZES}"
+_CLAIMS = "DRAWorkloadResourceClaims"
+GATES = f"CompositePodGroup=CompositePodGroups,{_RESIZES}={_RESIZES},{_CLAIMS}={_CLAIMS}"
 """Pairs of a gate of kube-scheduler and the gate of ``bayplan run`` for the same feature, separated by commas."""
 
 SKIPPED = "skipped by the test itself"
@@ -85,13 +88,14 @@ class Judge:
     seconds: float = 5400.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, binary: Path, log: Path, only: Sequence[str] = ()) -> Verdicts:
+    def run(self, binary: Path, log: Path, only: Sequence[str] = (), *, any_gates: bool = False) -> Verdicts:
         """Run a test binary against the scheduler.
 
         Args:
             binary: The test binary; etcd must be on PATH.
             log: Takes the output.
             only: Tests without their subtests, or one test with them; empty for all tests.
+            any_gates: Whether tests run although they change gates that the scheduler does not have.
         """
         arguments = [str(binary), "-test.v", f"-test.timeout={self.seconds:.0f}s"]
         if only:
@@ -99,6 +103,7 @@ class Judge:
         log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="upstream-") as directory, log.open("wb") as sink:
             external = {"EXTERNAL_SCHEDULER": self.command, "EXTERNAL_READY": self.ready, "EXTERNAL_GATES": self.gates}
+            external["EXTERNAL_ANY_GATES"] = "yes" if any_gates else ""
             env = os.environ | external | {"TMPDIR": directory} | dict(self.environment)
             process = subprocess.Popen(
                 arguments, cwd=directory, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
@@ -128,6 +133,7 @@ def verdicts_in(text: str) -> dict[str, Outcome]:
     results = {name: result for result, name in _RESULT.findall(text)}
     refused: dict[str, str] = {}
     started: set[str] = set()
+    used = set(_USED.findall(text))
     current = ""
     for line in text.splitlines():
         match = _CURRENT.match(line)
@@ -144,11 +150,20 @@ def verdicts_in(text: str) -> dict[str, Outcome]:
             outcomes[name] = Outcome(Verdict.NOT_APPLICABLE, refused[name])
         elif result == "SKIP":
             outcomes[name] = Outcome(Verdict.NOT_APPLICABLE, SKIPPED)
-        elif result == "PASS" and name.partition("/")[0] not in started:
+        elif result == "PASS" and not _is_run(name, started, used):
             outcomes[name] = Outcome(Verdict.NOT_APPLICABLE, BY_HAND)
         else:
             outcomes[name] = Outcome(Verdict(result))
     return outcomes
+
+
+def _is_run(name: str, started: AbstractSet[str], used: AbstractSet[str]) -> bool:
+    """Return whether the external scheduler ran in a test: in its first part, or, if tests share it, in this one."""
+    first = name.partition("/")[0]
+    shared = [each for each in used if each.partition("/")[0] == first]
+    if not shared:
+        return first in started
+    return any(f"{name}/".startswith(f"{each}/") or each.startswith(f"{name}/") for each in shared)
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path, seconds: float) -> bool:

@@ -41,6 +41,35 @@ def test_verdicts() -> None:
     }
 
 
+SHARED = """\
+=== RUN   TestDevices
+=== RUN   TestDevices/all
+=== RUN   TestDevices/all/binds
+EXTERNAL used by TestDevices/all/binds
+EXTERNAL started 7 in /tmp/x
+=== RUN   TestDevices/all/taints
+=== RUN   TestDevices/all/taints/slowly
+EXTERNAL used by TestDevices/all/taints
+=== RUN   TestDevices/all/converts
+--- PASS: TestDevices (1.00s)
+    --- PASS: TestDevices/all (1.00s)
+        --- PASS: TestDevices/all/binds (0.50s)
+        --- PASS: TestDevices/all/taints (0.50s)
+            --- PASS: TestDevices/all/taints/slowly (0.50s)
+        --- PASS: TestDevices/all/converts (0.00s)
+PASS
+"""
+
+
+def test_verdicts_of_tests_that_share_a_scheduler() -> None:
+    """Only those that say that they use it have passed against it."""
+    assert verdicts_in(SHARED) == {
+        "TestDevices/all/binds": Outcome(Verdict.PASS),
+        "TestDevices/all/taints/slowly": Outcome(Verdict.PASS),
+        "TestDevices/all/converts": Outcome(Verdict.NOT_APPLICABLE, BY_HAND),
+    }
+
+
 @pytest.mark.parametrize(
     ("only", "pattern"),
     [
@@ -82,3 +111,15 @@ def test_a_started_scheduler_is_awaited() -> None:
         "\tsched.AwaitExternal()",
         "\tgo other.Run(ctx)",
     ]
+
+
+def test_a_start_in_a_function_is_awaited() -> None:
+    """The wait comes after the function, which returns when the scheduler does."""
+    start = "\tgo func() {\n\t\tsched.Run(tCtx)\n\t\tclose(done)\n\t}()\n"
+    assert patched_setup(f"{start}\treturn sched\n") == f"{start}\tsched.AwaitExternal()\n\treturn sched\n"
+
+
+def test_a_shared_scheduler_tells_who_uses_it() -> None:
+    """The line is printed by each user, the first one too."""
+    patched_lines = patched_setup("\tscheduler.usageCount++\n\tx()\n").splitlines()
+    assert patched_lines == ["\tscheduler.usageCount++", '\tfmt.Printf("EXTERNAL used by %s\\n", tCtx.Name())', "\tx()"]
