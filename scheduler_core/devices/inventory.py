@@ -195,7 +195,7 @@ class DeviceInventory:
             own_records=own,
             records=self._tainted(resource_slice.pool_key, names, own),
             counter_sets=spec.shared_counters if self.features.partitionable_devices else (),
-            is_missing=any(device.has_compatibility_groups for device in spec.devices),
+            is_missing=not spec.is_understood,
             is_hidden=not self.features.partitionable_devices
             and (spec.per_device_node_selection is not None or bool(spec.shared_counters)),
             consumes_counters=any(record.counter_sets or record.counters for record in own),

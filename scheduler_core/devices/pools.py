@@ -81,7 +81,7 @@ class PooledSlice:
         own_records: Records of the devices with the taints of the driver.
         records: Records of the devices with the taints of rules, too.
         counter_sets: Shared counters.
-        is_missing: Whether it counts as missing, because it has compatibility groups, whose gate is off.
+        is_missing: Whether it counts as missing, because it has fields whose feature is missing.
         is_hidden: Whether it targets no node, because a feature is off.
         consumes_counters: Whether a device consumes counters.
         has_binding_conditions: Whether a device has binding conditions.

@@ -10,6 +10,7 @@ Follows ``k8s.io/api`` v0.37.1 ``resource/v1``.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.structs import force_setattr
@@ -161,6 +162,7 @@ class Device(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
         binding_conditions: Conditions that must be True before the pod is bound.
         binding_failure_conditions: Conditions of which none may be True.
         allow_multiple_allocations: Whether several requests can share the device.
+        node_allocatable_resources: Resources of the node that an allocation consumes, by name.
     """
 
     name: str
@@ -175,11 +177,13 @@ class Device(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, Any] = {}
 
     @property
-    def has_compatibility_groups(self) -> bool:
-        """Whether the gate DRADeviceCompatibilityGroups decides about the device."""
-        return any(consumption.compatibility_groups for consumption in self.consumes_counters)
+    def is_understood(self) -> bool:
+        """Whether no field is set whose feature is missing: compatibility groups, or resources of the node."""
+        has_groups = any(consumption.compatibility_groups for consumption in self.consumes_counters)
+        return not has_groups and not self.node_allocatable_resources
 
 
 class ResourcePool(Struct, gc=False, frozen=True, rename="camel"):
@@ -191,7 +195,10 @@ class ResourcePool(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class ResourceSliceSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """``spec`` of a slice; ``devices`` and ``shared_counters`` exclude each other."""
+    """``spec`` of a slice; ``devices`` and ``shared_counters`` exclude each other.
+
+    ``skip_node_operations`` requires nodes that support it.
+    """
 
     driver: str
     pool: ResourcePool
@@ -201,6 +208,12 @@ class ResourceSliceSpec(Struct, gc=False, frozen=True, omit_defaults=True, renam
     per_device_node_selection: bool | None = None
     devices: tuple[Device, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
+    skip_node_operations: tuple[str, ...] = ()
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether neither the slice nor one of its devices has a field set whose feature is missing."""
+        return not self.skip_node_operations and all(device.is_understood for device in self.devices)
 
 
 class ResourceSlice(Struct, gc=False, frozen=True, rename="camel"):

@@ -111,15 +111,18 @@ def selected_release() -> str:
 
 
 def packages_of(minor: str) -> list[str]:
-    """Return the packages with tests of the scheduler and of its devices, sorted, except those of other programs.
+    """Return the packages with tests of the scheduler, sorted, except those of other programs.
+
+    Those of devices are built for the newest release only: an older one has fewer of them.
 
     Raises:
         BuildError: Go is missing or cannot download the module.
     """
     source = _source(minor)
     found = {str(file.parent.relative_to(source / TESTS)) for file in (source / TESTS).rglob("*_test.go")}
-    devices = source / _DEVICE_TESTS
-    found |= {f"{DEVICES}{file.parent.relative_to(devices)}" for file in devices.glob("*/*_test.go")}
+    if minor == RELEASES[0]:
+        devices = source / _DEVICE_TESTS
+        found |= {f"{DEVICES}{file.parent.relative_to(devices)}" for file in devices.glob("*/*_test.go")}
     return sorted(found - _OTHER_PROGRAMS)
 
 

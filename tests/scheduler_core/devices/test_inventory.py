@@ -145,6 +145,19 @@ def consumer(name: str, counter_set: str = "s", counter: str = "x") -> dict[str,
             ["p: incomplete"],
             id="a slice with compatibility groups counts as missing",
         ),
+        pytest.param(
+            [
+                part(1, count=1, devices=[device("d1", nodeAllocatableResources={"cpu": {"mapping": {}}})]),
+                part(2, count=2),
+            ],
+            ["p: incomplete"],
+            id="so does one that consumes resources of the node",
+        ),
+        pytest.param(
+            [part(1, count=1, skipNodeOperations=["*"]), part(2, count=2)],
+            ["p: incomplete"],
+            id="and one that needs nodes that skip operations",
+        ),
     ],
 )
 def test_pools_of_a_node(slices: list[ResourceSlice], expected: list[str]) -> None:

@@ -4,7 +4,6 @@
 package upstream
 
 import (
-	_ "k8s.io/kubernetes/test/integration/dra"
 	_ "k8s.io/kubernetes/test/integration/framework"
 	_ "k8s.io/kubernetes/test/integration/util"
 )
