@@ -52,6 +52,7 @@ from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 
 if TYPE_CHECKING:
     from scheduler_core.shadows.shadow_profiles import ShadowProfiles
@@ -108,7 +109,7 @@ class Scheduler:
         timing = self._timing
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
-        cache = ClusterCache(self.options.bounds)
+        cache = ClusterCache(self.options.bounds, DeviceIndex(self.options.device_features))
         cache.columns.devices.group_claims = self.options.group_claims
         cache.columns.devices.turns.steps = ports.journal.steps
         metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPodMap(clock)

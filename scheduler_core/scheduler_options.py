@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from scheduler_core.cycle.cycle_context import CycleOptions
+from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
 from scheduler_core.metrics.attempt_history import AttemptHistory
 from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS
@@ -32,6 +33,7 @@ class SchedulerOptions(Struct, frozen=True):
         gangs_preempt: Whether a gang may evict pods of lower priority.
         gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
         group_claims: Whether PodGroups may have resource claims.
+        device_features: Feature gates of devices.
         deferred_resizes: Whether running pods whose resize is deferred may preempt on their nodes.
         bounds: Maximum sizes of the snapshot's tables.
     """
@@ -50,6 +52,7 @@ class SchedulerOptions(Struct, frozen=True):
     gangs_preempt: bool = True
     gangs_backtrack: bool = False
     group_claims: bool = False
+    device_features: DeviceFeatures = DeviceFeatures()
     deferred_resizes: bool = False
     bounds: SnapshotBounds = DEFAULT_BOUNDS
 

@@ -29,6 +29,7 @@ from scheduler_core.errors import CacheError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import same_granted_resources
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
@@ -55,13 +56,14 @@ class ClusterCache:
 
     Args:
         bounds: Maximum sizes of the columns' tables.
+        devices: Index of claims and devices; None for an empty one with the default feature gates.
 
     Attributes:
         columns: The columns that cycles read.
     """
 
-    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
-        self.columns = NodeColumns(bounds)
+    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, devices: DeviceIndex | None = None) -> None:
+        self.columns = NodeColumns(bounds, devices)
         self._placed: dict[str, PlacedPod] = {}
         self._unconfirmed: dict[str, PlacedPod] = {}
         self._without_node: dict[str, dict[str, PodInfo]] = {}

@@ -85,7 +85,7 @@ class NodeColumns:
         name_hashes: uint64[row], hash of the name, for choices that must not depend on the order of nodes.
     """
 
-    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
+    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, devices: DeviceIndex | None = None) -> None:
         self.bounds = bounds
         self.size = self.count = self.version = 0
         self.names: list[str | None] = []
@@ -96,7 +96,7 @@ class NodeColumns:
         self.taint_sets.acquire(())
         self.images, self.host_ports = ImageIndex(), HostPortIndex()
         self.namespaces = NamespaceLabels()
-        self.storage, self.devices = StorageIndex(self.row_of), DeviceIndex()
+        self.storage, self.devices = StorageIndex(self.row_of), devices or DeviceIndex()
         self.disruption_budgets = DisruptionBudgets()
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import ClusterDevices
+from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM, AllocationResult, ResourceClaim
 from scheduler_core.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.pod_group import GroupKey
@@ -102,6 +103,9 @@ class ClaimTable:
 class DeviceIndex:
     """All objects of Dynamic Resource Allocation.
 
+    Args:
+        features: Feature gates of devices; None for the defaults.
+
     Attributes:
         withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
         are_lists_expected: Whether claims are withheld only until the first lists are complete.
@@ -114,14 +118,14 @@ class DeviceIndex:
         on_freed: Called with a claim as it would have been allocated, and as it is, if its allocation was given up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, features: DeviceFeatures | None = None) -> None:
         self.withheld = ""
         self.are_lists_expected = False
         self.group_claims = False
         self.claims = ClaimTable()
         self.classes: dict[str, DeviceClass] = {}
         self.classes_version = 0
-        self.hardware = ClusterDevices.empty()
+        self.hardware = ClusterDevices.empty(features)
         self.turns = ClaimTurns()
         self.on_freed: list[Callable[[ResourceClaim, ResourceClaim], None]] = []
         self._in_flight: dict[str, InFlightAllocation] = {}
