@@ -6,7 +6,7 @@ Nothing is cached here: a caller keeps its ``DeviceSelector`` by expression and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Mapping as AbstractMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from scheduler_core.cel.attribute_reads import Reads, attribute_reads
 from scheduler_core.cel.calls import charge
 from scheduler_core.cel.checker import check
 from scheduler_core.cel.evaluation import compile_tree
+from scheduler_core.cel.formatting import native_go_type
 from scheduler_core.cel.literal_validation import validate
 from scheduler_core.cel.operators import Frame
 from scheduler_core.cel.parser import parse
@@ -33,6 +34,7 @@ from scheduler_core.cel.values import DomainMapping, Mapping, Semver, type_name
 from scheduler_core.errors import SchedulerCoreError
 
 MAX_LENGTH = 10 * 1024
+_SEMVER = "kubernetes.Semver"
 _NESTING = "([{.?+-*/%<>=!"
 _MAX_SHALLOW = 32
 _RECURSION_LIMIT = 20_000
@@ -121,8 +123,8 @@ def _version(name: str, text: str) -> Semver:
         raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None
 
 
-class DeviceSelector:
-    """A compiled selector.
+class _Expression:
+    """A compiled expression over a device.
 
     Attributes:
         expression: The expression.
@@ -139,6 +141,30 @@ class DeviceSelector:
         self._run = run
         self._slots = slots
 
+    def _evaluate(self, facts: DeviceFacts) -> tuple[Any, int]:
+        """Return the value and the cost; errors have no advice."""
+        try:
+            frame = Frame(facts.variable(), self._slots)
+            result = self._result(frame)
+            charge(frame, 0)
+        except (EvaluationError, AbortedError) as error:
+            raise SelectorRuntimeError(str(error)) from None
+        except RecursionError:
+            raise SelectorRuntimeError("max recursion depth exceeded") from None
+        return result, frame.cost
+
+    def _result(self, frame: Frame) -> Any:
+        if not self._deep:
+            return self._run(frame)
+        with _deep_recursion():
+            return self._run(frame)
+
+
+class DeviceSelector(_Expression):
+    """A compiled selector."""
+
+    __slots__ = ()
+
     def matches(self, facts: DeviceFacts) -> bool:
         """Return whether the device matches.
 
@@ -147,12 +173,6 @@ class DeviceSelector:
         """
         return self.matches_with_cost(facts)[0]
 
-    def _evaluate(self, frame: Frame) -> Any:
-        if not self._deep:
-            return self._run(frame)
-        with _deep_recursion():
-            return self._run(frame)
-
     def matches_with_cost(self, facts: DeviceFacts) -> tuple[bool, int]:
         """Return whether the device matches, and the cost of the evaluation.
 
@@ -160,20 +180,67 @@ class DeviceSelector:
             SelectorRuntimeError: The evaluation failed or exceeded the cost limit.
         """
         try:
-            frame = Frame(facts.variable(), self._slots)
-            result = self._evaluate(frame)
-            charge(frame, 0)
-        except (EvaluationError, AbortedError) as error:
+            result, cost = self._evaluate(facts)
+        except SelectorRuntimeError as error:
             text = str(error)
             raise SelectorRuntimeError(text + _ADVICE if "no such key:" in text else text) from None
-        except RecursionError:
-            raise SelectorRuntimeError("max recursion depth exceeded") from None
         if type(result) is not bool:
             name = type_name(result)
             raise SelectorRuntimeError(
                 f"CEL result of type {name} could not be converted to bool: {_unsupported_conversion(name)}"
             )
-        return result, frame.cost
+        return result, cost
+
+
+class DerivedExpression(_Expression):
+    """The compiled expression of a derived attribute."""
+
+    __slots__ = ()
+
+    def value(self, facts: DeviceFacts) -> AttributeValue:
+        """Return the value for a device: a scalar, or a list of scalars of one type; versions in their normal form.
+
+        Raises:
+            SelectorRuntimeError: The evaluation failed or exceeded the cost limit, or the value has another type.
+        """
+        return self.value_with_cost(facts)[0]
+
+    def value_with_cost(self, facts: DeviceFacts) -> tuple[AttributeValue, int]:
+        """Return the value for a device, and the cost of the evaluation.
+
+        Raises:
+            SelectorRuntimeError: As :meth:`value`.
+        """
+        result, cost = self._evaluate(facts)
+        if type(result) is tuple:
+            return _derived_list(result), cost
+        scalar = _derived_scalar(result)
+        if scalar is None:
+            raise SelectorRuntimeError(f"unsupported CEL return type: {native_go_type(result)}")
+        return scalar, cost
+
+
+_SCALAR_NAMES: dict[type, str] = {bool: "bool", int: "int", str: "string", Semver: "semver"}
+
+
+def _derived_scalar(value: Any) -> Scalar | None:
+    if type(value) is Semver:
+        return Version(value.text)
+    return value if type(value) in _SCALAR_NAMES else None
+
+
+def _derived_list(values: tuple[Any, ...]) -> tuple[Scalar, ...]:
+    found: list[Scalar] = []
+    for index, value in enumerate(values):
+        first, scalar = type(values[0]), _derived_scalar(value)
+        if first not in _SCALAR_NAMES:
+            raise SelectorRuntimeError(f"unsupported list element type: {native_go_type(values[0])}")
+        if scalar is None or type(value) is not first:
+            raise SelectorRuntimeError(
+                f"expected list element at index {index} to be {_SCALAR_NAMES[first]}, got {native_go_type(value)}"
+            )
+        found.append(scalar)
+    return tuple(found)
 
 
 def _unsupported_conversion(name: str) -> str:
@@ -198,19 +265,42 @@ def _require_bool(kind: Type) -> None:
         raise InvalidExpressionError(f"must evaluate to bool or the unknown type, not {kind.native_text()}")
 
 
+def _require_attribute(kind: Type) -> None:
+    element = kind.params[0] if kind.kind == "list" else kind
+    if element.kind not in ("bool", "int", "string", "any", "dyn") and element.name != _SEMVER:
+        raise InvalidExpressionError(
+            "must evaluate to a primitive scalar (string, integer, boolean, semver) or a list of these scalars, not "
+            f"{kind.native_text()}"
+        )
+
+
 def compile_selector(expression: str) -> DeviceSelector:
     """Compile a selector.
 
     Raises:
         SelectorCompileError: The expression is invalid, too long or too complex, or does not evaluate to bool.
     """
+    return DeviceSelector(expression, *_compiled(expression, _require_bool))
+
+
+def compile_derived_attribute(expression: str) -> DerivedExpression:
+    """Compile the expression of a derived attribute.
+
+    Raises:
+        SelectorCompileError: The expression is invalid, too long or too complex, or evaluates to a type that attributes
+            do not have.
+    """
+    return DerivedExpression(expression, *_compiled(expression, _require_attribute))
+
+
+def _compiled(expression: str, require: Callable[[Type], None]) -> tuple[Any, int, Reads]:
     if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
         raise SelectorCompileError(f"expression exceeds the maximum length of {MAX_LENGTH} bytes")
     try:
         if not _is_deep(expression):
-            return _compiled(expression)
+            return _checked(expression, require)
         with _deep_recursion():
-            return _compiled(expression)
+            return _checked(expression, require)
     except (InvalidExpressionError, TooComplexError) as error:
         raise SelectorCompileError(str(error)) from None
     except RecursionError:
@@ -233,13 +323,12 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def _compiled(expression: str) -> DeviceSelector:
+def _checked(expression: str, require: Callable[[Type], None]) -> tuple[Any, int, Reads]:
     problems = Problems(SourceText(expression))
     tree = parse(problems)
     result = check(tree, problems)
     problems.raise_if_any()
     validate(tree, problems)
     problems.raise_if_any()
-    _require_bool(result)
-    run, slots = compile_tree(tree)
-    return DeviceSelector(expression, run, slots, attribute_reads(tree))
+    require(result)
+    return *compile_tree(tree), attribute_reads(tree)

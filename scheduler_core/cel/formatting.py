@@ -43,6 +43,28 @@ _GO_TYPES: dict[type, str] = {
     NamedFormat: "cel.Format",
 }
 
+_NATIVE_GO_TYPES: dict[type, str] = {
+    bool: "bool",
+    int: "int64",
+    Uint: "uint64",
+    float: "float64",
+    str: "string",
+    bytes: "[]uint8",
+    type(None): "structpb.NullValue",
+    tuple: "[]interface {}",
+    Mapping: "map[string]interface {}",
+    DomainMapping: "map[string]interface {}",
+    TypeValue: "string",
+    Duration: "time.Duration",
+    Timestamp: "time.Time",
+    Optional: "*types.Optional",
+    Quantity: "*resource.Quantity",
+    Semver: "semver.Version",
+    IpAddress: "netip.Addr",
+    Cidr: "netip.Prefix",
+    Url: "*url.URL",
+    NamedFormat: "*cel.Format",
+}
 
 _EXPONENT_FROM = 6
 """Smallest exponent that Go prints as such, where a number is printed with as few digits as possible."""
@@ -116,3 +138,8 @@ def go_type(value: Any) -> str:
     if isinstance(value, Quantity):
         return "*cel.Quantity" if value.computed else "cel.Quantity"
     return _GO_TYPES[type(value)]
+
+
+def native_go_type(value: Any) -> str:
+    """Return the name of the native Go type of *value* in the reference, as errors of derived attributes show it."""
+    return _NATIVE_GO_TYPES[type(value)]

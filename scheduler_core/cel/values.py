@@ -135,6 +135,14 @@ class Semver:
         self.prerelease = prerelease
         self.build = build
 
+    @property
+    def text(self) -> str:
+        """The version as text, in its normal form."""
+        text = f"{self.major}.{self.minor}.{self.patch}"
+        if self.prerelease:
+            text += "-" + ".".join(map(str, self.prerelease))
+        return f"{text}+{self.build}" if self.build else text
+
     def compare(self, other: Semver) -> int:
         """Return -1, 0 or 1 by precedence; build metadata does not count."""
         left, right = (self.major, self.minor, self.patch), (other.major, other.minor, other.patch)

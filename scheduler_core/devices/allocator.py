@@ -164,7 +164,8 @@ class Allocator:
         devices = NodeDevices(pools, rows, usages)
         limits = SearchLimits(self._limits.clock, on_step=on_step)
         everything = self._prepare(devices)
-        search = Search(devices, self._plans, everything, limits, best_fit=self._best_fit, for_all=True)
+        values = self._table.attributes
+        search = Search(devices, self._plans, values, everything, limits, best_fit=self._best_fit, for_all=True)
         for solution in search.solutions():
             yield NodeAllocation(node, pools, rows, self._plans, solution)
 
@@ -215,9 +216,10 @@ class Allocator:
         all_devices = self._prepare(node)
         self.searches += 1
         self._tally.searches += 1
-        if not all_devices and lacks_devices(node, self._plans):
+        if not all_devices and lacks_devices(node, self._plans, self._table.attributes):
             return None
-        search = Search(node, self._plans, all_devices, self._limits, best_fit=self._best_fit)
+        values = self._table.attributes
+        search = Search(node, self._plans, values, all_devices, self._limits, best_fit=self._best_fit)
         try:
             return search.run()
         except AllocationTimeoutError:

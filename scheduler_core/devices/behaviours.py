@@ -12,21 +12,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from scheduler_core.devices.attribute_patterns import AttributePatterns, PoolValues
+from scheduler_core.devices.constraints import AttributeValues
 from scheduler_core.devices.consumable_capacity import CapacityError, consumed_capacity
+from scheduler_core.devices.derived_attributes import DerivedAttributes
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import Amount, DeviceFeatures, DeviceRecord
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
 from scheduler_core.devices.selector_cache import SelectorCache, Verdict
-from scheduler_core.model.devices import DeviceAttribute
-
-PoolValues = tuple[tuple[Hashable, ...], ...]
-"""Distinct values of a pool's devices for each attribute that constraints read, in the order of the devices."""
 
 _DriverNames = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 """Names of attributes that selectors read, and those that constraints read, with and without the driver's domain."""
-
-_ABSENT, _LIST = -2, -1
-"""Instead of the number of a value: the attribute is absent, or a list, which equals nothing."""
 
 _MAX_TABLES = 64
 _MAX_RECORDS = 4096
@@ -61,7 +57,8 @@ class Assessment:
         consumed: Capacity that a share consumes; None if the device cannot serve the requested capacity.
         capacity_error: Why the requested capacity cannot be computed; "" if it can.
         is_tolerated: Whether all taints are tolerated.
-        has_attributes: Whether it has the attributes that constraints read.
+        has_attributes: Whether it has the attributes that constraints read, as far as they can be derived.
+        has_derivation_error: Whether an attribute that constraints read cannot be derived.
     """
 
     is_selected: bool
@@ -71,6 +68,7 @@ class Assessment:
     capacity_error: str = ""
     is_tolerated: bool = False
     has_attributes: bool = False
+    has_derivation_error: bool = False
 
     @property
     def is_usable(self) -> bool:
@@ -91,6 +89,7 @@ class Assessment:
             self.capacity_error,
             self.is_usable,
             self.is_tolerated,
+            self.has_derivation_error,
         )
 
 
@@ -114,13 +113,18 @@ class Behaviour:
 class BehaviourRow:
     """Behaviours of the devices of a pool; pools of one row have equal devices for the plan."""
 
-    __slots__ = ("behaviours", "has_errors", "number")
+    __slots__ = ("behaviours", "has_derivation_errors", "has_errors", "number")
 
     def __init__(self, number: int, behaviours: tuple[Behaviour, ...]) -> None:
         self.number = number
         self.behaviours = behaviours
         self.has_errors = any(
-            one.error is not None or one.capacity_error for each in behaviours for one in each.assessments
+            one.error is not None or one.capacity_error or one.has_derivation_error
+            for each in behaviours
+            for one in each.assessments
+        )
+        self.has_derivation_errors = self.has_errors and any(
+            one.has_derivation_error for each in behaviours for one in each.assessments
         )
 
 
@@ -130,6 +134,7 @@ class BehaviourTable:
     Args:
         plans: The plan.
         selectors: Verdicts of selectors.
+        attributes: How constraints read attributes.
         features: Feature gates.
         bounds: Largest numbers of stored entries.
     """
@@ -138,6 +143,7 @@ class BehaviourTable:
         self,
         plans: Sequence[ClaimPlan],
         selectors: SelectorCache,
+        attributes: AttributeValues,
         features: DeviceFeatures,
         bounds: KnowledgeBounds,
     ) -> None:
@@ -152,14 +158,8 @@ class BehaviourTable:
                     if number == len(self._terms):
                         self._terms.append(terms)
                     self._number_of_terms.append(number)
-        names = {
-            name
-            for plan in plans
-            for constraint in plan.claim.spec.devices.constraints
-            for name in (constraint.match_attribute, constraint.distinct_attribute)
-            if name is not None
-        }
-        self._attributes = sorted(names)
+        self.attributes = attributes
+        self._patterns = AttributePatterns(plans, self._terms, attributes)
         self._selectors = selectors
         self._reads = self._all_reads()
         self._features = features
@@ -176,7 +176,7 @@ class BehaviourTable:
         self._names: dict[str, _DriverNames] = {}
 
     def _all_reads(self) -> tuple[tuple[str, str], ...] | None:
-        """Return what selectors read of a device; None if that depends on the device."""
+        """Return what selectors and derived attributes read of a device; None if that depends on the device."""
         found: set[tuple[str, str]] = set()
         for terms in self._terms:
             for expressions in (terms.class_selectors, terms.selectors):
@@ -184,6 +184,13 @@ class BehaviourTable:
                 if reads is None:
                     return None
                 found |= reads
+        for name, expression in self._patterns.derived:
+            reads = self.attributes.derived.reads(expression)
+            if reads is None:
+                return None
+            # Derived values are compared with those of the device, so that equal patterns do not suffice.
+            domain, _, identifier = name.partition("/")
+            found |= {*reads, (domain, identifier)}
         return tuple(sorted(found))
 
     def row(self, view: PoolView) -> BehaviourRow:
@@ -218,12 +225,7 @@ class BehaviourTable:
         if found is None:
             behaviours = self.row(view).behaviours
             facts = [each.facts for each, base in zip(view.records, behaviours, strict=True) if base.is_relevant]
-            indices: list[dict[Hashable, int]] = [{} for _ in self._attributes]
-            for each in facts:
-                for name, index in zip(self._attributes, indices, strict=True):
-                    _equality(each.attribute(name), index)
-            found = tuple(map(tuple, indices))
-            self._values_of_shape[view.shape.number] = found
+            found = self._values_of_shape[view.shape.number] = self._patterns.values(facts)
         return found
 
     def _clear(self) -> None:
@@ -236,7 +238,7 @@ class BehaviourTable:
         found = self._by_content.get(content)
         if found is None:
             behaviours = tuple(map(self.behaviour, view.records))
-            if self._attributes:
+            if self._patterns.names:
                 behaviours = self._with_values(view, behaviours)
             # Devices in use consume counters, even if no request selects them.
             exact = view.shape.number if view.counters else None
@@ -254,9 +256,10 @@ class BehaviourTable:
         selected, compared = self._names_of(view.key[0])
         attributes = [record.facts.attributes for record in view.records]
         patterns = []
+        number = self._patterns.number
         for name, bare in compared:
             index: dict[Hashable, int] = {}
-            patterns.append(tuple([_equality(each.get(name) or each.get(bare), index) for each in attributes]))
+            patterns.append(tuple([number(each.get(name) or each.get(bare), index) for each in attributes]))
         return (
             view.is_incomplete,
             view.is_invalid,
@@ -272,27 +275,19 @@ class BehaviourTable:
         if found is None:
             selected = [f"{domain}/{name}" for domain, name in self._reads or ()]
             selected += [name for domain, name in self._reads or () if domain == driver]
-            compared = [(name, name.removeprefix(f"{driver}/")) for name in self._attributes]
+            compared = [(name, name.removeprefix(f"{driver}/")) for name in self._patterns.names]
             found = self._names[driver] = (tuple(selected), tuple(compared))
         return found
 
     def _with_values(self, view: PoolView, behaviours: tuple[Behaviour, ...]) -> tuple[Behaviour, ...]:
-        """Distinguish devices by which of them have equal values.
-
-        The search only compares values, so that pools whose devices have other values, but are equal to each other in
-        the same way, are equal.
-        """
-        indices: list[dict[Hashable, int]] = [{} for _ in self._attributes]
+        """Distinguish devices by which of them have equal values."""
+        numbers = self._patterns.numbers()
         found = []
         for record, base in zip(view.records, behaviours, strict=True):
             if not base.is_relevant:
                 found.append(base)
                 continue
-            pattern = (
-                _equality(record.facts.attribute(name), index)
-                for name, index in zip(self._attributes, indices, strict=True)
-            )
-            key = (base.number, *pattern)
+            key = (base.number, *self._patterns.of(record.facts, numbers))
             behaviour = self._by_values.get(key)
             if behaviour is None:
                 behaviour = self._by_values[key] = Behaviour(next(self._numbers), base.assessments)
@@ -323,7 +318,7 @@ class BehaviourTable:
         return (
             record.body,
             facts.attributes_of(self._reads),
-            tuple(facts.attribute(name) is None for name in self._attributes),
+            tuple(facts.attribute(name) is None for name in self._patterns.names),
         )
 
     def _key(self, record: DeviceRecord, assessments: tuple[Assessment, ...]) -> Hashable:
@@ -356,21 +351,15 @@ class BehaviourTable:
                 consumed = consumed_capacity(terms.amounts, record.rules, fractional=fractional)
             except CapacityError as error:
                 problem = str(error)
+        has_attributes, has_derivation_error = self.attributes.can_be_added(terms, record.facts)
         return Assessment(
             is_selected=True,
             consumed=consumed,
             capacity_error=problem,
             is_tolerated=all(any(one.tolerates(taint) for one in terms.tolerations) for taint in record.taints),
-            has_attributes=all(record.facts.attribute(name) is not None for name in terms.attributes),
+            has_attributes=has_attributes,
+            has_derivation_error=has_derivation_error,
         )
-
-
-def _equality(attribute: DeviceAttribute | None, index: dict[Hashable, int]) -> int:
-    """Return the number of an attribute's value, in the order in which the values were first seen."""
-    if attribute is None:
-        return _ABSENT
-    value = attribute.scalar
-    return _LIST if value is None else index.setdefault(value, len(index))
 
 
 class DeviceKnowledge:
@@ -385,6 +374,7 @@ class DeviceKnowledge:
         self.features = features
         self._bounds = KnowledgeBounds() if bounds is None else bounds
         self.selectors = SelectorCache(max_verdicts=self._bounds.verdicts)
+        self.attributes = AttributeValues(features.list_type_attributes, DerivedAttributes())
         self._tables: OrderedDict[Hashable, BehaviourTable] = OrderedDict()
 
     def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:
@@ -392,7 +382,9 @@ class DeviceKnowledge:
         key = plan_key(plans)
         found = self._tables.get(key)
         if found is None:
-            found = self._tables[key] = BehaviourTable(plans, self.selectors, self.features, self._bounds)
+            found = self._tables[key] = BehaviourTable(
+                plans, self.selectors, self.attributes, self.features, self._bounds
+            )
             if len(self._tables) > self._bounds.tables:
                 self._tables.popitem(last=False)
         else:

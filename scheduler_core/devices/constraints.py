@@ -1,18 +1,68 @@
 """Constraints over the devices of a claim: equal or distinct values of an attribute.
 
-A device without the attribute is not usable for a request that a constraint covers. Lists equal nothing, not even
-themselves, except that the first device is always accepted. Versions are compared as text.
+A device without the attribute is not usable for a request that a constraint covers. Versions are compared as text.
+
+With the gate DRAListTypeAttributes an attribute is a set of values, of one value if it is no list: devices match if one
+value is in the sets of all, and are distinct if no value is in the sets of two. Without the gate lists equal nothing,
+not even themselves, except that the first device is always accepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 
+from scheduler_core.devices.derived_attributes import DerivationFailure, Derived, DerivedAttributes
 from scheduler_core.devices.records import SelectedFacts
 from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.model.device_claims import DeviceConstraint
+from scheduler_core.model.devices import DeviceAttribute
 
 _Scalar = tuple[str, int | bool | str] | None
+
+
+class DerivationError(Exception):
+    """A constraint reads a derived attribute that has no value."""
+
+    def __init__(self, attribute: str, failure: DerivationFailure) -> None:
+        super().__init__(attribute)
+        self._attribute = attribute
+        self._failure = failure
+
+    def message(self, device: str) -> str:
+        """Return the message for a device, ``driver/pool/device``."""
+        return self._failure.message(self._attribute, device)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeValues:
+    """How constraints read the attributes of devices.
+
+    Attributes:
+        are_sets: Whether attributes are compared as sets (gate DRAListTypeAttributes).
+        derived: Values of derived attributes.
+    """
+
+    are_sets: bool
+    derived: DerivedAttributes
+
+    def read(self, terms: RequestTerms, name: str, facts: SelectedFacts) -> Derived | None:
+        """Return an attribute of a device for a request, None if it has none; or why it has no value."""
+        expression = terms.derived.get(name)
+        return facts.attribute(name) if expression is None else self.derived.value(expression, facts)
+
+    def can_be_added(self, terms: RequestTerms, facts: SelectedFacts) -> tuple[bool, bool]:
+        """Return whether a device has the attributes that constraints read, and whether reading one of them fails.
+
+        Constraints are checked in order, so that what comes after a missing attribute, or one that fails, is not read.
+        """
+        for name in terms.attributes:
+            attribute = self.read(terms, name, facts)
+            if isinstance(attribute, DerivationFailure):
+                return True, True
+            if attribute is None or (self.are_sets and not attribute.elements):
+                return False, False
+        return True, False
 
 
 class AttributeConstraint:
@@ -20,28 +70,35 @@ class AttributeConstraint:
 
     Args:
         constraint: A constraint that names an attribute.
+        values: How attributes are read.
     """
 
-    __slots__ = ("_is_match", "_requests", "_values", "attribute")
+    __slots__ = ("_is_match", "_requests", "_source", "_values", "attribute")
 
-    def __init__(self, constraint: DeviceConstraint) -> None:
+    def __init__(self, constraint: DeviceConstraint, values: AttributeValues) -> None:
         self._is_match = constraint.match_attribute is not None
         self._requests = constraint.requests
+        self._source = values
         self._values: list[_Scalar] = []
         self.attribute = constraint.match_attribute or constraint.distinct_attribute or ""
 
     def add(self, terms: RequestTerms, facts: SelectedFacts) -> bool:
-        """Take a device; return whether the constraint admits it."""
+        """Take a device; return whether the constraint admits it.
+
+        Raises:
+            DerivationError: The attribute is derived and has no value.
+        """
         if not self._covers(terms):
             return True
-        attribute = facts.attribute(self.attribute)
+        if not terms.derived:
+            attribute: Derived | None = facts.attribute(self.attribute)
+        else:
+            attribute = self._source.read(terms, self.attribute, facts)
         if attribute is None:
             return False
-        value = attribute.scalar
-        if self._values and not self._admits(value):
-            return False
-        self._values.append(value)
-        return True
+        if isinstance(attribute, DerivationFailure):
+            raise DerivationError(self.attribute, attribute)
+        return self._take(attribute)
 
     def remove(self, terms: RequestTerms) -> None:
         """Undo the last device taken, which was taken for ``terms``."""
@@ -57,9 +114,53 @@ class AttributeConstraint:
     def _covers(self, terms: RequestTerms) -> bool:
         return not self._requests or terms.is_named_in(self._requests)
 
+    def _take(self, attribute: DeviceAttribute) -> bool:
+        value = attribute.scalar
+        if self._values and not self._admits(value):
+            return False
+        self._values.append(value)
+        return True
+
     def _admits(self, value: _Scalar) -> bool:
         if value is None:
             return False
         if self._is_match:
             return value == self._values[0]
         return value not in self._values
+
+
+class SetConstraint(AttributeConstraint):
+    """The same for attributes as sets: the values that all devices taken share, or those that any of them has."""
+
+    __slots__ = ("_sets",)
+
+    def __init__(self, constraint: DeviceConstraint, values: AttributeValues) -> None:
+        super().__init__(constraint, values)
+        self._sets: list[frozenset[tuple[str, int | bool | str]]] = []
+
+    def remove(self, terms: RequestTerms) -> None:
+        """Undo the last device taken, which was taken for ``terms``."""
+        if self._covers(terms):
+            self._sets.pop()
+
+    def state(self) -> Hashable:
+        """Return a key that is equal for states that admit the same devices."""
+        return self._sets[-1] if self._sets else ()
+
+    def _take(self, attribute: DeviceAttribute) -> bool:
+        elements = frozenset(attribute.elements)
+        if not elements:
+            return False
+        if self._sets:
+            before = self._sets[-1]
+            common = before & elements
+            if self._is_match != bool(common):
+                return False
+            elements = common if self._is_match else before | elements
+        self._sets.append(elements)
+        return True
+
+
+def new_constraint(constraint: DeviceConstraint, values: AttributeValues) -> AttributeConstraint:
+    """Return the state of a constraint before any device is taken."""
+    return SetConstraint(constraint, values) if values.are_sets else AttributeConstraint(constraint, values)

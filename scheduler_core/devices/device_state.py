@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scheduler_core.devices.allocated_devices import PoolUsage
 from scheduler_core.devices.behaviours import Assessment, Behaviour, BehaviourRow
-from scheduler_core.devices.constraints import AttributeConstraint
+from scheduler_core.devices.constraints import AttributeValues, DerivationError, new_constraint
 from scheduler_core.devices.counters import CounterBalance
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
@@ -93,13 +93,14 @@ class SearchState:
     Args:
         node: The devices of the node.
         plans: The claims.
+        values: How constraints read attributes.
     """
 
-    def __init__(self, node: NodeDevices, plans: Sequence[ClaimPlan]) -> None:
+    def __init__(self, node: NodeDevices, plans: Sequence[ClaimPlan], values: AttributeValues) -> None:
         self.node = node
         self.taken: list[list[TakenDevice]] = [[] for _ in plans]
         self.constraints = [
-            [AttributeConstraint(constraint) for constraint in plan.claim.spec.devices.constraints] for plan in plans
+            [new_constraint(constraint, values) for constraint in plan.claim.spec.devices.constraints] for plan in plans
         ]
         self._claims_of: dict[Position, set[int]] = {}
         self._shares: dict[Position, list[dict[str, int]]] = {}
@@ -156,7 +157,8 @@ class SearchState:
         """Take a device that is free and selected; return whether taints, counters and constraints admit it.
 
         Raises:
-            AllocationError: A constraint does not admit a device that ``must`` be taken.
+            AllocationError: A constraint does not admit a device that ``must`` be taken, or reads a derived attribute
+                that has no value.
         """
         pool, device = position
         record = self.node.pools[pool].records[device]
@@ -168,10 +170,13 @@ class SearchState:
         constraints = self.constraints[claim]
         added = 0
         if assessment.is_tolerated:
-            for constraint in constraints:
-                if not constraint.add(terms, record.facts):
-                    break
-                added += 1
+            try:
+                for constraint in constraints:
+                    if not constraint.add(terms, record.facts):
+                        break
+                    added += 1
+            except DerivationError as error:
+                raise AllocationError(error.message(self.node.device_name(position))) from None
         is_admitted = assessment.is_tolerated and added == len(constraints)
         if not is_admitted or not self.fits_capacity(assessment, position):
             for constraint in reversed(constraints[:added]):

@@ -32,6 +32,8 @@ class DeviceFeatures:
     binding_conditions: bool = True
     consumable_capacity: bool = True
     fractional_capacity_range: bool = False
+    list_type_attributes: bool = False
+    derived_attributes: bool = False
 
 
 class Amount:

@@ -35,7 +35,8 @@ class RequestTerms:
         admin_access: Whether devices in use are taken, too.
         tolerations: Tolerations of taints.
         amounts: Requested capacity.
-        attributes: Attributes that constraints read of its devices.
+        attributes: Attributes that constraints read of its devices, in the order of the constraints.
+        derived: Expressions of those that the request derives, by name.
         error: Why the request is invalid; "" if it is valid.
     """
 
@@ -52,6 +53,7 @@ class RequestTerms:
     tolerations: tuple[DeviceToleration, ...]
     amounts: dict[str, Amount]
     attributes: tuple[str, ...]
+    derived: dict[str, str]
     error: str
 
     @property
@@ -63,7 +65,8 @@ class RequestTerms:
     def device_key(self) -> Hashable:
         """Key that is equal for terms to which every device behaves equally."""
         amounts = tuple(sorted((name, amount.nano, amount.form) for name, amount in self.amounts.items()))
-        return (self.class_selectors, self.selectors, amounts, self.tolerations, self.attributes)
+        derived = tuple(self.derived.items())
+        return (self.class_selectors, self.selectors, amounts, self.tolerations, self.attributes, derived)
 
     def is_named_in(self, names: Sequence[str]) -> bool:
         """Return whether a constraint or configuration names the request, or its alternative."""
@@ -198,6 +201,11 @@ def _terms(
     number: int,
 ) -> RequestTerms:
     device_class = classes.get(request.device_class_name)
+    attributes = tuple(
+        constraint.match_attribute or constraint.distinct_attribute or ""
+        for constraint in claim.spec.devices.constraints
+        if not constraint.requests or _is_named(constraint.requests, name, parent)
+    )
     problem = _request_problem(request, device_class, features, has_parent=bool(parent))
     return RequestTerms(
         number=number,
@@ -212,11 +220,8 @@ def _terms(
         admin_access=bool(request.admin_access) and not parent,
         tolerations=request.tolerations,
         amounts=requested_amounts(request.capacity),
-        attributes=tuple(
-            constraint.match_attribute or constraint.distinct_attribute or ""
-            for constraint in claim.spec.devices.constraints
-            if not constraint.requests or _is_named(constraint.requests, name, parent)
-        ),
+        attributes=attributes,
+        derived={one.name: one.expression for one in request.derived_attributes if one.name in attributes},
         error=f"claim {claim.key}, request {name}{problem}" if problem else "",
     )
 
@@ -229,7 +234,7 @@ def _expressions(selectors: Sequence[DeviceSelector]) -> tuple[str, ...]:
 def _request_problem(
     request: ExactDeviceRequest, device_class: DeviceClass | None, features: DeviceFeatures, *, has_parent: bool
 ) -> str:
-    if request.derived_attributes:
+    if request.derived_attributes and not features.derived_attributes:
         return ": cannot handle request with derived attributes, the feature is disabled"
     for index, selector in enumerate(request.selectors):
         if selector.cel is None:

@@ -19,6 +19,7 @@ from enum import Enum
 from itertools import chain
 
 from scheduler_core.devices.best_fit import BestFit, Size
+from scheduler_core.devices.constraints import AttributeValues
 from scheduler_core.devices.device_state import NodeDevices, Position, SearchState, TakenDevice
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.errors import AllocationError, AllocationTimeoutError
@@ -148,6 +149,7 @@ class Search:
     Args:
         node: The devices of the node.
         plans: The claims.
+        values: How constraints read attributes.
         all_devices: Devices of requests in mode All, by number of the terms.
         limits: Bounds.
         best_fit: Order in which devices are tried; None for that of the pools.
@@ -158,6 +160,7 @@ class Search:
         self,
         node: NodeDevices,
         plans: Sequence[ClaimPlan],
+        values: AttributeValues,
         all_devices: dict[int, list[Position]],
         limits: SearchLimits,
         *,
@@ -168,7 +171,7 @@ class Search:
         self._all_devices = all_devices
         self._limits = limits
         self._deadline = None if limits.timeout_seconds is None else limits.clock() + limits.timeout_seconds
-        self._state = SearchState(node, plans)
+        self._state = SearchState(node, plans, values)
         self._best_fit = best_fit
         self._for_all = for_all
         self._stack: list[_Frame] = []
@@ -181,6 +184,8 @@ class Search:
             for request in plan.requests
             for terms in request.terms
         )
+        # A device that is taken although too few remain can end the attempt in an error.
+        self._ends_early = not any(row.has_derivation_errors for row in node.rows)
         self.steps = 0
 
     def run(self) -> Solution | None:
@@ -303,7 +308,8 @@ class Search:
         candidates = frame.candidates
         assert candidates is not None
         while candidates.has(frame.cursor):
-            if candidates.is_complete and len(candidates.found) - frame.cursor < wanted - frame.device:
+            is_known = candidates.is_complete and self._ends_early
+            if is_known and len(candidates.found) - frame.cursor < wanted - frame.device:
                 break
             position = candidates.found[frame.cursor]
             frame.cursor += 1

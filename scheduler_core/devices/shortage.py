@@ -7,21 +7,26 @@ exponential in the worst case. Where the search may end in an error, nothing is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import islice
 
+from scheduler_core.devices.constraints import AttributeValues
 from scheduler_core.devices.counters import CounterBalance
+from scheduler_core.devices.derived_attributes import DerivationFailure, Derived
 from scheduler_core.devices.device_state import NodeDevices, Position
 from scheduler_core.devices.requests import ClaimPlan, RequestPlan
 from scheduler_core.model.device_claims import DeviceConstraint
 
+_LIST = ("list", None)
 
-def lacks_devices(node: NodeDevices, plans: Sequence[ClaimPlan]) -> bool:
+
+def lacks_devices(node: NodeDevices, plans: Sequence[ClaimPlan], values: AttributeValues) -> bool:
     """Return whether the claims, which have no request in mode All, certainly cannot be allocated.
 
     Args:
         node: The devices of the node.
         plans: The claims.
+        values: How constraints read attributes.
     """
     if any(row.has_errors for row in node.rows):
         return False
@@ -33,7 +38,7 @@ def lacks_devices(node: NodeDevices, plans: Sequence[ClaimPlan]) -> bool:
     needed = sum(map(_least, requests))
     has_constraints = any(plan.claim.spec.devices.constraints for plan in plans)
     is_counted_only = not has_constraints and not any(view.counters for view in node.pools)
-    usable = _Usable(node, requests, needed if is_counted_only else None)
+    usable = _Usable(node, requests, needed if is_counted_only else None, values)
     if usable.is_shared:
         return False
     if len(usable.positions) < needed or usable.lacks_counters(needed):
@@ -65,14 +70,18 @@ class _Usable:
         node: The devices of the node.
         requests: The requests.
         limit: Largest number of devices to look for; None for all.
+        values: How constraints read attributes.
 
     Attributes:
         positions: The devices.
         is_shared: Whether one of them can be taken several times, so that they cannot be counted.
     """
 
-    def __init__(self, node: NodeDevices, requests: Sequence[RequestPlan], limit: int | None) -> None:
+    def __init__(
+        self, node: NodeDevices, requests: Sequence[RequestPlan], limit: int | None, values: AttributeValues
+    ) -> None:
         self._node = node
+        self._attributes = values
         numbers = [terms.number for request in requests for terms in request.terms]
         found = (
             position
@@ -90,12 +99,26 @@ class _Usable:
         numbers = [terms.number for request in requests for terms in request.terms]
         return [position for position in self.positions if self._serves(position, numbers)]
 
-    def _value(self, position: Position, attribute: str) -> Hashable:
-        """Return the value that constraints compare; that of a list equals no other."""
+    def _values(self, position: Position, requests: Sequence[RequestPlan], name: str) -> frozenset[Hashable]:
+        """Return the values of a device that a constraint compares, for any of the requests.
+
+        Without list-typed attributes ``_LIST`` stands for a list, which equals no other value.
+        """
         pool, device = position
-        found = self._node.pools[pool].records[device].facts.attribute(attribute)
-        scalar = None if found is None else found.scalar
-        return position if scalar is None else scalar
+        facts = self._node.pools[pool].records[device].facts
+        if not any(terms.derived for request in requests for terms in request.terms):
+            return self._compared(facts.attribute(name))
+        read = self._attributes.read
+        found = (self._compared(read(terms, name, facts)) for request in requests for terms in request.terms)
+        return frozenset().union(*found)
+
+    def _compared(self, attribute: Derived | None) -> frozenset[Hashable]:
+        if attribute is None or isinstance(attribute, DerivationFailure):
+            return frozenset()
+        if self._attributes.are_sets:
+            return frozenset(attribute.elements)
+        scalar = attribute.scalar
+        return frozenset([_LIST if scalar is None else scalar])
 
     def lacks_counters(self, needed: int) -> bool:
         """Return whether the devices that consume least exceed a counter already."""
@@ -118,22 +141,24 @@ class _Usable:
         needed = sum(map(_least, covered))
         if needed <= 1:
             return False
-        if constraint.match_attribute is not None:
-            return self._most_equal(covered, lambda at: self._value(at, constraint.match_attribute or "")) < needed
-        attribute = constraint.distinct_attribute or ""
-        found = [self._value(position, attribute) for position in self._of(covered)]
-        values = {value for value in found if not _is_of_list(value)}
-        # Only the first device may have a list.
-        return len(values) + any(map(_is_of_list, found)) < needed
+        name = constraint.match_attribute or constraint.distinct_attribute or ""
+        found = [self._values(position, covered, name) for position in self._of(covered)]
+        if constraint.match_attribute is None:
+            # Only the first device may have a list, so that lists count as one value.
+            return len(frozenset().union(*found)) < needed
+        counts = Counter(value for values in found for value in values if value is not _LIST)
+        return max(counts.values(), default=0) < needed
 
     def lacks_matching(self, request: RequestPlan, constraints: Sequence[DeviceConstraint]) -> bool:
-        """Return whether too few devices are equal in all attributes that must match for a request."""
+        """Return whether too few devices are equal in all attributes that must match for a request.
+
+        Nothing is concluded if a device has several values of one attribute.
+        """
         names = [each.match_attribute for each in constraints if each.match_attribute and _covers(each, request)]
-        return self._most_equal([request], lambda at: tuple(self._value(at, name) for name in names)) < _least(request)
-
-    def _most_equal(self, requests: Sequence[RequestPlan], value: Callable[[Position], Hashable]) -> int:
-        return max(Counter(map(value, self._of(requests))).values(), default=0)
-
-
-def _is_of_list(value: Hashable) -> bool:
-    return isinstance(value, tuple) and isinstance(value[0], int)
+        counts: Counter[Hashable] = Counter()
+        for position in self._of([request]):
+            values = [self._values(position, [request], name) for name in names]
+            if any(len(each) != 1 for each in values):
+                return False
+            counts[tuple(position if _LIST in each else each for each in values)] += 1
+        return max(counts.values(), default=0) < _least(request)

@@ -38,7 +38,7 @@ class CapacityRequirements(Struct, gc=False, frozen=True, omit_defaults=True, re
 
 
 class DerivedAttribute(Struct, gc=False, frozen=True, rename="camel"):
-    """An attribute that an expression computes; behind the gate DRADerivedAttributes, which is off."""
+    """An attribute that an expression computes for constraints; behind the gate DRADerivedAttributes."""
 
     name: str
     expression: str = ""
@@ -55,7 +55,7 @@ class ExactDeviceRequest(Struct, gc=False, frozen=True, omit_defaults=True, rena
         admin_access: Whether devices in use are allocated too, for an administrator.
         tolerations: Taints that are accepted.
         capacity: Amounts that each device must provide.
-        derived_attributes: Not supported.
+        derived_attributes: Attributes that constraints read instead of those of the devices.
     """
 
     device_class_name: str = ""

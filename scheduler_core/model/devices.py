@@ -67,6 +67,20 @@ class DeviceAttribute(
             return ("version", self.version_value)
         return None
 
+    @property
+    def elements(self) -> tuple[tuple[str, int | bool | str], ...]:
+        """Type and value of each element of a list, or of the single value; none for an empty list."""
+        if self.int_values:
+            return tuple([("int", each) for each in self.int_values])
+        if self.bool_values:
+            return tuple([("bool", each) for each in self.bool_values])
+        if self.string_values:
+            return tuple([("string", each) for each in self.string_values])
+        if self.version_values:
+            return tuple([("version", each) for each in self.version_values])
+        scalar = self.scalar
+        return () if scalar is None else (scalar,)
+
 
 class CapacityRange(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """Range of valid amounts; None for no limit, and for no step."""

@@ -34,7 +34,7 @@ class PlainUse:
 
 
 @dataclass
-class _Spot:
+class Spot:
     """A device of the node."""
 
     key: str
@@ -57,7 +57,7 @@ class PlainAllocation:
         self.classes = classes
         self.use = use
         self.counters: dict[tuple[str, str, str], int] = {}
-        self.spots: list[_Spot] = []
+        self.spots: list[Spot] = []
         binding = {one.pool_key for one in slices if any(device.binding_conditions for device in one.spec.devices)}
         for one in sorted(slices, key=lambda each: (each.pool_key in binding, each.pool_key, each.metadata.name)):
             driver, pool = one.pool_key
@@ -65,13 +65,13 @@ class PlainAllocation:
                 for name, counter in counter_set.counters.items():
                     self.counters[driver + "/" + pool, counter_set.name, name] = nano(counter.value)
             self.spots.extend(
-                _Spot(f"{driver}/{pool}/{device.name}", f"{driver}/{pool}", driver, device)
+                Spot(f"{driver}/{pool}/{device.name}", f"{driver}/{pool}", driver, device)
                 for device in one.spec.devices
             )
         for spot in self.spots:
             if spot.key in use.dedicated or spot.key in use.shares:
                 self._consume(spot, 1)
-        self.taken: list[list[tuple[str, _Spot, ExactDeviceRequest]]] = [[] for _ in claims]
+        self.taken: list[list[tuple[str, Spot, ExactDeviceRequest]]] = [[] for _ in claims]
 
     def run(self) -> list[list[Taken]] | None:
         """Return the devices by claim, None if there is no solution."""
@@ -149,7 +149,7 @@ class PlainAllocation:
                 return True
         return False
 
-    def _in_use(self, claim: int, spot: _Spot, request: ExactDeviceRequest) -> bool:
+    def _in_use(self, claim: int, spot: Spot, request: ExactDeviceRequest) -> bool:
         shareable = bool(spot.device.allow_multiple_allocations)
         if request.admin_access:
             return not shareable and any(each is spot for _, each, _ in self.taken[claim])
@@ -157,7 +157,7 @@ class PlainAllocation:
             return True
         return not shareable and any(each is spot for devices in self.taken for _, each, _ in devices)
 
-    def _take(self, claim: int, name: str, request: ExactDeviceRequest, spot: _Spot, *, must: bool) -> bool:
+    def _take(self, claim: int, name: str, request: ExactDeviceRequest, spot: Spot, *, must: bool) -> bool:
         shareable = bool(spot.device.allow_multiple_allocations)
         shared = shareable and (
             spot.key in self.use.shares or any(each is spot for devices in self.taken for _, each, _ in devices)
@@ -201,19 +201,19 @@ class PlainAllocation:
         if not shared:
             self._consume(spot, -1)
 
-    def _consume(self, spot: _Spot, sign: int) -> None:
+    def _consume(self, spot: Spot, sign: int) -> None:
         for consumption in spot.device.consumes_counters:
             for name, counter in consumption.counters.items():
                 self.counters[spot.pool, consumption.counter_set, name] -= sign * nano(counter.value)
 
-    def _constraints_admit(self, claim: int, name: str, spot: _Spot) -> bool:
+    def _constraints_admit(self, claim: int, name: str, spot: Spot) -> bool:
         for constraint in self.claims[claim].spec.devices.constraints:
             covered = [
                 each
                 for request, each, _ in (*self.taken[claim], (name, spot, None))
-                if _covers(constraint.requests, request)
+                if covers(constraint.requests, request)
             ]
-            if not covered or covered[-1] is not spot or not _covers(constraint.requests, name):
+            if not covered or covered[-1] is not spot or not covers(constraint.requests, name):
                 continue
             attribute = constraint.match_attribute or constraint.distinct_attribute or ""
             values = [_value(each, attribute) for each in covered]
@@ -225,13 +225,13 @@ class PlainAllocation:
                 return False
         return True
 
-    def _consumed(self, request: ExactDeviceRequest, spot: _Spot) -> dict[str, int] | None:
+    def _consumed(self, request: ExactDeviceRequest, spot: Spot) -> dict[str, int] | None:
         requested = {} if request.capacity is None else request.capacity.requests
         if any(name not in spot.device.capacity for name in requested):
             return None
         return {name: nano(requested.get(name, capacity.value)) for name, capacity in spot.device.capacity.items()}
 
-    def _all(self, claim: ResourceClaim, request: ExactDeviceRequest) -> list[_Spot]:
+    def _all(self, claim: ResourceClaim, request: ExactDeviceRequest) -> list[Spot]:
         found = []
         for spot in self.spots:
             if self._selected(claim, request, spot):
@@ -242,14 +242,8 @@ class PlainAllocation:
                     found.append(spot)
         return found
 
-    def _selected(self, claim: ResourceClaim, request: ExactDeviceRequest, spot: _Spot) -> bool:
-        device = spot.device
-        facts = DeviceFacts(
-            spot.driver,
-            bool(device.allow_multiple_allocations),
-            {name: value.scalar[1] for name, value in device.attributes.items() if value.scalar is not None},
-            {name: str(capacity.value) for name, capacity in device.capacity.items()},
-        )
+    def _selected(self, claim: ResourceClaim, request: ExactDeviceRequest, spot: Spot) -> bool:
+        facts = plain_facts(spot)
         for selectors in (self.classes[request.device_class_name].spec.selectors, request.selectors):
             for expression in _expressions(selectors):
                 try:
@@ -260,17 +254,32 @@ class PlainAllocation:
         return True
 
 
+def plain_facts(spot: Spot) -> DeviceFacts:
+    """Return what expressions read of a device; its attributes are neither versions nor lists of them."""
+    device = spot.device
+    return DeviceFacts(
+        spot.driver,
+        bool(device.allow_multiple_allocations),
+        {
+            name: tuple(each for _, each in value.elements) if value.scalar is None else value.scalar[1]
+            for name, value in device.attributes.items()
+        },
+        {name: str(capacity.value) for name, capacity in device.capacity.items()},
+    )
+
+
 def _expressions(selectors: Sequence[DeviceSelector]) -> Iterator[str]:
     for selector in selectors:
         assert selector.cel is not None
         yield selector.cel.expression
 
 
-def _covers(requests: Sequence[str], name: str) -> bool:
+def covers(requests: Sequence[str], name: str) -> bool:
+    """Return whether a constraint names a request or its alternative."""
     return not requests or name in requests or name.partition("/")[0] in requests
 
 
-def _value(spot: _Spot, attribute: str) -> tuple[str, int | bool | str] | None:
+def _value(spot: Spot, attribute: str) -> tuple[str, int | bool | str] | None:
     found = spot.device.attributes.get(attribute)
     if found is None and attribute.startswith(spot.driver + "/"):
         found = spot.device.attributes.get(attribute.removeprefix(spot.driver + "/"))

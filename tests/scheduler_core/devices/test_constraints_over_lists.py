@@ -1,0 +1,230 @@
+"""Constraints over list-typed attributes (gate DRAListTypeAttributes) and derived ones (gate DRADerivedAttributes)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.errors import AllocationError
+from scheduler_core.model.device_claims import ResourceClaim
+from tests.support.devices import (
+    DRIVER,
+    allocator,
+    alternative,
+    claim,
+    cluster,
+    device,
+    exactly,
+    first_available,
+    names,
+    slice_of,
+)
+
+Body = dict[str, Any]
+
+BOTH = DeviceFeatures(list_type_attributes=True, derived_attributes=True)
+LISTS = DeviceFeatures(list_type_attributes=True)
+DERIVED = DeviceFeatures(derived_attributes=True)
+OFF = DeviceFeatures()
+LINK = f"{DRIVER}/link"
+AT = f'device.attributes["{DRIVER}"]'
+MATCH, DISTINCT = [{"matchAttribute": LINK}], [{"distinctAttribute": LINK}]
+
+
+def rows(*links: Body | None) -> list[Body]:
+    """Return devices ``d0``, ``d1`` and so on with this attribute."""
+    return [device(f"d{index}", attributes={"link": link} if link else {}) for index, link in enumerate(links)]
+
+
+def strings(*values: str) -> Body:
+    return {"strings": list(values)}
+
+
+def found(features: DeviceFeatures, devices: list[Body], *wanted: ResourceClaim) -> list[str] | None:
+    return names(allocator(cluster(slice_of(devices), features=features), list(wanted)).allocate("n0", {}))
+
+
+def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any) -> Body:
+    return exactly(name, derivedAttributes=[{"name": attribute, "expression": expression}], **fields)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "links", "count", "on", "off"),
+    [
+        pytest.param(
+            MATCH, [strings("a", "b"), strings("b", "c"), strings("b")], 3, "012", None, id="match-one-common-value"
+        ),
+        pytest.param(
+            MATCH, [strings("a", "b"), strings("b", "c"), strings("c", "a")], 3, None, None, id="match-in-pairs-only"
+        ),
+        pytest.param(
+            MATCH,
+            [strings("a", "b"), strings("b", "c"), strings("c"), strings("c", "b"), strings("c")],
+            4,
+            "1234",
+            None,
+            id="match-undoes-what-narrowed-the-values",
+        ),
+        pytest.param(MATCH, [strings("a"), {"string": "a"}], 2, "01", None, id="match-list-and-scalar"),
+        pytest.param(MATCH, [{"string": "a"}, {"string": "a"}], 2, "01", "01", id="match-scalars"),
+        pytest.param(MATCH, [{"ints": [1]}, strings("1")], 2, None, None, id="match-types-differ"),
+        pytest.param(MATCH, [{"ints": [1]}, {"bools": [True]}, {"int": 1}], 2, "02", None, id="match-1-is-not-true"),
+        pytest.param(MATCH, [{"versions": ["1.0.0"]}, {"version": "1.0.0"}], 2, "01", None, id="match-versions"),
+        pytest.param(MATCH, [{"versions": ["1.0.0"]}, strings("1.0.0")], 2, None, None, id="match-version-is-no-text"),
+        pytest.param(MATCH, [None, strings("a"), strings("a")], 2, "12", None, id="match-absent"),
+        pytest.param(MATCH, [strings("a"), {"string": "a"}], 1, "0", "0", id="match-one-list"),
+        pytest.param(
+            DISTINCT, [strings("a", "b"), strings("c"), {"string": "d"}], 3, "012", None, id="distinct-disjoint"
+        ),
+        pytest.param(
+            DISTINCT, [strings("a", "b"), strings("b", "c"), strings("c")], 2, "02", None, id="distinct-no-overlap"
+        ),
+        pytest.param(
+            DISTINCT,
+            [strings("a", "b"), strings("a"), strings("c"), strings("b")],
+            3,
+            "123",
+            None,
+            id="distinct-undoes-the-first",
+        ),
+        pytest.param(DISTINCT, [strings("a"), {"string": "a"}], 2, None, "01", id="distinct-list-and-scalar"),
+        pytest.param(DISTINCT, [{"ints": [1]}, strings("1")], 2, "01", None, id="distinct-types-differ"),
+        pytest.param(DISTINCT, [strings("a", "a"), strings("b")], 2, "01", None, id="distinct-repeated-in-one-list"),
+    ],
+)
+def test_lists(constraints: list[Body], links: list[Body | None], count: int, on: str | None, off: str | None) -> None:
+    """With the gate lists are compared as sets; without it they equal nothing, but the first device may have one."""
+    wanted = claim(exactly("r", count=count), constraints=constraints)
+    for features, expected in ((LISTS, on), (OFF, off)):
+        assert found(features, rows(*links), wanted) == (expected and [f"r=d{each}" for each in expected])
+
+
+@pytest.mark.parametrize(
+    ("requests", "constraints", "features", "expected"),
+    [
+        pytest.param([deriving("r", f"string({AT}.link.size())", count=2)], MATCH, BOTH, ["r=d0", "r=d2"], id="text"),
+        pytest.param([deriving("r", f"{AT}.link.size()", count=2)], MATCH, DERIVED, ["r=d0", "r=d2"], id="scalar"),
+        pytest.param([deriving("r", f"{AT}.link", count=2)], MATCH, BOTH, ["r=d0", "r=d1"], id="list"),
+        pytest.param([deriving("r", f"{AT}.link", count=2)], MATCH, DERIVED, None, id="list-without-lists"),
+        pytest.param([deriving("r", "[1].filter(each, each > 1)")], MATCH, BOTH, None, id="empty-list"),
+        pytest.param(
+            [deriving("r", "[1].filter(each, each > 1)")], MATCH, DERIVED, ["r=d0"], id="empty-list-without-lists"
+        ),
+        pytest.param(
+            [exactly("r"), deriving("s", '"c"')], MATCH, BOTH, ["r=d1", "s=d0"], id="derived-matches-the-device's"
+        ),
+        pytest.param(
+            [deriving("r", f"{AT}.absent", attribute="a.example.com/b")], MATCH, BOTH, ["r=d0"], id="unread-is-unused"
+        ),
+        pytest.param(
+            [exactly("r"), deriving("s", f"{AT}.absent")],
+            [{"matchAttribute": LINK, "requests": ["r"]}],
+            BOTH,
+            ["r=d0", "s=d1"],
+            id="of-a-request-that-no-constraint-covers",
+        ),
+        pytest.param(
+            [
+                first_available(
+                    "r",
+                    alternative("a", count=2, derivedAttributes=[{"name": LINK, "expression": f"{AT}.link[0]"}]),
+                    alternative("b", count=2, derivedAttributes=[{"name": LINK, "expression": "device.driver"}]),
+                )
+            ],
+            MATCH,
+            BOTH,
+            ["r/b=d0", "r/b=d1"],
+            id="alternatives",
+        ),
+    ],
+)
+def test_derived(
+    requests: list[Body], constraints: list[Body], features: DeviceFeatures, expected: list[str] | None
+) -> None:
+    """Constraints read what the request derives instead of the attribute of the device."""
+    links = (strings("a", "b"), strings("b", "c", "d"), strings("e", "f"))
+    assert found(features, rows(*links), claim(*requests, constraints=constraints)) == expected
+
+
+@pytest.mark.parametrize(
+    ("requests", "features", "message"),
+    [
+        pytest.param(
+            [deriving("r", "1", attribute="a.example.com/b")],
+            LISTS,
+            "claim ns/c0, request r: cannot handle request with derived attributes, the feature is disabled",
+            id="gate-off",
+        ),
+        pytest.param(
+            [deriving("r", f"{AT}.absent")],
+            BOTH,
+            f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: no such key: absent",
+            id="evaluation",
+        ),
+        pytest.param(
+            [deriving("r", "dyn(1.5)")],
+            BOTH,
+            f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: unsupported CEL return type: float64",
+            id="type",
+        ),
+        pytest.param(
+            [deriving("r", '[dyn(1), dyn("a")]')],
+            BOTH,
+            f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: "
+            "expected list element at index 1 to be int, got string",
+            id="list-of-several-types",
+        ),
+        pytest.param(
+            [deriving("r", "1.5")],
+            BOTH,
+            f"compile derived attribute {LINK} failed: must evaluate to a primitive scalar (string, integer, boolean, "
+            "semver) or a list of these scalars, not double",
+            id="compilation",
+        ),
+        pytest.param(
+            # Three devices are needed, and two exist; the reference takes both before it notices.
+            [deriving("r", f'{AT}.link == "y" ? {AT}.absent : "z"', count=3)],
+            BOTH,
+            f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d1 failed: no such key: absent",
+            id="although-too-few-devices-remain",
+        ),
+    ],
+)
+def test_errors(requests: list[Body], features: DeviceFeatures, message: str) -> None:
+    """An expression that fails ends the attempt when a constraint reads it."""
+    with pytest.raises(AllocationError) as caught:
+        found(features, rows({"string": "z"}, {"string": "y"}), claim(*requests, constraints=MATCH))
+    assert str(caught.value) == message
+
+
+def test_a_device_that_an_earlier_constraint_rejects_is_not_evaluated() -> None:
+    """Constraints are checked in order."""
+    constraints = [{"matchAttribute": f"{DRIVER}/other"}, *MATCH]
+    wanted = claim(deriving("r", f"{AT}.absent"), constraints=constraints)
+    assert found(BOTH, rows(strings("a")), wanted) is None
+
+
+def test_equal_devices_are_evaluated_once() -> None:
+    """Values are stored by what the expression reads, also for other nodes and pods."""
+    same = [device(f"d{index}", attributes={"link": strings("a"), "serial": {"int": index}}) for index in range(8)]
+    devices = cluster(*(slice_of(same, node=node) for node in ("n0", "n1")), features=BOTH)
+    for node in ("n0", "n1"):
+        for count in (2, 3):
+            wanted = claim(deriving("r", f"{AT}.link[0]", count=count), constraints=MATCH)
+            assert names(allocator(devices, [wanted]).allocate(node, {})) == [f"r=d{each}" for each in range(count)]
+    assert devices.knowledge.attributes.derived.evaluations == 1
+
+
+def test_nodes_share_a_search_if_equal_values_are_at_the_same_places() -> None:
+    """Values of lists are numbered, as scalars are; a node with one more common value is searched for itself."""
+    per_node = {
+        "n0": [strings("a", "b"), strings("b", "c"), strings("c", "d")],
+        "n1": [strings("p", "q"), strings("q", "r"), strings("r", "s")],
+        "n2": [strings("p", "q"), strings("q", "r"), strings("r", "p")],
+    }
+    devices = cluster(*(slice_of(rows(*links), node=node) for node, links in per_node.items()), features=LISTS)
+    found = allocator(devices, [claim(exactly("r", count=2), constraints=DISTINCT)])
+    assert [names(found.allocate(node, {})) for node in per_node] == [["r=d0", "r=d2"], ["r=d0", "r=d2"], None]
+    assert found.searches == 2
