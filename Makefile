@@ -16,6 +16,8 @@ comma := ,
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
+# Without bytecode on disk each process compiles what it imports, for more CPU time than the imports themselves take.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## List the targets
