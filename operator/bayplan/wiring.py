@@ -47,13 +47,10 @@ from bayplan.serving.deferred_server import DeferredServer, ServedParts
 from bayplan.settings.feature_gates import (
     COMPATIBLE_POD_GROUPS,
     COMPOSITE_POD_GROUPS,
-    DEFERRED_RESIZE_PREEMPTION,
     DRA_WORKLOAD_RESOURCE_CLAIMS,
-    GANG_DEVICE_BACKTRACKING,
-    GANG_PREEMPTION,
-    RESULT_CACHE,
     FeatureGates,
 )
+from bayplan.settings.gated_options import with_gates
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.in_tree import in_tree_registry
@@ -377,7 +374,7 @@ def _connection_options(settings: Settings) -> ConnectionOptions:
 
 
 def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOptions:
-    return SchedulerOptions(
+    options = SchedulerOptions(
         seed=settings.seed,
         percentage_of_nodes_to_score=settings.percentage_of_nodes_to_score,
         initial_backoff_seconds=float(settings.pod_initial_backoff_seconds),
@@ -386,9 +383,5 @@ def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOpti
         max_binding=_BINDS_PER_CONNECTION * settings.bind_concurrency,
         slow_cycle_seconds=settings.slow_cycle_threshold,
         gang_reservation_seconds=settings.gang_reservation_delay,
-        reuses_results=gates.is_on(RESULT_CACHE),
-        gangs_preempt=gates.is_on(GANG_PREEMPTION),
-        group_claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
-        gangs_backtrack=gates.is_on(GANG_DEVICE_BACKTRACKING),
-        deferred_resizes=gates.is_on(DEFERRED_RESIZE_PREEMPTION),
     )
+    return with_gates(options, gates)

@@ -9,7 +9,7 @@ the counters of a pool of which some nodes see an older generation, and which of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -117,24 +117,29 @@ class Allocator:
         self.searches = 0
         """Number of searches; other nodes, and pods with equal claims, shared a result."""
 
-    def allocate(self, node: str, labels: Mapping[str, str]) -> list[AllocationResult] | None:
+    def allocate(
+        self, node: str, labels: Mapping[str, str], declared_features: Collection[str] = ()
+    ) -> list[AllocationResult] | None:
         """Return the allocation of each claim on a node, None if the claims cannot be allocated there.
 
         Args:
             node: Name of the node.
             labels: Labels of the node.
+            declared_features: Features that the node declares.
 
         Raises:
             AllocationError: An object is invalid: the scheduling attempt ends.
             AllocationTimeoutError: The search reached a limit.
             InvalidPoolsError: The claims cannot be allocated on the node, which has invalid pools.
         """
-        found = self.find(node, labels)
+        found = self.find(node, labels, declared_features)
         return None if found is None else found.results(self._new_share_id)
 
-    def find(self, node: str, labels: Mapping[str, str]) -> NodeAllocation | None:
+    def find(
+        self, node: str, labels: Mapping[str, str], declared_features: Collection[str] = ()
+    ) -> NodeAllocation | None:
         """Return the devices on a node like :meth:`allocate`, without the results, which cost more than the search."""
-        pools = self._inventory.pools(node, labels)
+        pools = self._inventory.pools(node, labels, declared_features)
         rows, usages, key = self._described(pools)
         if key not in self._solutions:
             self._solutions[key] = self._search(NodeDevices(pools, rows, usages))
@@ -145,7 +150,13 @@ class Allocator:
             raise InvalidPoolsError("invalid resource pools were encountered")
         return None
 
-    def find_all(self, node: str, labels: Mapping[str, str], on_step: Callable[[], None]) -> Iterator[NodeAllocation]:
+    def find_all(
+        self,
+        node: str,
+        labels: Mapping[str, str],
+        on_step: Callable[[], None],
+        declared_features: Collection[str] = (),
+    ) -> Iterator[NodeAllocation]:
         """Yield all ways to serve the claims on a node; the first one is that of :meth:`find`.
 
         Devices that are equal for the claims of all pods count as one. Between two results the devices in use must be
@@ -155,11 +166,12 @@ class Allocator:
             node: Name of the node.
             labels: Labels of the node.
             on_step: Called at each step of the search; what it raises ends the search.
+            declared_features: Features that the node declares.
 
         Raises:
             AllocationError: As :meth:`allocate`.
         """
-        pools = self._inventory.pools(node, labels)
+        pools = self._inventory.pools(node, labels, declared_features)
         rows, usages, _ = self._described(pools)
         devices = NodeDevices(pools, rows, usages)
         limits = SearchLimits(self._limits.clock, on_step=on_step)
@@ -174,13 +186,13 @@ class Allocator:
         """Behaviours of devices towards the claims; pods with equal claims share it."""
         return self._table
 
-    def key(self, node: str, labels: Mapping[str, str]) -> Hashable:
+    def key(self, node: str, labels: Mapping[str, str], declared_features: Collection[str] = ()) -> Hashable:
         """Return a key that is equal for nodes with the same outcome, apart from names.
 
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
-        return self.pools_key(self._inventory.pools(node, labels))
+        return self.pools_key(self._inventory.pools(node, labels, declared_features))
 
     def pools_key(self, pools: tuple[PoolView, ...]) -> Hashable:
         """Return the :meth:`key` of a node that sees these pools."""

@@ -56,7 +56,7 @@ class Assessment:
         error_in_class: Whether the failed selector is one of the class.
         consumed: Capacity that a share consumes; None if the device cannot serve the requested capacity.
         capacity_error: Why the requested capacity cannot be computed; "" if it can.
-        is_tolerated: Whether all taints are tolerated.
+        is_permitted: Whether all taints are tolerated, and the node supports what the slice skips.
         has_attributes: Whether it has the attributes that constraints read, as far as they can be derived.
         has_derivation_error: Whether an attribute that constraints read cannot be derived.
     """
@@ -66,14 +66,14 @@ class Assessment:
     error_in_class: bool = False
     consumed: dict[str, Amount] | None = None
     capacity_error: str = ""
-    is_tolerated: bool = False
+    is_permitted: bool = False
     has_attributes: bool = False
     has_derivation_error: bool = False
 
     @property
     def is_usable(self) -> bool:
         """Whether the device serves the request if it is free, and nothing else is taken."""
-        return self.is_selected and self.is_tolerated and self.has_attributes and self.consumed is not None
+        return self.is_selected and self.is_permitted and self.has_attributes and self.consumed is not None
 
     @property
     def key(self) -> Hashable:
@@ -88,7 +88,7 @@ class Assessment:
             consumed,
             self.capacity_error,
             self.is_usable,
-            self.is_tolerated,
+            self.is_permitted,
             self.has_derivation_error,
         )
 
@@ -329,16 +329,16 @@ class BehaviourTable:
             record.shareable,
             tuple((name, rule.value.nano) for name, rule in record.rules.items()),
             tuple(sorted(record.counters.items())),
+            record.compatibility_groups if record.has_compatibility_groups else (),
         )
 
     def _assess(self, terms: RequestTerms, record: DeviceRecord) -> Assessment:
         if record.binding_conditions and not self._features.binding_conditions:
             return _REJECTED
         verdict = self._selectors.verdict(terms.class_selectors, record.facts)
-        in_class = True
+        in_class = not verdict.matches
         if verdict.matches:
             verdict = self._selectors.verdict(terms.selectors, record.facts)
-            in_class = False
         if not verdict.matches:
             return (
                 Assessment(is_selected=False, error=verdict, error_in_class=in_class) if verdict.is_error else _REJECTED
@@ -356,7 +356,7 @@ class BehaviourTable:
             is_selected=True,
             consumed=consumed,
             capacity_error=problem,
-            is_tolerated=all(any(one.tolerates(taint) for one in terms.tolerations) for taint in record.taints),
+            is_permitted=record.is_supported and all(map(terms.tolerates, record.taints)),
             has_attributes=has_attributes,
             has_derivation_error=has_derivation_error,
         )

@@ -169,7 +169,7 @@ class SearchState:
             return False
         constraints = self.constraints[claim]
         added = 0
-        if assessment.is_tolerated:
+        if assessment.is_permitted:
             try:
                 for constraint in constraints:
                     if not constraint.add(terms, record.facts):
@@ -177,13 +177,13 @@ class SearchState:
                     added += 1
             except DerivationError as error:
                 raise AllocationError(error.message(self.node.device_name(position))) from None
-        is_admitted = assessment.is_tolerated and added == len(constraints)
+        is_admitted = assessment.is_permitted and added == len(constraints)
         if not is_admitted or not self.fits_capacity(assessment, position):
             for constraint in reversed(constraints[:added]):
                 constraint.remove(terms)
             if has_counters:
                 self._balance(pool).give_back(record)
-            if must and assessment.is_tolerated and not is_admitted:
+            if must and assessment.is_permitted and not is_admitted:
                 raise AllocationError(
                     f"claim {terms.claim}, request {terms.name}: cannot add device {self.node.device_name(position)} "
                     "because a claim constraint would not be satisfied"

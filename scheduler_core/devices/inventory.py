@@ -9,7 +9,8 @@ the slices of a pool state different counts, the first by name decides; there, t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from weakref import WeakValueDictionary
 
@@ -25,10 +26,12 @@ from scheduler_core.devices.pools import (
     pool_content,
 )
 from scheduler_core.devices.records import DeviceFeatures, DeviceRecord, RecordInterner
-from scheduler_core.model.devices import DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 
 _NO_NAMES = DeviceNames(())
 _MAX_NODE_VIEWS = 65_536
+_UNSUPPORTED = "unsupported"
+"""Part of the key of a view for nodes that cannot skip operations."""
 
 _Targeting = tuple[PooledSlice, tuple[bool, ...] | bool]
 
@@ -56,12 +59,15 @@ class _Pool:
 class NodePools:
     """The pools that a node sees, in the order of the search."""
 
-    __slots__ = ("labels", "network_revision", "pools")
+    __slots__ = ("labels", "network_revision", "pools", "skips_operations")
 
-    def __init__(self, pools: tuple[PoolView, ...], labels: Mapping[str, str], network_revision: int) -> None:
+    def __init__(
+        self, pools: tuple[PoolView, ...], labels: Mapping[str, str], network_revision: int, *, skips_operations: bool
+    ) -> None:
         self.pools = pools
         self.labels = labels
         self.network_revision = network_revision
+        self.skips_operations = skips_operations
 
 
 class DeviceInventory:
@@ -84,6 +90,7 @@ class DeviceInventory:
         self._by_node: dict[str, dict[str, PooledSlice]] = {}
         self._network: dict[str, PooledSlice] = {}
         self._network_revision = 0
+        self._skipping: set[str] = set()
         self._views: dict[str, NodePools] = {}
         self._names: WeakValueDictionary[tuple[str, ...], DeviceNames] = WeakValueDictionary()
         self._shapes: WeakValueDictionary[Hashable, PoolShape] = WeakValueDictionary()
@@ -115,27 +122,32 @@ class DeviceInventory:
         """Release what is stored for a deleted node; its slices stay until they are removed."""
         self._views.pop(name, None)
 
-    def pools(self, name: str, labels: Mapping[str, str]) -> tuple[PoolView, ...]:
+    def pools(
+        self, name: str, labels: Mapping[str, str], declared_features: Collection[str] = ()
+    ) -> tuple[PoolView, ...]:
         """Return the pools that a node sees, in the order of the search.
 
         Args:
             name: The node.
             labels: Its labels.
+            declared_features: The features that it declares.
 
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
         stored = self._views.get(name)
+        skips_operations = not self._skipping or OPTIONAL_NODE_OPERATIONS in declared_features
         if (
             stored is not None
+            and stored.skips_operations == skips_operations
             and stored.network_revision == self._network_revision
             and (not self._network or stored.labels is labels or stored.labels == labels)
         ):
             return stored.pools
-        pools = self._gather(name, labels)
+        pools = self._gather(name, labels, skips_operations=skips_operations)
         if len(self._views) >= _MAX_NODE_VIEWS:
             self._views.clear()
-        self._views[name] = NodePools(pools, labels, self._network_revision)
+        self._views[name] = NodePools(pools, labels, self._network_revision, skips_operations=skips_operations)
         return pools
 
     def pool_changed(self, key: PoolKey) -> None:
@@ -175,7 +187,7 @@ class DeviceInventory:
 
     def _pooled(self, resource_slice: ResourceSlice) -> PooledSlice:
         spec = resource_slice.spec
-        own = tuple(self._interner.intern(spec.driver, device) for device in spec.devices)
+        own = tuple(self._interner.intern(spec.driver, device, spec.skip_node_operations) for device in spec.devices)
         names = tuple(device.name for device in spec.devices)
         target = NodeTarget(spec.node_name, spec.node_selector, all_nodes=bool(spec.all_nodes))
         device_targets = None
@@ -195,11 +207,23 @@ class DeviceInventory:
             own_records=own,
             records=self._tainted(resource_slice.pool_key, names, own),
             counter_sets=spec.shared_counters if self.features.partitionable_devices else (),
-            is_missing=not spec.is_understood,
+            is_missing=not self._is_understood(spec),
             is_hidden=not self.features.partitionable_devices
             and (spec.per_device_node_selection is not None or bool(spec.shared_counters)),
             consumes_counters=any(record.counter_sets or record.counters for record in own),
             has_binding_conditions=any(record.binding_conditions for record in own),
+            has_compatibility_groups=self.features.compatibility_groups
+            and any(record.has_compatibility_groups for record in own),
+            skips_operations=self.features.optional_node_operations and bool(spec.skip_node_operations),
+        )
+
+    def _is_understood(self, spec: ResourceSliceSpec) -> bool:
+        """Return whether a slice and its devices have no field set whose feature is missing or off."""
+        features = self.features
+        return (
+            (features.optional_node_operations or not spec.skip_node_operations)
+            and (features.compatibility_groups or not any(each.has_compatibility_groups for each in spec.devices))
+            and not any(each.node_allocatable_resources for each in spec.devices)
         )
 
     def _tainted(self, key: PoolKey, names: tuple[str, ...], own: tuple[DeviceRecord, ...]) -> tuple[DeviceRecord, ...]:
@@ -225,6 +249,9 @@ class DeviceInventory:
 
     def _replace(self, name: str, replacement: PooledSlice | None) -> None:
         previous = self._slices.pop(name, None)
+        self._skipping.discard(name)
+        if replacement is not None and replacement.skips_operations:
+            self._skipping.add(name)
         for one in (previous, replacement):
             if one is not None:
                 self._change(one, None if one is previous else one)
@@ -259,7 +286,7 @@ class DeviceInventory:
             if node is not None:
                 self._views.pop(node, None)
 
-    def _gather(self, name: str, labels: Mapping[str, str]) -> tuple[PoolView, ...]:
+    def _gather(self, name: str, labels: Mapping[str, str], *, skips_operations: bool) -> tuple[PoolView, ...]:
         found: dict[PoolKey, list[_Targeting]] = {}
         for index in (self._by_node.get(name, {}), self._network):
             for pooled in index.values():
@@ -272,18 +299,29 @@ class DeviceInventory:
                         continue
                     others.clear()
                 others.append((pooled, targeted))
-        pools = [view for key in sorted(found) if (view := self._view(key, found[key])) is not None]
+        pools = [
+            view
+            for key in sorted(found)
+            if (view := self._view(key, found[key], skips_operations=skips_operations)) is not None
+        ]
         # A stable sort: within each half, pools stay ordered by driver and name.
         return tuple(sorted(pools, key=lambda view: view.has_binding_conditions))
 
-    def _view(self, key: PoolKey, targeting: list[_Targeting]) -> PoolView | None:
+    def _view(self, key: PoolKey, targeting: list[_Targeting], *, skips_operations: bool) -> PoolView | None:
         """Return a pool; None if its slices are obsolete."""
         targeting.sort(key=lambda one: one[0].name)
         pool = self._pools[key]
-        identity = tuple((one.name, targeted) for one, targeted in targeting)
+        identity: Hashable = tuple((one.name, targeted) for one, targeted in targeting)
+        if not skips_operations and any(one.skips_operations for one, _ in targeting):
+            identity = (_UNSUPPORTED, identity)
+            targeting = [(self._unsupported(one), targeted) for one, targeted in targeting]
         if identity not in pool.views:
             pool.views[identity] = self._build(key, pool, targeting)
         return pool.views[identity]
+
+    def _unsupported(self, one: PooledSlice) -> PooledSlice:
+        """Return a slice as a node sees it that cannot skip operations."""
+        return replace(one, records=tuple(map(self._interner.unsupported, one.records)))
 
     def _build(self, key: PoolKey, pool: _Pool, targeting: list[_Targeting]) -> PoolView | None:
         first = targeting[0][0]
@@ -315,6 +353,7 @@ class DeviceInventory:
             others=content.others,
             shape=self._shape(key, content),
             is_shared=pool.has_network_slices,
+            has_compatibility_groups=any(one.has_compatibility_groups for one in (*content.slices, *content.others)),
         )
 
     def _without_devices(self, key: PoolKey, *, is_incomplete: bool) -> PoolView:

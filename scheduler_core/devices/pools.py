@@ -85,6 +85,8 @@ class PooledSlice:
         is_hidden: Whether it targets no node, because a feature is off.
         consumes_counters: Whether a device consumes counters.
         has_binding_conditions: Whether a device has binding conditions.
+        has_compatibility_groups: Whether a device has compatibility groups, if that feature is on.
+        skips_operations: Whether nodes must be able to skip operations of the driver, if that feature is on.
     """
 
     name: str
@@ -101,6 +103,8 @@ class PooledSlice:
     is_hidden: bool
     consumes_counters: bool
     has_binding_conditions: bool
+    has_compatibility_groups: bool = False
+    skips_operations: bool = False
 
     def targeted_devices(self, name: str, labels: Mapping[str, str]) -> tuple[bool, ...] | bool:
         """Return whether the slice targets a node; for targets by device, whether each does, False if none does.
@@ -152,6 +156,7 @@ class PoolView:
         others: Slices of the pool that do not target the node; their devices consume counters.
         shape: Identity of the content.
         is_shared: Whether several nodes may reach devices of the pool.
+        has_compatibility_groups: Whether a device of the pool, also of another node, has compatibility groups.
     """
 
     key: PoolKey
@@ -166,6 +171,7 @@ class PoolView:
     others: tuple[PooledSlice, ...]
     shape: PoolShape
     is_shared: bool = False
+    has_compatibility_groups: bool = False
 
     @property
     def name(self) -> str:

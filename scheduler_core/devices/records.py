@@ -34,6 +34,8 @@ class DeviceFeatures:
     fractional_capacity_range: bool = False
     list_type_attributes: bool = False
     derived_attributes: bool = False
+    compatibility_groups: bool = False
+    optional_node_operations: bool = False
 
 
 class Amount:
@@ -163,6 +165,9 @@ class DeviceRecord:
         binds_to_node: Whether an allocation is usable only on its node.
         binding_conditions: Conditions that must be True before the pod is bound.
         binding_failure_conditions: Conditions of which none may be True.
+        compatibility_groups: Each set of these counters with the groups of which one must be common to its devices.
+        skip_node_operations: Operations of the driver that the kubelet skips for the device.
+        is_supported: Whether the node can skip these operations; False only in pools as other nodes see them.
     """
 
     number: int
@@ -176,6 +181,14 @@ class DeviceRecord:
     binds_to_node: bool
     binding_conditions: tuple[str, ...]
     binding_failure_conditions: tuple[str, ...]
+    compatibility_groups: tuple[tuple[str, frozenset[str]], ...] = ()
+    skip_node_operations: tuple[str, ...] = ()
+    is_supported: bool = True
+
+    @property
+    def has_compatibility_groups(self) -> bool:
+        """Whether the device has groups in a set of counters."""
+        return any(groups for _, groups in self.compatibility_groups)
 
     @classmethod
     def of_device(
@@ -186,6 +199,7 @@ class DeviceRecord:
         taints: tuple[DeviceTaint, ...],
         *,
         shareable: bool,
+        skip_node_operations: tuple[str, ...],
     ) -> DeviceRecord:
         """Return the record of a device, with the numbers of the record and of its body."""
         counters: dict[CounterKey, int] = {}
@@ -205,10 +219,17 @@ class DeviceRecord:
             binds_to_node=bool(device.binds_to_node),
             binding_conditions=device.binding_conditions,
             binding_failure_conditions=device.binding_failure_conditions,
+            compatibility_groups=tuple(
+                (consumption.counter_set, frozenset(consumption.compatibility_groups))
+                for consumption in device.consumes_counters
+            ),
+            skip_node_operations=skip_node_operations,
         )
 
 
 _MAX_BODIES = 65_536
+_UNSUPPORTED = "unsupported"
+"""Part of a key."""
 
 
 class RecordInterner:
@@ -224,8 +245,8 @@ class RecordInterner:
         self._records: WeakValueDictionary[bytes, DeviceRecord] = WeakValueDictionary()
         self._bodies: dict[bytes, int] = {}
 
-    def intern(self, driver: str, device: Device) -> DeviceRecord:
-        """Return the record of a device of ``driver`` with its own taints."""
+    def intern(self, driver: str, device: Device, skip_node_operations: tuple[str, ...] = ()) -> DeviceRecord:
+        """Return the record of a device of ``driver`` with its own taints, and with what its slice skips."""
         taints = tuple(taint for taint in device.taints if taint.prevents_allocation)
         if not self._features.device_taints:
             taints = ()
@@ -239,6 +260,7 @@ class RecordInterner:
                 bool(device.binds_to_node),
                 device.binding_conditions,
                 device.binding_failure_conditions,
+                skip_node_operations,
             )
         )
         attributes = self._encode(device.attributes)
@@ -250,7 +272,9 @@ class RecordInterner:
                 facts = self._facts[facts_key] = SelectedFacts(next(self._numbers), driver, device)
             shareable = self._features.consumable_capacity and bool(device.allow_multiple_allocations)
             numbers = next(self._numbers), self._body(body_key)
-            record = DeviceRecord.of_device(numbers, facts, device, taints, shareable=shareable)
+            record = DeviceRecord.of_device(
+                numbers, facts, device, taints, shareable=shareable, skip_node_operations=skip_node_operations
+            )
             self._records[body_key + attributes] = record
         return record
 
@@ -271,6 +295,17 @@ class RecordInterner:
             body = self._body(self._encode((record.body, [(taint.key, taint.value, taint.effect) for taint in added])))
             found = replace(record, number=next(self._numbers), body=body, taints=(*record.taints, *added))
             self._records[key] = found
+        return found
+
+    def unsupported(self, record: DeviceRecord) -> DeviceRecord:
+        """Return the record of an equal device on a node that cannot skip its operations."""
+        if not record.skip_node_operations:
+            return record
+        key = self._encode((record.number, _UNSUPPORTED))
+        found = self._records.get(key)
+        if found is None:
+            body = self._body(self._encode((record.body, _UNSUPPORTED)))
+            found = self._records[key] = replace(record, number=next(self._numbers), body=body, is_supported=False)
         return found
 
 

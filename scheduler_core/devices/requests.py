@@ -15,7 +15,7 @@ import msgspec
 
 from scheduler_core.devices.records import Amount, DeviceFeatures, requested_amounts
 from scheduler_core.model.device_claims import ALL, EXACT_COUNT, DeviceRequest, ExactDeviceRequest, ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceSelector, DeviceToleration
+from scheduler_core.model.devices import DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +71,10 @@ class RequestTerms:
     def is_named_in(self, names: Sequence[str]) -> bool:
         """Return whether a constraint or configuration names the request, or its alternative."""
         return _is_named(names, self.name, self.parent)
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        """Return whether a toleration of the request matches ``taint``."""
+        return any(each.tolerates(taint) for each in self.tolerations)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -182,4 +182,5 @@ class NodeAllocation:
             consumed_capacity={
                 name: canonical_text(amount.nano, amount.form) for name, amount in (consumed or {}).items()
             },
+            skip_node_operations=record.skip_node_operations,
         )

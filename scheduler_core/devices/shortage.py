@@ -7,7 +7,7 @@ exponential in the worst case. Where the search may end in an error, nothing is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 
 from scheduler_core.devices.constraints import AttributeValues
@@ -82,18 +82,36 @@ class _Usable:
     ) -> None:
         self._node = node
         self._attributes = values
+        self._balances: dict[int, CounterBalance] = {}
         numbers = [terms.number for request in requests for terms in request.terms]
-        found = (
+        found: Iterator[Position] = (
             position
             for position in node.positions()
             if not node.is_allocated(position) and self._serves(position, numbers)
         )
+        if any(view.has_compatibility_groups for view in node.pools):
+            found = filter(self._is_compatible, found)
         self.positions = list(islice(found, limit))
         self.is_shared = any(node.pools[pool].records[device].shareable for pool, device in self.positions)
 
     def _serves(self, position: Position, numbers: Sequence[int]) -> bool:
         assessments = self._node.behaviour(position).assessments
         return any(assessments[number].is_usable for number in numbers)
+
+    def _is_compatible(self, position: Position) -> bool:
+        """Return whether the devices in use have a compatibility group in common with a device.
+
+        During a search they can only have fewer groups in common. A further share of a device is always admitted.
+        """
+        pool, device = position
+        record = self._node.pools[pool].records[device]
+        return record.shareable or not self._balance(pool).incompatible(record)
+
+    def _balance(self, pool: int) -> CounterBalance:
+        found = self._balances.get(pool)
+        if found is None:
+            found = self._balances[pool] = CounterBalance(self._node.pools[pool], self._node.usages[pool])
+        return found
 
     def _of(self, requests: Sequence[RequestPlan]) -> list[Position]:
         numbers = [terms.number for request in requests for terms in request.terms]
@@ -125,7 +143,7 @@ class _Usable:
         for number, view in enumerate(self._node.pools):
             if not view.counters:
                 continue
-            available = CounterBalance(view, self._node.usages[number]).available
+            available = self._balance(number).available
             for key, amount in available.items():
                 consumed = sorted(
                     view.records[device].counters.get(key, 0) if pool == number else 0

@@ -72,7 +72,9 @@ class ClaimObstacles:
     def pools(self, node: Node) -> tuple[PoolView, ...]:
         """Return the pools that a node sees; none if they cannot be determined."""
         try:
-            return self._hardware.inventory.pools(node.metadata.name, node.metadata.labels)
+            return self._hardware.inventory.pools(
+                node.metadata.name, node.metadata.labels, node.status.declared_features
+            )
         except AllocationError:
             return ()
 
@@ -93,7 +95,11 @@ class ClaimObstacles:
         plans = self._plans[identity]
         names = ", ".join(claim.key for claim in claims)
         try:
-            key = (identity, self._allocator(identity, claims).key(node.metadata.name, node.metadata.labels))
+            allocator = self._allocator(identity, claims)
+            key = (
+                identity,
+                allocator.key(node.metadata.name, node.metadata.labels, node.status.declared_features),
+            )
         except AllocationError as problem:
             return (Obstacle(names, "", str(problem)),)
         found = self._found.get(key)
@@ -146,7 +152,10 @@ class ClaimObstacles:
             return "needs all devices that match, some of which cannot be used" if count else "no device can be used"
         needed = f"needs {terms.count} device{'s' if terms.count > 1 else ''}"
         if count >= terms.count:
-            return f"{needed}; the shared counters or capacity suffice for fewer"
+            limits = "the shared counters or capacity suffice for fewer"
+            if any(view.has_compatibility_groups for view in pools):
+                limits = "the shared counters, capacity or compatibility groups allow fewer"
+            return f"{needed}; {limits}"
         return f"{needed}, {count or 'none'} can be used"
 
     def _claim(self, plan: ClaimPlan, node: Node) -> Iterator[Obstacle]:
@@ -183,8 +192,9 @@ class ClaimObstacles:
     def _fits(self, key: Hashable, claims: Sequence[ResourceClaim], node: Node) -> bool:
         if sum(each.steps for each in self._allocators.values()) > _MAX_STEPS_TOTAL:
             raise AllocationTimeoutError(_MAX_STEPS_TOTAL)
+        name, labels, features = node.metadata.name, node.metadata.labels, node.status.declared_features
         try:
-            return self._allocator(key, claims).find(node.metadata.name, node.metadata.labels) is not None
+            return self._allocator(key, claims).find(name, labels, features) is not None
         except InvalidPoolsError:
             return False
 

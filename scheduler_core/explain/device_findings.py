@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from scheduler_core.devices.pools import PoolKey, PoolView
 from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.explain.claim_obstacles import ClaimObstacles, Obstacle
-from scheduler_core.explain.device_problems import DeviceProblem, Problems, distance
+from scheduler_core.explain.device_problems import LACKED_FEATURE, DeviceProblem, Problems, distance
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims, UnavailableClaim
 from scheduler_core.framework.cycle_state import CycleState
@@ -325,8 +325,10 @@ def _is_used(problems: Problems) -> bool:
 
 
 def _unavailable(each: UnavailableClaim) -> str:
-    if each.is_reachable:
+    if each.is_reachable and each.is_supported:
         return "the driver failed to prepare its devices, or did not within bindingTimeout"
+    if each.is_reachable:
+        return f"its devices need {LACKED_FEATURE}"
     allocation = each.claim.status.allocation
     nodes = _named_nodes(None if allocation is None else allocation.node_selector)
     return f"its devices are on node {', '.join(nodes)}" if nodes else "its devices are not reachable from the node"

@@ -7,7 +7,7 @@ selectors of a request often fail on devices of another kind.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import Amount, DeviceRecord
 from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.devices.selector_cache import Expressions, Reads, device_facts
-from scheduler_core.model.devices import DeviceTaint
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceTaint
 from scheduler_core.model.quantity import BINARY_SI, DECIMAL_SI, NANO, canonical_text
 
 _KIBI = 1024 * NANO
@@ -50,6 +50,9 @@ class DeviceProblem(Struct, frozen=True):
 
 
 Problems = tuple[DeviceProblem, ...]
+
+LACKED_FEATURE = f"feature {OPTIONAL_NODE_OPERATIONS}, which the node does not declare"
+_UNSUPPORTED = DeviceProblem(f"skipNodeOperations needs {LACKED_FEATURE}")
 
 
 def distance(problems: Problems) -> tuple[bool, int, int]:
@@ -88,6 +91,8 @@ class DeviceProblems:
                 continue
             problems = self._selected(terms, record)
             if not (problems and problems[0].is_class):
+                if not record.is_supported:
+                    problems += (_UNSUPPORTED,)
                 if terms.amounts or record.taints:
                     problems += (*self._capacity(terms, record), *_taints(terms, record))
                 if usage is not None and usage.uses(name):
@@ -181,6 +186,20 @@ def _counters(record: DeviceRecord, balance: CounterBalance) -> Iterator[DeviceP
         state = f"has {_plain(left)} left" if left >= 0 else f"is exceeded by {_plain(-left)}"
         wanted = f", {_plain(needed)} needed" if needed else ""
         yield DeviceProblem(f"counter {counter} of {counter_set} {state}{wanted}; used", is_use=True)
+    own = dict(record.compatibility_groups)
+    for counter_set, common in balance.incompatible(record):
+        state = f"compatibility groups of {counter_set} are {_listed(own[counter_set]) or 'none'}"
+        if common:
+            state += f", must include {_listed(common, 'or')}"
+        elif common is None:
+            state += ", must be none"
+        else:
+            state = f"the devices of {counter_set} in use have no compatibility group in common"
+        yield DeviceProblem(f"{state}; used", is_use=True)
+
+
+def _listed(groups: Iterable[str], conjunction: str = "and") -> str:
+    return f" {conjunction} ".join(sorted(groups))
 
 
 def _written(amount: Amount) -> str:

@@ -16,11 +16,14 @@ class UnavailableClaim(Struct, frozen=True):
 
     Attributes:
         claim: The claim.
-        is_reachable: Whether its devices are reachable from the node, so that only their driver is not ready.
+        is_reachable: Whether its devices are reachable from the node.
+        is_supported: Whether the node has the features that its devices need; if they are reachable too, only their
+            driver is not ready.
     """
 
     claim: ResourceClaim
     is_reachable: bool
+    is_supported: bool
 
 
 class NodeClaims(Struct, frozen=True):

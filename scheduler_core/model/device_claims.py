@@ -122,6 +122,7 @@ _RESULT_NAMES = {
     "binding_failure_conditions": "bindingFailureConditions",
     "share_id": "shareID",
     "consumed_capacity": "consumedCapacity",
+    "skip_node_operations": "skipNodeOperations",
 }
 
 
@@ -139,6 +140,7 @@ class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, ren
         binding_failure_conditions: Conditions of which none may be True.
         share_id: Identity of a share of a device that allows multiple allocations; else None.
         consumed_capacity: Capacity that a share consumes.
+        skip_node_operations: Operations of the driver that the kubelet skips for the device.
     """
 
     request: str
@@ -151,6 +153,7 @@ class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, ren
     binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = None
     consumed_capacity: dict[str, Quantity] = {}
+    skip_node_operations: tuple[str, ...] = ()
 
 
 class AllocatedConfiguration(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):

@@ -25,6 +25,8 @@ EXISTS = "Exists"
 EQUAL = "Equal"
 NO_SCHEDULE = "NoSchedule"
 NO_EXECUTE = "NoExecute"
+OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+"""Feature that a node declares if its kubelet can skip operations of drivers."""
 
 
 class DeviceAttribute(
@@ -119,7 +121,11 @@ class CounterSet(Struct, gc=False, frozen=True, omit_defaults=True, rename="came
 
 
 class CounterConsumption(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """Counters of one set that an allocated device consumes."""
+    """Counters of one set that an allocated device consumes.
+
+    ``compatibility_groups`` are behind the gate DRADeviceCompatibilityGroups: all allocated devices that consume
+    counters of the set have a group in common, or all have none.
+    """
 
     counter_set: str
     counters: dict[str, Counter] = {}
@@ -194,10 +200,9 @@ class Device(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     node_allocatable_resources: dict[str, Any] = {}
 
     @property
-    def is_understood(self) -> bool:
-        """Whether no field is set whose feature is missing: compatibility groups, or resources of the node."""
-        has_groups = any(consumption.compatibility_groups for consumption in self.consumes_counters)
-        return not has_groups and not self.node_allocatable_resources
+    def has_compatibility_groups(self) -> bool:
+        """Whether a consumption of counters has compatibility groups."""
+        return any(consumption.compatibility_groups for consumption in self.consumes_counters)
 
 
 class ResourcePool(Struct, gc=False, frozen=True, rename="camel"):
@@ -211,7 +216,8 @@ class ResourcePool(Struct, gc=False, frozen=True, rename="camel"):
 class ResourceSliceSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """``spec`` of a slice; ``devices`` and ``shared_counters`` exclude each other.
 
-    ``skip_node_operations`` requires nodes that support it.
+    ``skip_node_operations`` are the operations of the driver that the kubelet skips for the devices; a node that can
+    skip them declares the feature :data:`OPTIONAL_NODE_OPERATIONS`. Behind the gate of that name.
     """
 
     driver: str
@@ -223,11 +229,6 @@ class ResourceSliceSpec(Struct, gc=False, frozen=True, omit_defaults=True, renam
     devices: tuple[Device, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
     skip_node_operations: tuple[str, ...] = ()
-
-    @property
-    def is_understood(self) -> bool:
-        """Whether neither the slice nor one of its devices has a field set whose feature is missing."""
-        return not self.skip_node_operations and all(device.is_understood for device in self.devices)
 
 
 class ResourceSlice(Struct, gc=False, frozen=True, rename="camel"):

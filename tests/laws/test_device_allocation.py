@@ -9,9 +9,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.devices.behaviours import KnowledgeBounds
+from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import AllocationError
 from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceClass, ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocator,
@@ -37,6 +38,9 @@ EXPRESSIONS = (
 )
 ATTRIBUTES = (f"{DRIVER}/model", f"{DRIVER}/root")
 NODES = ("n0", "n1", "n2")
+DECLARED = {"n1": (OPTIONAL_NODE_OPERATIONS,)}
+"""Features that nodes declare."""
+ALPHA = DeviceFeatures(compatibility_groups=True, optional_node_operations=True)
 
 
 @st.composite
@@ -146,8 +150,9 @@ def plain(
     wanted: list[ResourceClaim], classes: list[DeviceClass], slices: list[ResourceSlice], use: PlainUse, node: str
 ) -> object:
     local = [one for one in slices if one.spec.node_name == node]
+    by_name, declares = {one.metadata.name: one for one in classes}, bool(DECLARED.get(node))
     try:
-        return PlainAllocation(wanted, {one.metadata.name: one for one in classes}, local, use).run()
+        return PlainAllocation(wanted, by_name, local, use, declares=declares).run()
     except PlainError:
         return "error"
 
@@ -161,10 +166,10 @@ def check(
 ) -> None:
     """Compare the outcome on each node."""
     bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
-    found = allocator(cluster(*slices, held(*results), bounds=bounds), wanted, classes)
+    found = allocator(cluster(*slices, held(*results), features=ALPHA, bounds=bounds), wanted, classes)
     for node in NODES:
         try:
-            result = found.allocate(node, {})
+            result = found.allocate(node, {}, DECLARED.get(node, ()))
         except AllocationError:
             actual: object = "error"
         else:
@@ -189,9 +194,9 @@ def check_best_fit(
     is_feasible: bool,
 ) -> None:
     """Check that best fit finds devices where first fit does; selectors may fail on devices that it tries earlier."""
-    found = allocator(cluster(*slices, held(*results)), wanted, classes, best_fit=True)
+    found = allocator(cluster(*slices, held(*results), features=ALPHA), wanted, classes, best_fit=True)
     with suppress(AllocationError):
-        assert (found.allocate(node, {}) is not None) == is_feasible
+        assert (found.allocate(node, {}, DECLARED.get(node, ())) is not None) == is_feasible
 
 
 @settings(max_examples=300)
@@ -268,4 +273,44 @@ def test_finds_scarce_devices(data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from((None, "matchAttribute", "distinctAttribute")))
         constraints = [] if kind is None else [{kind: data.draw(st.sampled_from(ATTRIBUTES))}]
         wanted.append(claim(*rows, name=f"c{number}", constraints=constraints))
+    check(data, slices, data.draw(allocations(slices)), wanted, [device_class()])
+
+
+@st.composite
+def grouped_devices(draw: st.DrawFn, name: str) -> Body:
+    fields: Body = {"attributes": {"root": {"int": draw(st.sampled_from((1, 1, 2)))}}}
+    if draw(st.integers(0, 4)) == 0:
+        fields |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "2"}}}
+    sets = draw(st.sampled_from((["s"], ["s"], ["t"], ["s", "t"], [])))
+    fields["consumesCounters"] = [
+        {
+            "counterSet": each,
+            "counters": {"x": {"value": "1"}},
+            "compatibilityGroups": draw(st.sampled_from(([], ["a"], ["a", "b"], ["b", "c"], ["c"]))),
+        }
+        for each in sets
+    ]
+    return device(name, draw(st.sampled_from("ab")), **fields)
+
+
+@settings(max_examples=400)
+@given(data=st.data())
+def test_finds_devices_that_are_compatible(data: st.DataObject) -> None:
+    """Devices of a counter set need a common group; slices that skip operations need a node that can."""
+    slices: list[ResourceSlice] = []
+    counters = [{"name": each, "counters": {"x": {"value": "4"}}} for each in "st"]
+    rows = [data.draw(grouped_devices(f"d{index}")) for index in range(data.draw(st.integers(2, 5)))]
+    skipped = data.draw(st.sampled_from(([], ["*"])))
+    for node in NODES[: data.draw(st.integers(1, 2))]:
+        # Nodes with equal devices share a search, unless one of them cannot use the devices.
+        where: dict[str, Any] = {"node": node, "pool": node, "count": 3}
+        slices += [
+            slice_of(rows[:2], name=f"{node}-a", skipNodeOperations=skipped, **where),
+            slice_of(rows[2:], name=f"{node}-b", **where),
+            slice_of(name=f"{node}-c", sharedCounters=counters, **where),
+        ]
+    wanted = [
+        claim(*(data.draw(contended_requests(f"r{index}")) for index in range(data.draw(st.integers(1, 3)))), name=name)
+        for name in ("c0", "c1")[: data.draw(st.integers(1, 2))]
+    ]
     check(data, slices, data.draw(allocations(slices)), wanted, [device_class()])

@@ -31,6 +31,11 @@ def _gated(parts: Parts) -> Iterator[str]:
         yield "CompatiblePodGroups"
     if GroupSource.COMPOSITE in read:
         yield "CompositePodGroups"
+    features = parts.scheduler.context.cache.columns.devices.hardware.features
+    if features.compatibility_groups:
+        yield "DRADeviceCompatibilityGroups"
+    if features.optional_node_operations:
+        yield "DRAOptionalNodeOperations"
     if parts.scheduler.options.group_claims:
         yield "DRAWorkloadResourceClaims"
     if parts.scheduler.context.options.gangs_backtrack:

@@ -41,6 +41,7 @@ class Spot:
     pool: str
     driver: str
     device: Device
+    skips: bool
 
 
 class PlainAllocation:
@@ -52,8 +53,11 @@ class PlainAllocation:
         classes: dict[str, DeviceClass],
         slices: Sequence[ResourceSlice],
         use: PlainUse,
+        *,
+        declares: bool = False,
     ) -> None:
         self.claims = claims
+        self.declares = declares
         self.classes = classes
         self.use = use
         self.counters: dict[tuple[str, str, str], int] = {}
@@ -65,7 +69,13 @@ class PlainAllocation:
                 for name, counter in counter_set.counters.items():
                     self.counters[driver + "/" + pool, counter_set.name, name] = nano(counter.value)
             self.spots.extend(
-                Spot(f"{driver}/{pool}/{device.name}", f"{driver}/{pool}", driver, device)
+                Spot(
+                    f"{driver}/{pool}/{device.name}",
+                    f"{driver}/{pool}",
+                    driver,
+                    device,
+                    bool(one.spec.skip_node_operations),
+                )
                 for device in one.spec.devices
             )
         for spot in self.spots:
@@ -158,6 +168,8 @@ class PlainAllocation:
         return not shareable and any(each is spot for devices in self.taken for _, each, _ in devices)
 
     def _take(self, claim: int, name: str, request: ExactDeviceRequest, spot: Spot, *, must: bool) -> bool:
+        if spot.skips and not self.declares:
+            return False
         shareable = bool(spot.device.allow_multiple_allocations)
         shared = shareable and (
             spot.key in self.use.shares or any(each is spot for devices in self.taken for _, each, _ in devices)
@@ -166,7 +178,7 @@ class PlainAllocation:
             self._consume(spot, 1)
             exceeded = any(amount < 0 for key, amount in self.counters.items() if key[0] == spot.pool)
             self._consume(spot, -1)
-            if exceeded:
+            if exceeded or not self._is_compatible(spot):
                 return False
         taints = [taint for taint in spot.device.taints if taint.effect in ("NoSchedule", "NoExecute")]
         if not all(any(each.tolerates(taint) for each in request.tolerations) for taint in taints):
@@ -192,6 +204,30 @@ class PlainAllocation:
         if spot.device.consumes_counters and not shared:
             self._consume(spot, 1)
         self.taken[claim].append((name, spot, request))
+        return True
+
+    def _is_compatible(self, spot: Spot) -> bool:
+        """Return whether all devices of each counter set have a group in common with the device, or none has any."""
+        members = [each for each in self.spots if each.key in self.use.dedicated or each.key in self.use.shares]
+        for devices in self.taken:
+            members.extend(each for _, each, _ in devices if each not in members)
+        for consumption in spot.device.consumes_counters:
+            own = set(consumption.compatibility_groups)
+            others = [
+                set(other.compatibility_groups)
+                for each in members
+                if each.pool == spot.pool
+                for other in each.device.consumes_counters
+                if other.counter_set == consumption.counter_set
+            ]
+            if not others:
+                continue
+            if not others[0]:
+                # Devices in use may contradict each other: then the first one decides whether groups are allowed.
+                if own:
+                    return False
+            elif not own or not own.intersection(*(each for each in others if each)):
+                return False
         return True
 
     def _undo(self, claim: int) -> None:

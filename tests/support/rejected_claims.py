@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings, problem_text
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.unblocking_events import Unblocking
@@ -12,6 +13,7 @@ from scheduler_core.explain_assembly import Explainers
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, device, device_class, slice_of, using
 from tests.support.scheduling import Rig, rig
@@ -29,10 +31,18 @@ class RejectedPod:
         claims: The claims.
         objects: Slices, rules and claims of others.
         nodes: Number of nodes.
+        features: Feature gates of devices; None for the defaults.
     """
 
-    def __init__(self, claims: Sequence[ResourceClaim], *objects: DeviceObject, nodes: int = 1) -> None:
-        self.made: Rig = rig(defaults=default_plugins())
+    def __init__(
+        self,
+        claims: Sequence[ResourceClaim],
+        *objects: DeviceObject,
+        nodes: int = 1,
+        features: DeviceFeatures | None = None,
+    ) -> None:
+        options = SchedulerOptions(device_features=features or DeviceFeatures())
+        self.made: Rig = rig(defaults=default_plugins(), options=options)
         self.made.add(*(node(f"n{number}") for number in range(nodes)))
         self.columns = self.made.context.cache.columns
         for each in (GPUS, *objects, *claims):

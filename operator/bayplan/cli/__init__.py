@@ -7,9 +7,9 @@ import of numpy, kopf and aiohttp.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -17,6 +17,8 @@ from click.core import ParameterSource
 from bayplan.process.garbage_collection import import_without_gc
 from bayplan.texts.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 EXIT_ERROR = 1
 EXIT_BAD_INPUT = 2
@@ -68,6 +70,18 @@ def given_command(context: click.Context) -> str:
         option = () if isinstance(parameter, click.Argument) else (parameter.opts[0],)
         words += [word for each in (value if isinstance(value, tuple) else (value,)) for word in (*option, str(each))]
     return shlex.join(words)
+
+
+def feature_gates_option(text: str) -> Callable[[_Command], _Command]:
+    """Return the option ``--feature-gates`` of a command that schedules in memory.
+
+    Args:
+        text: The first sentence of its help.
+    """
+    unused = "CompatiblePodGroups, CompositePodGroups and DRAWorkloadResourceClaims have no effect here."
+    return click.option(
+        "--feature-gates", metavar="NAME=BOOL,...", default="", help=f"{text} {unused} See `bayplan features`."
+    )
 
 
 class LazyGroup(click.Group):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from bayplan.cli import given_command
+from bayplan.cli import feature_gates_option, given_command
 from bayplan.conformance.cases import STANDARD_INPUT
 from bayplan.conformance.run import run_cases
+from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.texts.printable import printable_record
 
 _DEFAULT_NAMESPACE = "default"
@@ -31,6 +32,7 @@ class _Options:
     kube_context: str | None
     seed: int
     others_placed: bool
+    feature_gates: str
 
 
 @click.command(short_help="Explain why a pod or a gang is or is not scheduled.")
@@ -48,6 +50,7 @@ class _Options:
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="With -f, --offline: seed to resolve ties."
 )
+@feature_gates_option("With -f, --offline: feature gates of the scheduler.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option(
     "--cases",
@@ -76,6 +79,7 @@ def explain(
     file_pod: str | None,
     others_placed: bool,
     seed: int,
+    feature_gates: str,
     output: str,
     source: str | None,
     workers: int,
@@ -106,7 +110,9 @@ def explain(
             click.echo(f"{failed} cases could not be run", err=True)
             context.exit(1)
         return
-    options = _Options(pod, namespace, file_pod, files, offline, server, kubeconfig, kube_context, seed, others_placed)
+    options = _Options(
+        pod, namespace, file_pod, files, offline, server, kubeconfig, kube_context, seed, others_placed, feature_gates
+    )
     click.echo(_explained(options, output), nl=output not in ("yaml", "html"))
 
 
@@ -118,6 +124,9 @@ def _explained(options: _Options, output: str) -> str:
         raise click.UsageError("--others-placed requires -f")
     if not options.offline and (options.kubeconfig or options.kube_context):
         raise click.UsageError("--kubeconfig and --context require --offline")
+    if options.feature_gates and not (options.files or options.offline):
+        raise click.UsageError("--feature-gates requires -f or --offline; a running operator uses its own")
+    gates = FeatureGates(parse_feature_gates(options.feature_gates))
     # Imported here, because --cases must not wait for the import of the client libraries.
     from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - see above
     from bayplan.cli.explained_names import explained_name  # noqa: PLC0415 - see above
@@ -125,13 +134,15 @@ def _explained(options: _Options, output: str) -> str:
     from bayplan.explanation import gang_rendering, pod_rendering  # noqa: PLC0415 - see above
     from bayplan.explanation.pod_model import Explanation  # noqa: PLC0415 - see above
     from bayplan.page.report_file import explanation_report  # noqa: PLC0415 - see above
+    from bayplan.simulation.simulation import SimulationOptions  # noqa: PLC0415 - see above
 
     target = explained_name(namespace, name)
     if options.files:
-        explanation = sources.from_files(options.files, target, options.seed, others_placed=options.others_placed)
+        settings = SimulationOptions(options.seed, gates=gates)
+        explanation = sources.from_files(options.files, target, settings, others_placed=options.others_placed)
     elif options.offline:
         choice = sources.ClusterChoice(options.kubeconfig, options.kube_context)
-        explanation = sources.from_api_server(choice, target, options.seed)
+        explanation = sources.from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))
     else:
         explanation = sources.from_operator(options.server or DEFAULT_SERVER, target)
     if output == "html":

@@ -32,7 +32,7 @@ from scheduler_core.errors import ConfigError, NotFoundError, Problem
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import group_key_of
-from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from scheduler_core.scheduler import Scheduler, SchedulerPorts
 
 AnyExplanation = Explanation | GangExplanation
 
@@ -73,26 +73,28 @@ class ClusterChoice:
     context: str | None = None
 
 
-def from_api_server(choice: ClusterChoice, target: PodName | GroupName, seed: int) -> AnyExplanation:
+def from_api_server(choice: ClusterChoice, target: PodName | GroupName, options: SimulationOptions) -> AnyExplanation:
     """Read the cluster from its API server, and explain in memory.
 
     Args:
         choice: The cluster.
         target: The pod or PodGroup.
-        seed: Seed that resolves ties between nodes with equal scores.
+        options: Settings of the scheduler.
 
     Raises:
         ConfigError: The kubeconfig cannot be used.
         NotFoundError: The pod or PodGroup does not exist.
         ClusterWriteError: Nodes, pods or profiles cannot be listed.
     """
-    return asyncio.run(_from_api_server(choice, target, seed))
+    return asyncio.run(_from_api_server(choice, target, options))
 
 
-async def _from_api_server(choice: ClusterChoice, target: PodName | GroupName, seed: int) -> AnyExplanation:
+async def _from_api_server(
+    choice: ClusterChoice, target: PodName | GroupName, options: SimulationOptions
+) -> AnyExplanation:
     connection = await open_connection(choice.kubeconfig, choice.context, ConnectionOptions(), SystemClock())
     async with connection:
-        snapshot = await take_snapshot(connection, SchedulerOptions(seed=seed))
+        snapshot = await take_snapshot(connection, options.of_scheduler())
     scheduler = snapshot.scheduler
     explanation: AnyExplanation | None
     if isinstance(target, PodName):
@@ -114,13 +116,15 @@ def _with_notices(explanation: AnyExplanation, notices: Iterable[str]) -> AnyExp
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def from_files(files: Sequence[str], target: PodName | GroupName, seed: int, *, others_placed: bool) -> AnyExplanation:
+def from_files(
+    files: Sequence[str], target: PodName | GroupName, options: SimulationOptions, *, others_placed: bool
+) -> AnyExplanation:
     """Read the cluster from files.
 
     Args:
         files: Paths; ``-`` is standard input.
         target: The pod or PodGroup.
-        seed: Seed that resolves ties between nodes with equal scores.
+        options: Settings of the scheduler.
         others_placed: Whether all other pending pods are scheduled first, as in ``bayplan simulate``, except the
             members of the explained gang.
 
@@ -130,15 +134,17 @@ def from_files(files: Sequence[str], target: PodName | GroupName, seed: int, *, 
     """
     cluster = admit(read_cluster_files(files, installed_plugins().decoded_types()))
     if others_placed:
-        cluster = _with_others_placed(cluster, target, seed)
-    return asyncio.run(_from_cluster(cluster, target, seed))
+        cluster = _with_others_placed(cluster, target, options)
+    return asyncio.run(_from_cluster(cluster, target, options))
 
 
-async def _from_cluster(cluster: AdmittedCluster, target: PodName | GroupName, seed: int) -> AnyExplanation:
+async def _from_cluster(
+    cluster: AdmittedCluster, target: PodName | GroupName, options: SimulationOptions
+) -> AnyExplanation:
     world = MemoryCluster()
     ports = SchedulerPorts(storage=world.storage, claims=world.claims)
     scheduler = Scheduler(
-        SimulatedClock(datetime.now(UTC)), world, SchedulerOptions(seed=seed), installed_plugins(), ports=ports
+        SimulatedClock(datetime.now(UTC)), world, options.of_scheduler(), installed_plugins(), ports=ports
     )
     if isinstance(target, PodName):
         found = next((each for each in cluster.pods if each.key == str(target)), None)
@@ -156,8 +162,10 @@ async def _from_cluster(cluster: AdmittedCluster, target: PodName | GroupName, s
     return _with_notices(explain_gang(scheduler, gang), cluster.notices)
 
 
-def _with_others_placed(cluster: AdmittedCluster, target: PodName | GroupName, seed: int) -> AdmittedCluster:
-    result = simulate(cluster, SimulationOptions(seed))
+def _with_others_placed(
+    cluster: AdmittedCluster, target: PodName | GroupName, options: SimulationOptions
+) -> AdmittedCluster:
+    result = simulate(cluster, options)
     nodes = {(each.namespace, each.name): each.node for each in result.pods}
 
     def placed(each: Pod) -> Pod:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import click
 
-from bayplan.cli import given_command
+from bayplan.cli import feature_gates_option, given_command
 from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_html, as_json, as_table, as_yaml
 from bayplan.explanation.unscheduled_pods import ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
+from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, Verdict, installed_plugins
@@ -37,6 +38,7 @@ EXIT_UNSCHEDULABLE = 3
 @click.option("--pods", is_flag=True, help=f"List all pods. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--gangs", is_flag=True, help=f"List all gangs. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--nodes", is_flag=True, help=f"List all nodes. Without it: only if there are at most {SHORT_LIST}.")
+@feature_gates_option("Feature gates of the scheduler.")
 @click.option("--fail-on-unschedulable", is_flag=True, help="Exit with code 3 if a pod is not scheduled; for CI.")
 @click.pass_context
 def simulate(
@@ -49,6 +51,7 @@ def simulate(
     pods: bool,
     gangs: bool,
     nodes: bool,
+    feature_gates: str,
     fail_on_unschedulable: bool,
 ) -> None:
     """Schedule the pods in FILEs to the nodes in FILEs, with the same scheduler as in a cluster.
@@ -73,6 +76,7 @@ def simulate(
 
     Exit codes: 0 success, 1 a plugin failed, 2 the files are invalid, 3 see --fail-on-unschedulable.
     """
+    gates = FeatureGates(parse_feature_gates(feature_gates))
     registry = installed_plugins()
     cluster = admit(read_cluster_files(files, registry.decoded_types()))
     given = {(pod.metadata.namespace, pod.metadata.name): pod for pod in cluster.pods}
@@ -86,9 +90,9 @@ def simulate(
         rejected = [pod for pod in waiting if is_rejected_for_devices(scheduler, pod)]
         claims = explain_unscheduled(scheduler, rejected, _EXPLAINED)
         if output == "html":
-            documents = await SimulatedDocuments(scheduler, _commands(context, files, seed)).build()
+            documents = await SimulatedDocuments(scheduler, _commands(context, files, seed, feature_gates)).build()
 
-    result = run_simulation(cluster, SimulationOptions(seed, percentage), registry, inspect=read_end)
+    result = run_simulation(cluster, SimulationOptions(seed, percentage, gates=gates), registry, inspect=read_end)
     if output == "json":
         click.echo(as_json(result, claims))
     elif output == "yaml":
@@ -105,12 +109,14 @@ def simulate(
         context.exit(EXIT_UNSCHEDULABLE)
 
 
-def _commands(context: click.Context, files: Sequence[str], seed: int) -> SimulationCommands:
+def _commands(context: click.Context, files: Sequence[str], seed: int, feature_gates: str) -> SimulationCommands:
     """Return the commands that give the same as the panels of a report."""
     seeded = ["--seed", str(seed)] if seed else []
+    gated = ["--feature-gates", feature_gates] if feature_gates else []
     from_files = [option for file in files for option in ("-f", file)]
 
     def explain(namespace: str, name: str) -> str:
-        return shlex.join(["bayplan", "explain", *from_files, "--others-placed", *seeded, "-n", namespace, name])
+        options = [*from_files, "--others-placed", *seeded, *gated, "-n", namespace, name]
+        return shlex.join(["bayplan", "explain", *options])
 
     return SimulationCommands(given_command(context), explain)

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 from bayplan.conformance.cases import Case, CaseProfile, profile_of, profiles_of
+from bayplan.settings.feature_gates import FeatureGates
+from bayplan.settings.gated_options import with_gates
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugin_set_types import Plugins
@@ -18,7 +20,7 @@ from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
-from scheduler_core.scheduler import Scheduler
+from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
 _T = TypeVar("_T")
 _PLANS = 256
@@ -46,13 +48,14 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
         defaults: The default plugin set.
 
     Raises:
-        ConfigError: The case's profile is invalid.
+        ConfigError: The case's profile is invalid, or Bayplan does not have one of its feature gates.
         QuantityError: A quantity of the case's pod cannot be parsed.
     """
     profile = profile_of(case, registry)
     # Timestamps of claims are compared with the present time, as in kube-scheduler.
     clock = SimulatedClock(datetime.now(UTC))
-    scheduler = Scheduler(clock, MemoryCluster(), registry=registry, defaults=defaults)
+    options = with_gates(SchedulerOptions(), FeatureGates(case.feature_gates))
+    scheduler = Scheduler(clock, MemoryCluster(), options, registry, defaults)
     # All of the case's profiles are live: pods of other profiles would not wait, and nominations would not count.
     instances = [_built(scheduler, each, registry, defaults) for each in profiles_of(case, registry)]
     scheduler.activate(instances)

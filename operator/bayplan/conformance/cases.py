@@ -64,6 +64,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         pods: All other pods: those with a node run, the others are pending, some with a nominated node.
         profile: A KubeSchedulerConfiguration as JSON; absent for the default configuration.
+        feature_gates: Feature gates of kube-scheduler that are not at their defaults; Bayplan has those that matter.
     """
 
     pod: Pod
@@ -89,6 +90,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     deviceclasses: tuple[DeviceClass, ...] = ()
     devicetaintrules: tuple[DeviceTaintRule, ...] = ()
     profile: msgspec.Raw = msgspec.Raw(b"null")
+    feature_gates: dict[str, bool] = msgspec.field(default_factory=dict, name="featureGates")
 
     @property
     def storage(self) -> tuple[StorageObject, ...]:

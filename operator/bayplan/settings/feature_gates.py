@@ -57,6 +57,8 @@ class FeatureGate(Struct, frozen=True):
 
 
 RESULT_CACHE = "ResultCache"
+DRA_DEVICE_COMPATIBILITY_GROUPS = "DRADeviceCompatibilityGroups"
+DRA_OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 DRA_WORKLOAD_RESOURCE_CLAIMS = "DRAWorkloadResourceClaims"
 GANG_DEVICE_BACKTRACKING = "GangDeviceBacktracking"
 GANG_PREEMPTION = "GangPreemption"
@@ -82,6 +84,24 @@ GATES: tuple[FeatureGate, ...] = (
         "PodGroups of Kubernetes itself whose spec.parentCompositePodGroupName names a CompositePodGroup "
         "(scheduling.k8s.io/v1alpha3) are scheduled together with the other groups of that tree, as its policies "
         "require. When off, the pods of such PodGroups are held back. Needs CompatiblePodGroups.",
+    ),
+    FeatureGate(
+        DRA_DEVICE_COMPATIBILITY_GROUPS,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "Devices may have compatibilityGroups for the shared counters that they consume: devices of one counter set "
+        "are allocated at the same time only if one group is common to all of them, or none of them has a group. When "
+        "off, a ResourceSlice with such a device counts as missing. Needs the gate of the same name of the API server.",
+    ),
+    FeatureGate(
+        DRA_OPTIONAL_NODE_OPERATIONS,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "ResourceSlices may have skipNodeOperations, which are copied to allocations: their devices are allocated only "
+        "on nodes that declare the feature DRAOptionalNodeOperations in status.declaredFeatures. When off, such a "
+        "ResourceSlice counts as missing. Needs the gate of the same name of the API server and the kubelets.",
     ),
     FeatureGate(
         DRA_WORKLOAD_RESOURCE_CLAIMS,

@@ -18,6 +18,8 @@ from enum import Enum
 import msgspec
 
 from bayplan.extenders.extender_states import extenders_skipped_notice
+from bayplan.settings.feature_gates import FeatureGates
+from bayplan.settings.gated_options import with_gates
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_snapshot import report_surroundings
 from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
@@ -58,11 +60,18 @@ class SimulationOptions:
         percentage_of_nodes_to_score: Default for profiles that set none; None for all nodes, 0 for kube-scheduler's
             formula.
         patience_seconds: Maximum virtual time of the simulation.
+        gates: Feature gates; None for the defaults. Those that decide which PodGroups are read have no effect.
     """
 
     seed: int = 0
     percentage_of_nodes_to_score: int | None = None
     patience_seconds: float = 3600.0
+    gates: FeatureGates | None = None
+
+    def of_scheduler(self) -> SchedulerOptions:
+        """Return the options of a scheduler with these settings."""
+        options = SchedulerOptions(seed=self.seed, percentage_of_nodes_to_score=self.percentage_of_nodes_to_score)
+        return with_gates(options, self.gates or FeatureGates())
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +191,8 @@ async def _simulate(
     inspect: Inspect | None,
 ) -> SimulationResult:
     clock, world = SimulatedClock(), MemoryCluster()
-    settings = SchedulerOptions(seed=options.seed, percentage_of_nodes_to_score=options.percentage_of_nodes_to_score)
     ports = SchedulerPorts(storage=world.storage, claims=world.claims)
-    scheduler = Scheduler(clock, world, settings, registry, ports=ports)
+    scheduler = Scheduler(clock, world, options.of_scheduler(), registry, ports=ports)
     populate(scheduler, world, cluster)
     # The queue drops a bound pod, so its entries are looked up before.
     decided = {

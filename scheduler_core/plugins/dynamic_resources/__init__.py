@@ -61,6 +61,7 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
 from scheduler_core.plugins.dynamic_resources.gang_choices import GangChoices
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, REASONS, BindingLimit, PodDevices
+from scheduler_core.plugins.dynamic_resources.node_operations import skips_operations
 from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
 from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
@@ -200,6 +201,8 @@ class DynamicResources(
                 matcher = compile_readable_node_selector(allocation.node_selector)
             except SchedulerCoreError as problem:
                 return error(str(problem))
+        if allocation is not None and skips_operations(allocation):
+            attempt.skipping.add(len(attempt.matchers))
         attempt.matchers.append(matcher)
         attempt.pending.append(pending)
         return None
@@ -225,6 +228,10 @@ class DynamicResources(
             return None
         limits = BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall())
         return self._row_filter(nodes).filter(attempt, np.arange(nodes.size, dtype=np.intp)[rows], limits)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """Return the status of a code; one names a claim."""
+        return state.read(ATTEMPT).claim_status(code) or super().decode(state, pod, code)
 
     def _row_filter(self, nodes: NodeColumns) -> RowFilter:
         if self._rows is None or self._rows.nodes is not nodes:

@@ -29,6 +29,7 @@ from scheduler_core.plugins.dynamic_resources.extended_resources import (
     node_requests,
     with_requests,
 )
+from scheduler_core.plugins.dynamic_resources.node_operations import supports_skipping, unsupported
 from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -41,6 +42,8 @@ INVALID_POOLS = unresolvable("invalid resource pools were encountered")
 
 REASONS: tuple[Status, ...] = (CANNOT_ALLOCATE, NOT_AVAILABLE, CANNOT_FIT, STALE_EXTENDED_CLAIM, INVALID_POOLS)
 """The statuses of nodes that Filter rejects."""
+UNSUPPORTED_CODE = len(REASONS) + 1
+"""Code of a node that cannot skip operations, which an allocation that is not written yet needs."""
 _MAX_ALTERNATIVES = 8
 
 
@@ -76,7 +79,7 @@ class NodeSearch(Struct):
         assert self.allocator is not None
         name = node.metadata.name
         try:
-            found = self.allocator.find(name, node.metadata.labels)
+            found = self.allocator.find(name, node.metadata.labels, node.status.declared_features)
         except InvalidPoolsError:
             return INVALID_POOLS
         except AllocationTimeoutError:
@@ -100,6 +103,7 @@ class PodDevices(Struct):
         extended_claim: The last claim as PreFilter found or made it; None without extended resources.
         extended_amounts: Requested amount of each extended resource, in whole units.
         matchers: Nodes from which each claim's allocation is reachable; None for all, or without an allocation.
+        skipping: Indices of the claims whose allocation, written or not, needs a node that can skip operations.
         pending: Allocation of each claim that is not written to it yet: from Reserve, or shared by a gang's member.
         make_allocator: Makes the search for the claims that have no allocation; None if all have one.
         unavailable: Indices of allocated claims that some node cannot reach, or whose devices failed.
@@ -115,6 +119,7 @@ class PodDevices(Struct):
     extended_claim: ResourceClaim | None = None
     extended_amounts: dict[str, int] = field(default_factory=dict)
     matchers: list[NodeMatcher | None] = field(default_factory=list)
+    skipping: set[int] = field(default_factory=set)
     pending: list[AllocationResult | None] = field(default_factory=list)
     make_allocator: Callable[[Sequence[ResourceClaim]], Allocator] | None = None
     unavailable: set[int] = field(default_factory=set)
@@ -136,6 +141,17 @@ class PodDevices(Struct):
     def to_allocate(self) -> list[int]:
         """Return the indices of the claims whose status has no allocation."""
         return [index for index, claim in enumerate(self.claims) if claim.status.allocation is None]
+
+    @property
+    def pending_skipping(self) -> ResourceClaim | None:
+        """The first claim whose allocation is not written yet and needs a node that can skip operations."""
+        indices = (index for index in sorted(self.skipping) if self.pending[index] is not None)
+        return next((self.claims[index] for index in indices), None)
+
+    def claim_status(self, code: int) -> Status | None:
+        """Return the status of a code that names a claim; None for the codes of ``REASONS``."""
+        claim = self.pending_skipping if code == UNSUPPORTED_CODE else None
+        return None if claim is None else unsupported(claim)
 
     def search(self, through_devices: frozenset[str]) -> NodeSearch:
         """Return the search on nodes that provide these extended resources through devices."""
@@ -211,10 +227,11 @@ class PodDevices(Struct):
                 return NodeClaims()
             extended = self._extended(through_devices).claim
         unavailable = tuple(
-            UnavailableClaim(claim, is_reachable=is_reachable)
+            UnavailableClaim(claim, is_reachable, is_supported)
             for index, (claim, matcher) in enumerate(zip(self.claims, self.matchers, strict=True))
             for is_reachable in (matcher is None or matcher.matches(node.metadata.labels, node.metadata.name),)
-            if not (is_reachable and self.is_usable(index, limits))
+            for is_supported in (index not in self.skipping or supports_skipping(node),)
+            if not (is_reachable and is_supported and self.is_usable(index, limits))
         )
         return NodeClaims(tuple(self._wanted(extended)), unavailable)
 
@@ -284,7 +301,9 @@ class PodDevices(Struct):
         if self.make_allocator is None or through_devices is None or not (through_devices or self.has_user_claims):
             return None
         allocator = self.search(through_devices).allocator
-        found = None if allocator is None else allocator.find(node.metadata.name, node.metadata.labels)
+        if allocator is None:
+            return None
+        found = allocator.find(node.metadata.name, node.metadata.labels, node.status.declared_features)
         if found is None:
             return None
         results = iter(found.results(self.new_uid))
@@ -301,7 +320,8 @@ class PodDevices(Struct):
             yield [pending for pending in self.pending if pending is not None]
             return
         allocator = self._allocator(None if extended is None else extended.claim)
-        for found in allocator.find_all(node.metadata.name, node.metadata.labels, on_step):
+        features = node.status.declared_features
+        for found in allocator.find_all(node.metadata.name, node.metadata.labels, on_step, features):
             results = iter(found.results(self.new_uid))
             yield [self.pending[index] or next(results) for index in indices]
 

@@ -72,7 +72,8 @@ class NodeClasses:
         if node is not None:
             pools: tuple[PoolView, ...] | str
             try:
-                pools = self._nodes.devices.hardware.inventory.pools(node.metadata.name, node.metadata.labels)
+                inventory = self._nodes.devices.hardware.inventory
+                pools = inventory.pools(node.metadata.name, node.metadata.labels, node.status.declared_features)
             except AllocationError:
                 # The search on this node reports the error.
                 pools = node.metadata.name

@@ -24,11 +24,13 @@ from scheduler_core.plugins.dynamic_resources.node_allocation import (
     NOT_AVAILABLE,
     REASONS,
     STALE_EXTENDED_CLAIM,
+    UNSUPPORTED_CODE,
     BindingLimit,
     NodeSearch,
     PodDevices,
 )
 from scheduler_core.plugins.dynamic_resources.node_classes import NodeClasses
+from scheduler_core.plugins.dynamic_resources.node_operations import unsupporting_rows
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 
@@ -67,18 +69,22 @@ class RowFilter:
             UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
         """
         codes: Codes = np.zeros(len(rows), dtype=np.int16)
+        unsupporting = unsupporting_rows(self.nodes, rows) if attempt.skipping else None
         if attempt.extended_claim is None:
-            self._search(attempt.search(frozenset()), rows, slice(None), codes)
+            _check_pending(attempt, unsupporting, codes)
+            positions = slice(None) if unsupporting is None else np.flatnonzero(codes == 0)
+            self._search(attempt.search(frozenset()), rows, positions, codes)
         elif attempt.extended_claim.spec.devices.request_list is not None:
             codes[:] = _CODES[STALE_EXTENDED_CLAIM]
             return codes
         else:
             numbers, sets = attempt.provided_through_devices(rows)
             codes[numbers < 0] = _CODES[CANNOT_FIT]
+            _check_pending(attempt, unsupporting, codes)
             for number, names in enumerate(sets):
                 if names or attempt.has_user_claims:
-                    self._search(attempt.search(names), rows, np.flatnonzero(numbers == number), codes)
-        self._check_allocated(attempt, rows, limits, codes)
+                    self._search(attempt.search(names), rows, np.flatnonzero((numbers == number) & (codes == 0)), codes)
+        self._check_allocated(attempt, rows, limits, codes, unsupporting)
         return codes
 
     def _search(
@@ -111,18 +117,34 @@ class RowFilter:
             stored = self._classes[allocator.table] = NodeClasses(self.nodes)
         return stored.refresh(allocator)
 
-    def _check_allocated(self, attempt: PodDevices, rows: NDArray[np.intp], limits: BindingLimit, codes: Codes) -> None:
-        """Reject rows that cannot reach the devices of an allocated claim, or where these failed."""
+    def _check_allocated(
+        self,
+        attempt: PodDevices,
+        rows: NDArray[np.intp],
+        limits: BindingLimit,
+        codes: Codes,
+        unsupporting: NDArray[np.bool_] | None,
+    ) -> None:
+        """Reject rows that cannot reach or use the devices of an allocated claim, or where these failed."""
         passed = (codes == 0) & self.nodes.alive[rows]
         for index, matcher in enumerate(attempt.matchers):
             blocked = passed
             if attempt.is_usable(index, limits):
-                if matcher is None:
+                lacking = unsupporting if index in attempt.skipping else None
+                if matcher is None and lacking is None:
                     continue
-                blocked = passed & ~self._matching.selector(matcher, rows)
+                blocked = np.zeros_like(passed) if matcher is None else passed & ~self._matching.selector(matcher, rows)
+                if lacking is not None:
+                    blocked |= passed & lacking
             if blocked.any():
                 attempt.unavailable.add(index)
                 codes[blocked] = _CODES[NOT_AVAILABLE]
+
+
+def _check_pending(attempt: PodDevices, unsupporting: NDArray[np.bool_] | None, codes: Codes) -> None:
+    """Reject rows that cannot skip operations, if an allocation that is not written yet needs that."""
+    if unsupporting is not None and attempt.pending_skipping is not None:
+        codes[unsupporting & (codes == 0)] = UNSUPPORTED_CODE
 
 
 def raw_scores(attempt: PodDevices, rows: NDArray[np.intp], *, best_fit: bool) -> Scores:

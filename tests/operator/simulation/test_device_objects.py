@@ -12,7 +12,7 @@ from bayplan.explanation.pod_model import Explanation
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.node_usage import ResourceUsage
-from bayplan.simulation.simulation import SimulationResult, Verdict, simulate
+from bayplan.simulation.simulation import SimulationOptions, SimulationResult, Verdict, simulate
 
 from scheduler_core.errors import ConfigError
 
@@ -162,7 +162,7 @@ def test_an_explanation_counts_the_devices_of_other_pods(tmp_path: Path) -> None
     files = [written(tmp_path, node("n"), slice_of("n"), CLASS, TEMPLATE, pod("a"), pod("b"))]
 
     def chosen(name: str, *, others_placed: bool) -> bool:
-        explanation = from_files(files, PodName("default", name), 0, others_placed=others_placed)
+        explanation = from_files(files, PodName("default", name), SimulationOptions(), others_placed=others_placed)
         assert isinstance(explanation, Explanation)
         return explanation.node == "n"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hack.controlplane.binaries import MissingBinary, resolve
 from tests.parity.oracle.agreement import ASPECTS, Difference, Tally
-from tests.parity.oracle.generation.families import FAMILIES, generate
+from tests.parity.oracle.generation.families import DEFAULT_FAMILIES, FAMILIES, generate
 from tests.parity.oracle.hint_parity import compare_hints, print_hints
 from tests.parity.oracle.queue_parity import compare_queues, print_queues
 from tests.parity.oracle.runs import Files, Timed, admit, ask_bayplan, ask_oracle, read_results, write_cases
@@ -94,7 +94,7 @@ def _show(difference: Difference) -> None:
 
 
 def _run_family(family: str, options: argparse.Namespace, oracle: Path, directory: Path, report: Report) -> None:
-    files = Files(directory, family)
+    files = Files(directory, family, [family])
     cases = (generate(family, options.seed, index, bent=options.bent) for index in range(options.count))
     write_cases(files.submitted, cases)
     refused = admit(oracle, files)
@@ -135,7 +135,7 @@ def _run_families(families: list[str], options: argparse.Namespace, oracle: Path
 
 
 def _run_hints(options: argparse.Namespace, oracle: Path) -> int:
-    families = [name for name in options.family or FAMILIES if name != _SELECTORS]
+    families = [name for name in options.family or DEFAULT_FAMILIES if name != _SELECTORS]
     print(f"seed {options.seed}, {options.count} changes of objects around waiting pods", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="bayplan-parity-"))
     tally = compare_hints(oracle, directory, options.seed, options.count, families)

@@ -16,6 +16,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	configlatest "k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	configscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
@@ -48,6 +50,7 @@ type Case struct {
 	DeviceTaintRules       []*resourcev1.DeviceTaintRule   `json:"devicetaintrules,omitempty"`
 	Pod                    *v1.Pod                         `json:"pod"`
 	Profile                json.RawMessage                 `json:"profile,omitempty"`
+	FeatureGates           map[string]bool                 `json:"featureGates,omitempty"` // those of -feature-gates
 }
 
 func decodeCase(line []byte, strict bool) (*Case, error) {
@@ -74,6 +77,11 @@ func decode(line []byte, strict bool, whole any, c *Case) error {
 	}
 	if c.Pod == nil {
 		return fmt.Errorf("%s: no pod", c.Name)
+	}
+	for name, on := range c.FeatureGates {
+		if utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(name)) != on {
+			return fmt.Errorf("%s: needs -feature-gates %s=%t", c.Name, name, on)
+		}
 	}
 	if string(c.Profile) == "null" {
 		c.Profile = nil

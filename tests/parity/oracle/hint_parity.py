@@ -17,7 +17,7 @@ from typing import Any
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from tests.parity.hint_cases import QUEUE, SKIP, decode_hint_case, hints_of
-from tests.parity.oracle.generation.families import FAMILIES, generate
+from tests.parity.oracle.generation.families import DEFAULT_FAMILIES, generate
 from tests.parity.oracle.generation.hints import hint_cases, kind_of
 from tests.parity.oracle.runs import Files, admit, ask_hints, read_results, write_cases
 
@@ -79,7 +79,7 @@ def hint_differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> 
 
 
 def compare_hints(
-    oracle: Path, directory: Path, seed: int, count: int, families: Sequence[str] = tuple(FAMILIES)
+    oracle: Path, directory: Path, seed: int, count: int, families: Sequence[str] = DEFAULT_FAMILIES
 ) -> HintTally:
     """Generate ``count`` changes, run both sides, and compare.
 
@@ -90,7 +90,7 @@ def compare_hints(
         count: Number of changes.
         families: Families of the cases whose objects change.
     """
-    files = Files(directory, "hints")
+    files = Files(directory, "hints", families)
     # Every other case is bent; the API server rejects some of these.
     per_family = 1 + count * 5 // (4 * _CHANGES_OF_A_CASE * len(families))
     write_cases(

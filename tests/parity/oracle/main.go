@@ -32,6 +32,7 @@ var (
 	flagWorkers  = flag.Int("workers", runtime.GOMAXPROCS(0), "cases worked on at a time")
 	flagHints    = flag.Bool("hints", false, "each case is a waiting pod and a change of an object: print the events that reach the scheduling queue, and each plugin's queueing hint")
 	flagQueue    = flag.Bool("queue", false, "each line is the life of a scheduling queue: print what it holds after each step")
+	flagGates    = flag.String("feature-gates", "", "feature gates that are not at their defaults, as NAME=BOOL,...; the cases must have the same in featureGates")
 	flagFeatures = flag.Bool("features", false, "print the feature gates in force and exit")
 	flagVersion  = flag.Bool("version", false, "print the version of Kubernetes and exit")
 )
@@ -57,6 +58,10 @@ func main() {
 	if *flagVersion {
 		fmt.Println(version())
 		return
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.Set(*flagGates); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle: -feature-gates:", err)
+		os.Exit(2)
 	}
 	if *flagFeatures {
 		printFeatures()

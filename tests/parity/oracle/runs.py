@@ -9,10 +9,12 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.parity.oracle.generation.families import GATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +33,22 @@ class Timed:
 
 
 class Files:
-    """The files of one family in a scratch directory.
+    """The files of one run in a scratch directory.
 
     Args:
         directory: Where they go.
-        family: Names them.
+        name: Names them.
+        families: Families of the cases, which have the same feature gates.
     """
 
-    def __init__(self, directory: Path, family: str) -> None:
-        self.submitted = directory / f"{family}.submitted.jsonl"
-        self.admitted = directory / f"{family}.admitted.jsonl"
-        self.changes = directory / f"{family}.changes.jsonl"
-        self.expected = directory / f"{family}.expected.jsonl"
-        self.actual = directory / f"{family}.actual.jsonl"
+    def __init__(self, directory: Path, name: str, families: Sequence[str] = ()) -> None:
+        gates = {gate: value for family in families for gate, value in GATES.get(family, {}).items()}
+        self.gates = ",".join(f"{gate}={str(value).lower()}" for gate, value in gates.items())
+        self.submitted = directory / f"{name}.submitted.jsonl"
+        self.admitted = directory / f"{name}.admitted.jsonl"
+        self.changes = directory / f"{name}.changes.jsonl"
+        self.expected = directory / f"{name}.expected.jsonl"
+        self.actual = directory / f"{name}.actual.jsonl"
 
     def drop(self) -> None:
         """Remove them."""
@@ -60,17 +65,17 @@ def write_cases(path: Path, cases: Iterable[Mapping[str, Any]]) -> None:
 
 def admit(oracle: Path, files: Files) -> Timed:
     """Default and validate the submitted cases as the API server does; it rejects some of the bent ones."""
-    return _run([str(oracle), "-admit", "-cases"], files.submitted, files.admitted)
+    return _run([str(oracle), "-feature-gates", files.gates, "-admit", "-cases"], files.submitted, files.admitted)
 
 
 def ask_oracle(oracle: Path, files: Files) -> Timed:
     """Run kube-scheduler's framework; cases with a random outcome or an error of its own are left out."""
-    return _run([str(oracle), "-skip-ambiguous"], files.admitted, files.expected)
+    return _run([str(oracle), "-feature-gates", files.gates, "-skip-ambiguous"], files.admitted, files.expected)
 
 
 def ask_hints(oracle: Path, files: Files) -> Timed:
     """Run kube-scheduler's event handlers and queueing hints on the changes."""
-    return _run([str(oracle), "-hints"], files.changes, files.expected)
+    return _run([str(oracle), "-feature-gates", files.gates, "-hints"], files.changes, files.expected)
 
 
 def ask_queue(oracle: Path, files: Files) -> Timed:

@@ -38,7 +38,16 @@ _THEMES = (
 
 def fam_dra(w: World) -> None:
     """Make a case of the family ``dra``."""
-    theme = w.pick(_THEMES)
+    device_case(w, w.pick(_THEMES))
+
+
+def device_case(w: World, theme: str) -> None:
+    """Make a case with devices.
+
+    Args:
+        w: The case.
+        theme: What it exercises, one of ``_THEMES``.
+    """
     cluster(w, 3, 8, namespaces=w.r.randint(1, 3))
     if theme == "admin" or w.p(0.2):
         for namespace in w.namespaces:

@@ -63,6 +63,7 @@ class World:
         self.device_classes: list[Json] = []
         self.pod: Json = {}
         self.profile: Json | None = None
+        self.feature_gates: dict[str, bool] = {}
         self.starts = self.r.sample(range(2_000_000), 400)
         self.serial = 0
 
@@ -130,6 +131,7 @@ class World:
             ("resourceslices", self.resource_slices),
             ("deviceclasses", self.device_classes),
             ("profile", self.profile),
+            ("featureGates", self.feature_gates),
         )
         return out | {key: val for key, val in extras if val}
 

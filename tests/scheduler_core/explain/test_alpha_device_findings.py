@@ -1,0 +1,112 @@
+"""Obstacles and problems of devices behind alpha gates: compatibility groups, and operations that nodes skip."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.model.device_claims import ResourceClaim
+from tests.support.devices import claim, device, exactly, held, slice_of, with_reserved
+from tests.support.rejected_claims import DeviceObject, RejectedPod
+
+ON = DeviceFeatures(compatibility_groups=True, optional_node_operations=True)
+COUNTERS = slice_of(name="counters", sharedCounters=[{"name": "card", "counters": {"slots": {"value": "7"}}}], count=2)
+USED = with_reserved(held({"device": "d0"}), "train")
+NEEDS = "feature DRAOptionalNodeOperations, which the node does not declare"
+SKIPPING = [slice_of([device("d0")], skipNodeOperations=["*"])]
+
+
+def parts(*groups: list[str]) -> list[DeviceObject]:
+    """Return a card with a device for each list of groups."""
+    consumed = [
+        {"counterSet": "card", "counters": {"slots": {"value": "1"}}, "compatibilityGroups": each} for each in groups
+    ]
+    rows = [device(f"d{number}", consumesCounters=[each]) for number, each in enumerate(consumed)]
+    return [slice_of(rows, count=2), COUNTERS]
+
+
+def skipping() -> ResourceClaim:
+    """Return a claim that is allocated to a device whose operations are skipped."""
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "x", "skipNodeOperations": ["*"]}
+    return claim(exactly("r"), allocation={"devices": {"results": [result]}})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "objects", "reason"),
+    [
+        pytest.param(
+            claim(exactly("r", count=2)),
+            parts(["a"], ["b"]),
+            "needs 2 devices; the shared counters, capacity or compatibility groups allow fewer",
+            id="groups",
+        ),
+        pytest.param(claim(exactly("r")), SKIPPING, "needs 1 device, none can be used", id="skipped operations"),
+        pytest.param(skipping(), [], f"its devices need {NEEDS}", id="allocated"),
+    ],
+)
+def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: str) -> None:
+    """The reasons of the claims."""
+    assert [text for _, text, _ in RejectedPod([wanted], *objects, features=ON).obstacles()] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("objects", "problems"),
+    [
+        pytest.param(
+            [*parts(["a", "b"], ["c"]), USED],
+            [
+                "in use by claim ns/held (pod train)",
+                "compatibility groups of card are c, must include a or b; used by claim ns/held (pod train)",
+            ],
+            id="another group",
+        ),
+        pytest.param(
+            [*parts(["a"], []), USED],
+            [
+                "in use by claim ns/held (pod train)",
+                "compatibility groups of card are none, must include a; used by claim ns/held (pod train)",
+            ],
+            id="no group",
+        ),
+        pytest.param(
+            [*parts([], ["a", "b"]), USED],
+            [
+                "in use by claim ns/held (pod train)",
+                "compatibility groups of card are a and b, must be none; used by claim ns/held (pod train)",
+            ],
+            id="devices in use have none",
+        ),
+        pytest.param(
+            [*parts(["a"], ["b"], ["a"]), held({"device": "d0"}, {"device": "d1"})],
+            [
+                "in use by claim ns/held",
+                "the devices of card in use have no compatibility group in common; used by claim ns/held",
+            ],
+            id="devices in use contradict each other",
+        ),
+        pytest.param(SKIPPING, [f"skipNodeOperations needs {NEEDS}"], id="skipped operations"),
+    ],
+)
+def test_problems(objects: list[DeviceObject], problems: list[str]) -> None:
+    """The problems of the devices."""
+    found = RejectedPod([claim(exactly("r"))], *objects, features=ON).problems()
+    assert [texts for _, texts in found] == [[each] for each in problems]
+
+
+def test_nearest_node() -> None:
+    """The nearest miss names the feature."""
+    found = RejectedPod([claim(exactly("r"))], *SKIPPING, features=ON)
+    assert found.details() == [("n0", (f"request r: device n0/d0: skipNodeOperations needs {NEEDS}",))]
+    assert [each.what for each in found.events()] == ["a node added", "a device for request r published on node n0"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        pytest.param(parts(["a"]), "a resource pool of the node is incomplete", id="groups"),
+        pytest.param(SKIPPING, "the node has no devices", id="skipped operations"),
+    ],
+)
+def test_gates_off(objects: list[DeviceObject], reason: str) -> None:
+    """The slices count as missing."""
+    assert [text for _, text, _ in RejectedPod([claim(exactly("r"))], *objects).obstacles()] == [reason]

@@ -1,0 +1,158 @@
+"""Devices whose operations the kubelet skips need nodes that declare it (gate DRAOptionalNodeOperations)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceSlice
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
+from tests.support.builders import node, pod
+from tests.support.devices import claim, device, device_class, exactly, slice_of, using, with_reserved
+from tests.support.gang_devices import report, settled
+from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.scheduling import Rig, rig
+
+ALL = ["*"]
+SKIPS: dict[str, Any] = {"skipNodeOperations": ALL}
+
+
+def world(*, is_on: bool = True, **declared: bool) -> tuple[Rig, RecordingClaimWriter]:
+    """Return a scheduler with nodes that declare the feature or not."""
+    writer = RecordingClaimWriter()
+    options = SchedulerOptions(device_features=DeviceFeatures(optional_node_operations=is_on), group_claims=True)
+    made = rig(defaults=default_plugins(), options=options, ports=SchedulerPorts(claims=writer))
+    made.context.cache.columns.devices.assign(device_class())
+    for name, declares in declared.items():
+        report(made, writer, node(name, features=(OPTIONAL_NODE_OPERATIONS,) if declares else ()))
+    return made, writer
+
+
+def local(name: str, **spec: Any) -> ResourceSlice:
+    """Return a slice with one device of a node."""
+    return slice_of([device("d")], node=name, **spec)
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        pytest.param({"a": False, "b": True}, "b", id="one declares it"),
+        pytest.param({"a": False, "b": False}, None, id="none declares it"),
+    ],
+)
+async def test_new_allocation(declared: dict[str, bool], expected: str | None) -> None:
+    """Devices are allocated on nodes that declare the feature, and the result copies what is skipped."""
+    made, writer = world(**declared)
+    report(made, writer, *(local(name, **SKIPS) for name in declared), claim(exactly("r"), name="c"))
+    report(made, writer, using(pod("p", namespace="ns"), "c"))
+    await settled(made)
+    assert made.bound.get("p") == expected
+    if expected is not None:
+        allocation = writer.claims["ns/c"].status.allocation
+        assert allocation is not None
+        assert [each.skip_node_operations for each in allocation.devices.results] == [("*",)]
+
+
+async def test_gate_off() -> None:
+    """A slice that skips operations counts as missing, on every node."""
+    made, writer = world(is_on=False, a=True)
+    report(made, writer, local("a", **SKIPS), claim(exactly("r"), name="c"), using(pod("p", namespace="ns"), "c"))
+    await settled(made)
+    assert made.bound == {}
+
+
+async def test_other_slices_of_the_pool_are_used() -> None:
+    """A node without the feature takes the devices of slices that skip nothing."""
+    made, writer = world(a=False)
+    skipped = slice_of([device("d0")], name="s0", node="a", count=2, **SKIPS)
+    report(made, writer, skipped, slice_of([device("d1")], name="s1", node="a", count=2), claim(exactly("r"), name="c"))
+    report(made, writer, using(pod("p", namespace="ns"), "c"))
+    await settled(made)
+    allocation = writer.claims["ns/c"].status.allocation
+    assert allocation is not None
+    assert [(each.device, each.skip_node_operations) for each in allocation.devices.results] == [("d1", ())]
+
+
+async def test_node_that_declares_the_feature_later() -> None:
+    """The stored pools and classes of the node are not used any more."""
+    made, writer = world(a=False)
+    report(made, writer, local("a", **SKIPS), claim(exactly("r"), name="c"), using(pod("p", namespace="ns"), "c"))
+    await settled(made)
+    assert made.bound == {}
+    made.scheduler.feed.node_updated(node("a"), node("a", features=(OPTIONAL_NODE_OPERATIONS,)))
+    report(made, writer, using(pod("q", namespace="ns"), "c"))
+    await settled(made)
+    assert made.bound == {"q": "a"}
+
+
+def allocated(*, on: str = "", skips: bool = True) -> ResourceClaim:
+    """Return a claim that is allocated, on one node or on all."""
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "x", **(SKIPS if skips else {})}
+    body: dict[str, Any] = {"devices": {"results": [result]}}
+    if on:
+        fields = [{"key": "metadata.name", "operator": "In", "values": [on]}]
+        body["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return claim(exactly("r"), name="c", allocation=body)
+
+
+@pytest.mark.parametrize("is_on", [pytest.param(True, id="on"), pytest.param(False, id="off")])
+async def test_allocated_claim(is_on: bool) -> None:
+    """An allocation that skips operations needs the feature, with any value of the gate, as in kube-scheduler."""
+    made, writer = world(is_on=is_on, a=False, b=True)
+    report(made, writer, with_reserved(allocated(), "other"), using(pod("p", namespace="ns"), "c"))
+    await settled(made)
+    assert made.bound == {"p": "b"}
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        pytest.param([allocated()], "resourceclaim not available on the node", id="allocated"),
+        pytest.param([allocated(on="b")], "resourceclaim not available on the node", id="allocated elsewhere"),
+        pytest.param([claim(exactly("r"), name="c")], "cannot allocate all claims", id="to allocate"),
+    ],
+)
+def test_reason(claims: list[ResourceClaim], reason: str) -> None:
+    """The reasons are those of kube-scheduler."""
+    made, writer = world(a=False)
+    report(made, writer, local("a", **SKIPS), *claims)
+    user = using(pod("p", namespace="ns"), "c")
+    assert reasons(made, user) == {"a": (reason,)}
+
+
+def reasons(made: Rig, user: Pod) -> dict[str, tuple[str, ...]]:
+    """Return the reasons of the nodes that a pod is rejected on."""
+    (instance,) = made.context.profiles
+    info = made.context.cache.columns.compile_pod(user)
+    found = made.scheduler.cycles.examiner.examine(instance, info)
+    return {name: status.reasons for name, status in found.rejected.items()}
+
+
+async def test_unused_allocation_is_removed() -> None:
+    """An allocation that only the pod uses, and that no node can use, is removed, so that others can be tried."""
+    made, writer = world(a=False)
+    user = using(pod("p", namespace="ns"), "c")
+    report(made, writer, local("a"), with_reserved(allocated(), user.metadata.uid), user)
+    await settled(made)
+    assert writer.claims["ns/c"].status.allocation is None
+
+
+def test_members_share_an_allocation_that_is_not_written() -> None:
+    """A member goes only to nodes that declare the feature; the reason of the others names the claim."""
+    made, writer = world(a=True, b=False)
+    key = GroupKey(GroupSource.NATIVE, "ns", "train")
+    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made.scheduler.group_feed.group_changed(PodGroup(key, "uid-of-train", 2))
+    unwritten, skipping = claim(exactly("r"), name="c"), allocated().status.allocation
+    assert skipping is not None
+    report(made, writer, unwritten)
+    made.context.cache.columns.devices.begin_allocation(unwritten, skipping, "uid-of-m0", key)
+    member = using(pod("m1", namespace="ns", group="train"), "c")
+    reason = f"resource claim ns/c allocation requires {OPTIONAL_NODE_OPERATIONS} feature on the node"
+    assert reasons(made, member) == {"b": (reason,)}
