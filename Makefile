@@ -85,7 +85,7 @@ nightly: controlplane ## Run what CI samples or leaves out: long campaigns, plan
 .PHONY: $(addprefix nightly-,$(NIGHTLY))
 nightly-tests: install
 	@K8S=1.36 $(BIN)/python -m hack.controlplane.binaries
-	@$(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder --nightly -m nightly $(PYTEST_ARGS)
+	@$(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder --nightly -m "nightly or hypothesis" $(PYTEST_ARGS)
 
 nightly-releases: install
 	@for release in 1.36 1.35; do echo "==> Kubernetes $$release"; K8S=$$release $(BIN)/python -m hack.controlplane.binaries && \

@@ -21,9 +21,8 @@ from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
 from tests.support.namespaces import new_namespace
 
-# A busy machine is no defect of an example.
-hypothesis.settings.register_profile("bayplan", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("bayplan")
+_EXAMPLES = 60
+_EXAMPLES_AT_NIGHT = 300
 
 _BINARIES_BY_MARKER = {
     "cluster": ("etcd", "kube-apiserver", "kubectl"),
@@ -40,6 +39,17 @@ _LACKING = pytest.StashKey[dict[str, str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make nightly`."""
     parser.addoption("--nightly", action="store_true", help="run the tests marked nightly too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set how many examples Hypothesis draws for a test that does not say; a slow machine is no defect of an example."""
+    hypothesis.settings.register_profile(
+        "bayplan",
+        max_examples=_EXAMPLES_AT_NIGHT if config.getoption("--nightly") else _EXAMPLES,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("bayplan")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from scheduler_core.devices.behaviours import KnowledgeBounds
@@ -199,7 +199,6 @@ def check_best_fit(
         assert (found.allocate(node, {}, DECLARED.get(node, ())) is not None) == is_feasible
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
     slices = [
@@ -253,7 +252,6 @@ def contended_requests(draw: st.DrawFn, name: str) -> Body:
     return exactly(name, *expressions, **fields)
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_finds_scarce_devices(data: st.DataObject) -> None:
     """Requests need about as many devices as there are, so the search has to go back often."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.cel.cost import COST_LIMIT
@@ -109,14 +109,12 @@ def test_any_tokens_compile_or_fail_as_documented(expression: str) -> None:
     evaluate(expression, FACTS)
 
 
-@settings(max_examples=400)
 @given(st.integers(min_value=0))
 def test_any_generated_selector_ends_as_documented(index: int) -> None:
     case = selector_case(99, index)
     evaluate(case["expression"], device_facts(case))
 
 
-@settings(max_examples=200)
 @given(st.integers(min_value=0))
 def test_reads_decide_the_result(index: int) -> None:
     """Rule: attributes that an expression does not read do not change its result."""

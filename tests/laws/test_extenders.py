@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_set_types import Plugins
@@ -31,7 +31,6 @@ async def decisions(made: Rig, cluster: tuple[PlainNode, ...], arrivals: tuple[P
     return [*placed, *(event.note for event in made.writer.events)]
 
 
-@settings(max_examples=100)
 @given(cluster=CLUSTERS, arrivals=ARRIVALS, ignorable=st.booleans())
 def test_a_silent_extender_changes_no_decision(
     cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], ignorable: bool

@@ -101,7 +101,6 @@ def _text(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-@settings(max_examples=60)
 @given(LOADS, st.lists(AMOUNTS, max_size=4))
 @example(EVIL, [])
 @example([Load({"memory": INT64_MAX}, ({"memory": INT64_MAX}, {"memory": INT64_MAX}))], [{"memory": 2**53}] * 2)
@@ -139,7 +138,6 @@ def test_requests(loads: list[Load], asked: list[Mapping[str, int]]) -> None:
             )
 
 
-@settings(max_examples=60)
 @given(st.lists(AMOUNTS, min_size=1, max_size=6), st.permutations(range(6)))
 def test_sums_are_restored(requests: list[Mapping[str, int]], order: list[int]) -> None:
     """In any order of additions and removals the columns, and sums of a dry run, hold the clamped exact sums."""

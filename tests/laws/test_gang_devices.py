@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from random import Random
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -219,7 +219,6 @@ def assert_no_device_twice(claims: list[ResourceClaim]) -> None:
 
 
 @given(st.one_of(scenes(), st.integers(0, 2**32).map(tight_scene)))
-@settings(max_examples=60)
 def test_search_is_complete(scene: Scene) -> None:
     """It finds a placement if there is one, and says that it is impossible otherwise."""
     made = asyncio.run(run(scene))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
@@ -96,7 +96,6 @@ def bound_counts(made: Rig, tree: Tree) -> list[int]:
     return [names.count(f"g{number}") for number in range(len(tree.gangs))]
 
 
-@settings(max_examples=120)
 @given(tree=trees(), cpus=st.sampled_from((2, 4, 6, 99)), data=st.data())
 async def test_quorums_of_bound_pods(tree: Tree, cpus: int, data: st.DataObject) -> None:
     """Checked after each report; with room for all pods, every pod of which the quorums exist is bound in the end."""

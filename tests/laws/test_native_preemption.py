@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from scheduler_core.gangs.preemption import GangPreview
@@ -103,7 +103,6 @@ def worlds(draw: st.DrawFn) -> World:
     return World(cpus, shuffled, draw(st.integers(0, 3)), members, draw(st.integers(1, 3)), needed)
 
 
-@settings(max_examples=150)
 @given(world=worlds())
 def test_the_victims(world: World) -> None:
     """The plan has the victims of the plain form, and there is one if the quorum fits without the lower pods."""

@@ -80,5 +80,5 @@ class NominationMachine(RuleBasedStateMachine):
         assert len(self.table) == len(self.plain)
 
 
-NominationMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
+NominationMachine.TestCase.settings = settings(stateful_step_count=30)
 TestNominations = NominationMachine.TestCase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
@@ -139,7 +139,6 @@ def _fill(nodes: NodeColumns) -> None:
         nodes.label_column(key)
 
 
-@settings(max_examples=150)
 @given(
     nodes=st.tuples(*(_nodes((name,)) for name in KNOWN)),
     pods=st.tuples(*(_pods(f"p{number}", KNOWN) for number in range(4))),
@@ -160,7 +159,6 @@ def test_an_overlay_is_the_cluster_that_it_describes_and_leaves_no_trace(
     assert state(world.columns) == before
 
 
-@settings(max_examples=100)
 @given(
     pods=st.lists(st.sets(st.sampled_from([80, 443]), min_size=1), min_size=1, max_size=4),
     moves=st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=10),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_set_types import Plugins
@@ -37,7 +37,6 @@ def decisions(
     return placed, [event.note for event in made.writer.events]
 
 
-@settings(max_examples=100)
 @given(cluster=CLUSTERS, arrivals=ARRIVALS, data=st.data())
 def test_the_order_of_nodes_changes_no_decision(
     cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], data: st.DataObject

@@ -175,5 +175,5 @@ class ReadMachine(RuleBasedStateMachine):
         self.made.queue.close()
 
 
-ReadMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
+ReadMachine.TestCase.settings = settings(stateful_step_count=30)
 TestReads = ReadMachine.TestCase

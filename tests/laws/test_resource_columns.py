@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -94,7 +94,6 @@ class Life:
         return node(name, allocatable={"cpu": "4", "memory": "8Gi", "pods": "30", **offers})
 
 
-@settings(max_examples=200)
 @given(steps=STEPS, limit=st.sampled_from([3, 1024]))
 def test_cached_results_follow_the_columns(steps: list[tuple[str, int, dict[str, str]]], limit: int) -> None:
     """The same nodes and the same words with and without caches, at tiny bounds and at real ones."""

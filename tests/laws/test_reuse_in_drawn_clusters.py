@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
@@ -74,7 +74,6 @@ class Life:
         self.rig.scheduler.feed.node_updated(old, new)
 
 
-@settings(max_examples=250)
 @given(cluster=CLUSTERS, templates=TEMPLATES, steps=STEPS)
 def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], steps: list[tuple[str, int]]

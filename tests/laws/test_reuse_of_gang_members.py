@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.queued_pod import QueuedGang
@@ -53,7 +53,6 @@ async def decided(
     )
 
 
-@settings(max_examples=200)
 @given(cluster=CLUSTERS, templates=TEMPLATES, counts=st.tuples(COUNTS, COUNTS, st.booleans()))
 def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool]
@@ -79,7 +78,6 @@ async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count
     return placed
 
 
-@settings(max_examples=200)
 @given(cluster=CLUSTERS, templates=TEMPLATES, count=COUNTS)
 def test_members_are_placed_as_pods_without_a_gang(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
@@ -152,7 +152,6 @@ class Life:
         self.rig.scheduler.feed.node_updated(old, self.nodes[index])
 
 
-@settings(max_examples=300)
 @given(steps=STEPS, among=st.lists(st.integers(0, LAST), min_size=1, max_size=3))
 def test_reuse_changes_no_decision(steps: list[tuple[str, int]], among: list[int]) -> None:
     """Nodes, counts of feasible nodes and events are equal with and without reuse, whatever changes in between."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.cycle_state import CycleState
@@ -48,7 +48,6 @@ Row = Callable[[Sequence[RowUse]], int | None]
         pytest.param(balanced_allocation, balanced_allocation_row, id="balanced-allocation"),
     ],
 )
-@settings(max_examples=1500)
 @given(uses=USES)
 def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
     """Where the formula of a row gives a number, the arrays give the same."""
@@ -58,7 +57,6 @@ def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
         assert found == of_arrays(arrays).item(0)
 
 
-@settings(max_examples=200)
 @given(cluster=CLUSTERS, template=pods("new"))
 def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
     """Every default plugin judges and scores each row alone as it does all of them at once."""

@@ -268,7 +268,7 @@ class RunMachine(RuleBasedStateMachine):
         self.made.queue.close()
 
 
-RunMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+RunMachine.TestCase.settings = settings(stateful_step_count=40)
 TestRuns = RunMachine.TestCase
 
 

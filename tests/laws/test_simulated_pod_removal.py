@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
@@ -21,7 +21,6 @@ NOMINATIONS = st.lists(st.tuples(pods("nominated"), st.integers(0, 5), st.intege
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=12)
 
 
-@settings(max_examples=300)
 @given(cluster=CLUSTERS, template=pods("new"), nominations=NOMINATIONS, moves=MOVES)
 def test_sums_say_what_the_columns_say(
     cluster: tuple[PlainNode, ...],
@@ -65,7 +64,6 @@ def test_sums_say_what_the_columns_say(
     made.queue.close()
 
 
-@settings(max_examples=200)
 @given(cluster=CLUSTERS, template=pods("new"), nominations=NOMINATIONS)
 def test_nominations_filtered_together_equal_each_alone(
     cluster: tuple[PlainNode, ...], template: PlainPod, nominations: list[tuple[PlainPod, int, int]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
@@ -133,7 +133,6 @@ def check(made: Rig, tree: Tree) -> int:
     return sum(counts)
 
 
-@settings(max_examples=80)
 @given(tree=trees(), cluster=clusters())
 async def test_evictions_help(tree: Tree, cluster: tuple[list[Node], list[Pod]]) -> None:
     """Whenever pods were evicted and are gone, further members are bound."""

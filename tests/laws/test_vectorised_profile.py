@@ -6,7 +6,7 @@ no code with it.
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.attempt import Attempt
@@ -16,7 +16,6 @@ from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod, totals, ve
 from tests.support.scheduling import plugin_set, rig
 
 
-@settings(max_examples=300)
 @given(cluster=CLUSTERS, wanted=pods("wanted"))
 def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> None:
     """The rejecting plugins and reasons of each node are equal, and the totals of the feasible nodes."""

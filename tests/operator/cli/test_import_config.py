@@ -17,7 +17,7 @@ from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.settings.operator_settings import load_settings
 from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.scheduler_configuration import parse_configuration
@@ -100,7 +100,6 @@ def meaning(instance: FrameworkInstance) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=60)
 @given(configurations())
 def test_manifests_have_the_meaning_of_the_file(written: Document) -> None:
     """Instances built from the manifests decide like those built from the file."""

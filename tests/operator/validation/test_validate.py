@@ -13,7 +13,7 @@ from bayplan.profiles.desired_profiles import desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.errors import ConfigError
@@ -268,7 +268,6 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100)
 @given(SPECS)
 def test_what_is_accepted_the_operator_accepts(spec: dict[str, Any]) -> None:
     """For any spec: valid here means that the operator finds no problem and can build it; otherwise both reject it."""

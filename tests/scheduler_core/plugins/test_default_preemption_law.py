@@ -144,7 +144,6 @@ def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | No
 
 
 @given(clusters())
-@settings(max_examples=150)
 def test_equals_the_plain_form(cluster: Cluster) -> None:
     """Candidates, victims, violations and the node that is taken."""
     preview = world_of(cluster).preview(wanted(cluster))
@@ -230,7 +229,6 @@ class Entangled:
 
 
 @given(clusters(), st.integers(1, 4))
-@settings(max_examples=60)
 def test_in_step_equals_one_after_another(cluster: Cluster, enough: int) -> None:
     """Also where not all nodes are looked at."""
     world = world_of(cluster)
@@ -271,7 +269,6 @@ AWAY_FROM_WEB = Affinity(
 
 
 @given(clusters(), st.booleans())
-@settings(max_examples=60)
 def test_nothing_is_left_of_a_dry_run(cluster: Cluster, is_entangled: bool) -> None:
     """The columns are as before, with host ports, nominations and anti-affinity, for one row or many at once."""
     affinity = AWAY_FROM_WEB if is_entangled else None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.cycle_state import CycleState
@@ -158,7 +158,6 @@ def _storage(case: Case) -> list[StorageObject]:
     return storage
 
 
-@settings(max_examples=300)
 @given(_CASES)
 def test_all_nodes_at_once_equal_one_at_a_time(case: Case) -> None:
     """Codes, and that claims which are given volumes are given different ones."""

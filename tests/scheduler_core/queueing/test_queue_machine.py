@@ -186,7 +186,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.clock.pending == 0
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+QueueMachine.TestCase.settings = settings(stateful_step_count=40)
 TestQueue = QueueMachine.TestCase
 
 

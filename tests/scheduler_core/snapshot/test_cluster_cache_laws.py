@@ -159,4 +159,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = settings(max_examples=150, stateful_step_count=40)
+TestCache.settings = settings(stateful_step_count=40)

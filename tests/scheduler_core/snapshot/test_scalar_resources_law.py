@@ -108,4 +108,4 @@ class ResourcesMachine(RuleBasedStateMachine):
 
 
 TestScalarResources = ResourcesMachine.TestCase
-TestScalarResources.settings = settings(max_examples=150, stateful_step_count=40)
+TestScalarResources.settings = settings(stateful_step_count=40)

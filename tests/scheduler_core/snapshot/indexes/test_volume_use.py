@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.model.pod import AwsElasticBlockStore, GcePersistentDisk, Volume
@@ -169,7 +169,6 @@ def _expected(nodes: NodeColumns, pods: list[PodInfo]) -> list[int]:
     return [len(each) for each in found]
 
 
-@settings(max_examples=150)
 @given(st.lists(_STEPS, max_size=25))
 def test_counts_equal_a_full_look(steps: list[tuple[str, object, object]]) -> None:
     """After any course of events."""
