@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set how many examples Hypothesis draws for a test that does not say; a slow machine is no defect of an example."""
+    """Set how many examples Hypothesis draws for a test that does not say; a slow machine is no defect of one."""
     hypothesis.settings.register_profile(
         "bayplan",
         max_examples=_EXAMPLES_AT_NIGHT if config.getoption("--nightly") else _EXAMPLES,
