@@ -291,7 +291,6 @@ def grouped_devices(draw: st.DrawFn, name: str) -> Body:
     return device(name, draw(st.sampled_from("ab")), **fields)
 
 
-@settings(max_examples=400)
 @given(data=st.data())
 def test_finds_devices_that_are_compatible(data: st.DataObject) -> None:
     """Devices of a counter set need a common group; slices that skip operations need a node that can."""
