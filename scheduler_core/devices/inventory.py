@@ -219,12 +219,15 @@ class DeviceInventory:
 
     def _is_understood(self, spec: ResourceSliceSpec) -> bool:
         """Return whether a slice and its devices have no field set whose feature is missing or off."""
-        features = self.features
-        return (
-            (features.optional_node_operations or not spec.skip_node_operations)
-            and (features.compatibility_groups or not any(each.has_compatibility_groups for each in spec.devices))
-            and not any(each.node_allocatable_resources for each in spec.devices)
-        )
+        if spec.skip_node_operations and not self.features.optional_node_operations:
+            return False
+        allows_groups = self.features.compatibility_groups
+        for device in spec.devices:
+            if device.node_allocatable_resources:
+                return False
+            if device.consumes_counters and not allows_groups and device.has_compatibility_groups:
+                return False
+        return True
 
     def _tainted(self, key: PoolKey, names: tuple[str, ...], own: tuple[DeviceRecord, ...]) -> tuple[DeviceRecord, ...]:
         rules = [rule for _, rule in sorted(self._rules.items()) if _covers_pool(rule, key)]
@@ -249,9 +252,10 @@ class DeviceInventory:
 
     def _replace(self, name: str, replacement: PooledSlice | None) -> None:
         previous = self._slices.pop(name, None)
-        self._skipping.discard(name)
         if replacement is not None and replacement.skips_operations:
             self._skipping.add(name)
+        elif name in self._skipping:
+            self._skipping.remove(name)
         for one in (previous, replacement):
             if one is not None:
                 self._change(one, None if one is previous else one)
@@ -353,7 +357,8 @@ class DeviceInventory:
             others=content.others,
             shape=self._shape(key, content),
             is_shared=pool.has_network_slices,
-            has_compatibility_groups=any(one.has_compatibility_groups for one in (*content.slices, *content.others)),
+            has_compatibility_groups=self.features.compatibility_groups
+            and any(one.has_compatibility_groups for one in (*content.slices, *content.others)),
         )
 
     def _without_devices(self, key: PoolKey, *, is_incomplete: bool) -> PoolView:

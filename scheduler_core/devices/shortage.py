@@ -89,8 +89,10 @@ class _Usable:
             for position in node.positions()
             if not node.is_allocated(position) and self._serves(position, numbers)
         )
-        if any(view.has_compatibility_groups for view in node.pools):
-            found = filter(self._is_compatible, found)
+        for view in node.pools:
+            if view.has_compatibility_groups:
+                found = filter(self._is_compatible, found)
+                break
         self.positions = list(islice(found, limit))
         self.is_shared = any(node.pools[pool].records[device].shareable for pool, device in self.positions)
 
@@ -105,13 +107,9 @@ class _Usable:
         """
         pool, device = position
         record = self._node.pools[pool].records[device]
-        return record.shareable or not self._balance(pool).incompatible(record)
-
-    def _balance(self, pool: int) -> CounterBalance:
-        found = self._balances.get(pool)
-        if found is None:
-            found = self._balances[pool] = CounterBalance(self._node.pools[pool], self._node.usages[pool])
-        return found
+        if pool not in self._balances:
+            self._balances[pool] = CounterBalance(self._node.pools[pool], self._node.usages[pool])
+        return record.shareable or not self._balances[pool].incompatible(record)
 
     def _of(self, requests: Sequence[RequestPlan]) -> list[Position]:
         numbers = [terms.number for request in requests for terms in request.terms]
@@ -143,7 +141,9 @@ class _Usable:
         for number, view in enumerate(self._node.pools):
             if not view.counters:
                 continue
-            available = self._balance(number).available
+            usage = self._node.usages[number]
+            balance = self._balances[number] if number in self._balances else CounterBalance(view, usage)
+            available = balance.available
             for key, amount in available.items():
                 consumed = sorted(
                     view.records[device].counters.get(key, 0) if pool == number else 0

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceClass, ResourceSlice
 from scheduler_core.model.node import Node
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 DRIVER = "gpu.example.com"
@@ -37,11 +39,17 @@ def a_claim(number: int, *devices: tuple[str, str]) -> ResourceClaim:
 
 
 class World:
-    """Nodes and devices that change at random."""
+    """Nodes and devices that change at random.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: Any number.
+        skips_operations: Whether slices skip operations, which some nodes can and others cannot.
+    """
+
+    def __init__(self, seed: int, *, skips_operations: bool = False) -> None:
         self.dice = random.Random(seed)
-        self.nodes = NodeColumns()
+        self._skips_operations = skips_operations
+        self.nodes = NodeColumns(devices=DeviceIndex(DeviceFeatures(optional_node_operations=skips_operations)))
         self.devices = self.nodes.devices
         selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
         self.devices.assign(decode(DeviceClass, {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}))
@@ -49,9 +57,11 @@ class World:
             self.put_node(number)
 
     def put_node(self, number: int) -> None:
-        """Add a node, or change its labels."""
+        """Add a node, or change its labels or declared features."""
         labels = {"rack": self.dice.choice("ab")}
-        node = decode(Node, {"metadata": {"name": f"n{number}", "labels": labels}})
+        features = [OPTIONAL_NODE_OPERATIONS] if self._skips_operations and self.dice.random() < 0.5 else []
+        status = {"declaredFeatures": features}
+        node = decode(Node, {"metadata": {"name": f"n{number}", "labels": labels}, "status": status})
         put = self.nodes.add_node if self.nodes.row_of(f"n{number}") < 0 else self.nodes.update_node
         put(node)
 
@@ -71,6 +81,8 @@ class World:
             "devices": [{"name": f"d{index}"} for index in range(self.dice.randint(0, 3))],
             **reach,
         }
+        if self._skips_operations and self.dice.random() < 0.4:
+            spec["skipNodeOperations"] = ["*"]
         name = f"s{number}" if is_local else "s-fabric"
         self.devices.assign(decode(ResourceSlice, {"metadata": {"name": name}, "spec": spec}))
 

@@ -71,8 +71,10 @@ class RowFilter:
         codes: Codes = np.zeros(len(rows), dtype=np.int16)
         unsupporting = unsupporting_rows(self.nodes, rows) if attempt.skipping else None
         if attempt.extended_claim is None:
-            _check_pending(attempt, unsupporting, codes)
-            positions = slice(None) if unsupporting is None else np.flatnonzero(codes == 0)
+            positions: NDArray[np.intp] | slice = slice(None)
+            if unsupporting is not None:
+                _check_pending(attempt, unsupporting, codes)
+                positions = np.flatnonzero(codes == 0)
             self._search(attempt.search(frozenset()), rows, positions, codes)
         elif attempt.extended_claim.spec.devices.request_list is not None:
             codes[:] = _CODES[STALE_EXTENDED_CLAIM]
@@ -80,7 +82,8 @@ class RowFilter:
         else:
             numbers, sets = attempt.provided_through_devices(rows)
             codes[numbers < 0] = _CODES[CANNOT_FIT]
-            _check_pending(attempt, unsupporting, codes)
+            if unsupporting is not None:
+                _check_pending(attempt, unsupporting, codes)
             for number, names in enumerate(sets):
                 if names or attempt.has_user_claims:
                     self._search(attempt.search(names), rows, np.flatnonzero((numbers == number) & (codes == 0)), codes)
@@ -141,9 +144,9 @@ class RowFilter:
                 codes[blocked] = _CODES[NOT_AVAILABLE]
 
 
-def _check_pending(attempt: PodDevices, unsupporting: NDArray[np.bool_] | None, codes: Codes) -> None:
+def _check_pending(attempt: PodDevices, unsupporting: NDArray[np.bool_], codes: Codes) -> None:
     """Reject rows that cannot skip operations, if an allocation that is not written yet needs that."""
-    if unsupporting is not None and attempt.pending_skipping is not None:
+    if attempt.pending_skipping is not None:
         codes[unsupporting & (codes == 0)] = UNSUPPORTED_CODE
 
 

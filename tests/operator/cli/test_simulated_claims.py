@@ -145,3 +145,28 @@ def test_untrusted_text_cannot_fake_rows(tmp_path: Path) -> None:
     assert "FORGED" in output
     assert "\x1b" not in output
     assert not any(line.startswith("FORGED") for line in output.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("options", "node_name"),
+    [
+        pytest.param([], None, id="off"),
+        pytest.param(["--feature-gates", "DRAOptionalNodeOperations=true"], "n1", id="on"),
+    ],
+)
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_feature_gates(tmp_path: Path, command: str, options: list[str], node_name: str | None) -> None:
+    """Devices behind a gate are allocated if it is on; both commands pass it to the scheduler."""
+    documents = [CLASS, *node("n0", ["a100"]), *node("n1", ["a100"]), template("large", "a100"), pod("p", "large")]
+    for each in documents:
+        if each["kind"] == "ResourceSlice":
+            each["spec"]["skipNodeOperations"] = ["*"]
+        elif each["kind"] == "Node" and each["metadata"]["name"] == "n1":
+            each["status"]["declaredFeatures"] = ["DRAOptionalNodeOperations"]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    arguments = [str(file)] if command == "simulate" else ["-f", str(file), "p"]
+    result = CliRunner().invoke(bayplan, [command, *arguments, *options, "-o", "json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["pods"][0] if command == "simulate" else found)["node"] == node_name

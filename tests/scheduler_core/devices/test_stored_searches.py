@@ -17,11 +17,12 @@ STEPS = 80
 BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdicts=4)}
 
 
+@pytest.mark.parametrize("skips_operations", [pytest.param(False, id="plain"), pytest.param(True, id="skipping")])
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("seed", range(6))
-def test_stored_outcomes_equal_new_ones(seed: int, bounds: str) -> None:
+def test_stored_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations: bool) -> None:
     """Claims, slices and nodes change at random; two kinds of claims are allocated on every node."""
-    world = World(seed)
+    world = World(seed, skips_operations=skips_operations)
     hardware = world.devices.hardware
     lasting = replace(hardware, knowledge=DeviceKnowledge(hardware.features, BOUNDS[bounds]))
     wanted = [claim(exactly("r", count=count), name=f"c{count}") for count in (1, 2)]
@@ -35,8 +36,9 @@ def test_stored_outcomes_equal_new_ones(seed: int, bounds: str) -> None:
                 for devices in (lasting, fresh)
             )
             for node in filter(None, world.nodes.nodes):
-                result = found.allocate(node.metadata.name, node.metadata.labels)
-                assert result == expected.allocate(node.metadata.name, node.metadata.labels), f"step {step}"
+                where = node.metadata.name, node.metadata.labels, node.status.declared_features
+                result = found.allocate(*where)
+                assert result == expected.allocate(*where), f"step {step}"
                 outcomes.add(result is None)
     assert outcomes == {True, False}
 

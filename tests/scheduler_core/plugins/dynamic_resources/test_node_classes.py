@@ -14,10 +14,11 @@ from tests.support.device_world import World, a_claim
 STEPS = 120
 
 
+@pytest.mark.parametrize("skips_operations", [pytest.param(False, id="plain"), pytest.param(True, id="skipping")])
 @pytest.mark.parametrize("seed", range(20))
-def test_refreshed_classes_equal_new_ones(seed: int) -> None:
+def test_refreshed_classes_equal_new_ones(seed: int, skips_operations: bool) -> None:
     """Rows of one class have equal devices, and rows with equal devices are in one class."""
-    world = World(seed)
+    world = World(seed, skips_operations=skips_operations)
     classes = NodeClasses(world.nodes)
     hardware = world.devices.hardware
     for step in range(STEPS):
@@ -30,6 +31,7 @@ def test_refreshed_classes_equal_new_ones(seed: int) -> None:
             node = world.nodes.nodes[row]
             assert (number == NO_NODE) == (node is None), f"step {step}"
             if node is not None:
-                keys[number].add(allocator.key(node.metadata.name, node.metadata.labels))
+                features = node.status.declared_features
+                keys[number].add(allocator.key(node.metadata.name, node.metadata.labels, features))
         assert all(len(each) == 1 for each in keys.values()), f"step {step}"
         assert len({key for each in keys.values() for key in each}) == len(keys), f"step {step}"
