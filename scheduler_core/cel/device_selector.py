@@ -30,7 +30,7 @@ from scheduler_core.cel.problems import (
 )
 from scheduler_core.cel.quantity_functions import parse_quantity, parse_semver
 from scheduler_core.cel.value_types import Type
-from scheduler_core.cel.values import DomainMapping, Mapping, Semver, type_name
+from scheduler_core.cel.values import MISSING, DomainMapping, Mapping, Optional, Semver, TypeValue, type_name
 from scheduler_core.errors import SchedulerCoreError
 
 MAX_LENGTH = 10 * 1024
@@ -213,34 +213,55 @@ class DerivedExpression(_Expression):
         """
         result, cost = self._evaluate(facts)
         if type(result) is tuple:
-            return _derived_list(result), cost
+            return self._list(result, facts), cost
         scalar = _derived_scalar(result)
         if scalar is None:
-            raise SelectorRuntimeError(f"unsupported CEL return type: {native_go_type(result)}")
+            raise SelectorRuntimeError(f"unsupported CEL return type: {_go_type(result, facts)}")
         return scalar, cost
+
+    def _list(self, values: tuple[Any, ...], facts: DeviceFacts) -> tuple[Scalar, ...]:
+        found: list[Scalar] = []
+        for index, value in enumerate(values):
+            first, scalar = type(_native(values[0])), _derived_scalar(value)
+            if first not in _SCALAR_NAMES:
+                raise SelectorRuntimeError(f"unsupported list element type: {_go_type(values[0], facts)}")
+            if scalar is None or type(_native(value)) is not first:
+                kind = _go_type(value, facts)
+                raise SelectorRuntimeError(
+                    f"expected list element at index {index} to be {_SCALAR_NAMES[first]}, got {kind}"
+                )
+            found.append(scalar)
+        return tuple(found)
 
 
 _SCALAR_NAMES: dict[type, str] = {bool: "bool", int: "int", str: "string", Semver: "semver"}
 
 
+def _native(value: Any) -> Any:
+    """Return what the reference makes of a value: an optional stands for its content, a type for its name."""
+    while type(value) is Optional and value.value is not MISSING:
+        value = value.value
+    return value.name if type(value) is TypeValue else value
+
+
 def _derived_scalar(value: Any) -> Scalar | None:
+    value = _native(value)
     if type(value) is Semver:
         return Version(value.text)
     return value if type(value) in _SCALAR_NAMES else None
 
 
-def _derived_list(values: tuple[Any, ...]) -> tuple[Scalar, ...]:
-    found: list[Scalar] = []
-    for index, value in enumerate(values):
-        first, scalar = type(values[0]), _derived_scalar(value)
-        if first not in _SCALAR_NAMES:
-            raise SelectorRuntimeError(f"unsupported list element type: {native_go_type(values[0])}")
-        if scalar is None or type(value) is not first:
-            raise SelectorRuntimeError(
-                f"expected list element at index {index} to be {_SCALAR_NAMES[first]}, got {native_go_type(value)}"
-            )
-        found.append(scalar)
-    return tuple(found)
+def _go_type(value: Any, facts: DeviceFacts) -> str:
+    """Return the native Go type of a value; maps and lists of the device have others than those of an expression."""
+    native, device = _native(value), facts.variable()
+    domains = device.entries["attributes"].entries.values()
+    if native is device or any(native is each for each in domains):
+        return "map[string]interface {}"
+    if any(native is each for each in device.entries["capacity"].entries.values()):
+        return "map[string]cel.Quantity"
+    if type(native) is tuple and any(native is each for domain in domains for each in domain.entries.values()):
+        return f"[]{'cel.Semver' if type(native[0]) is Semver else native_go_type(native[0])}"
+    return native_go_type(native)
 
 
 def _unsupported_conversion(name: str) -> str:

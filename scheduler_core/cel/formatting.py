@@ -51,19 +51,18 @@ _NATIVE_GO_TYPES: dict[type, str] = {
     str: "string",
     bytes: "[]uint8",
     type(None): "structpb.NullValue",
-    tuple: "[]interface {}",
-    Mapping: "map[string]interface {}",
+    tuple: "[]ref.Val",
+    Mapping: "map[ref.Val]ref.Val",
     DomainMapping: "map[string]interface {}",
-    TypeValue: "string",
     Duration: "time.Duration",
     Timestamp: "time.Time",
-    Optional: "*types.Optional",
+    Optional: "<nil>",
     Quantity: "*resource.Quantity",
     Semver: "semver.Version",
     IpAddress: "netip.Addr",
     Cidr: "netip.Prefix",
     Url: "*url.URL",
-    NamedFormat: "*cel.Format",
+    NamedFormat: "cel.Format",
 }
 
 _EXPONENT_FROM = 6

@@ -32,8 +32,12 @@ def _gated(parts: Parts) -> Iterator[str]:
     if GroupSource.COMPOSITE in read:
         yield "CompositePodGroups"
     features = parts.scheduler.context.cache.columns.devices.hardware.features
+    if features.derived_attributes:
+        yield "DRADerivedAttributes"
     if features.compatibility_groups:
         yield "DRADeviceCompatibilityGroups"
+    if features.list_type_attributes:
+        yield "DRAListTypeAttributes"
     if features.optional_node_operations:
         yield "DRAOptionalNodeOperations"
     if parts.scheduler.options.group_claims:

@@ -25,7 +25,12 @@ READY = "bayplan.app: Scheduling: "
 """Text in the log of ``bayplan run`` when all lists have arrived and cycles begin."""
 _RESIZES = "InPlacePodVerticalScalingSchedulerPreemption"
 _CLAIMS = "DRAWorkloadResourceClaims"
-_DEVICES = ("DRADeviceCompatibilityGroups", "DRAOptionalNodeOperations")
+_DEVICES = (
+    "DRADerivedAttributes",
+    "DRADeviceCompatibilityGroups",
+    "DRAListTypeAttributes",
+    "DRAOptionalNodeOperations",
+)
 _SAME_NAMES = (_RESIZES, _CLAIMS, *_DEVICES)
 GATES = ",".join(("CompositePodGroup=CompositePodGroups", *(f"{name}={name}" for name in _SAME_NAMES)))
 """Pairs of a gate of kube-scheduler and the gate of ``bayplan run`` for the same feature, separated by commas."""

@@ -57,7 +57,9 @@ class FeatureGate(Struct, frozen=True):
 
 
 RESULT_CACHE = "ResultCache"
+DRA_DERIVED_ATTRIBUTES = "DRADerivedAttributes"
 DRA_DEVICE_COMPATIBILITY_GROUPS = "DRADeviceCompatibilityGroups"
+DRA_LIST_TYPE_ATTRIBUTES = "DRAListTypeAttributes"
 DRA_OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 DRA_WORKLOAD_RESOURCE_CLAIMS = "DRAWorkloadResourceClaims"
 GANG_DEVICE_BACKTRACKING = "GangDeviceBacktracking"
@@ -86,6 +88,15 @@ GATES: tuple[FeatureGate, ...] = (
         "require. When off, the pods of such PodGroups are held back. Needs CompatiblePodGroups.",
     ),
     FeatureGate(
+        DRA_DERIVED_ATTRIBUTES,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "Requests of claims may have derivedAttributes: an expression computes for each device the value that "
+        "constraints compare. When off, a pod with such a claim is not scheduled, and its event says why. Needs the "
+        "gate of the same name of the API server.",
+    ),
+    FeatureGate(
         DRA_DEVICE_COMPATIBILITY_GROUPS,
         False,
         Stage.ALPHA,
@@ -93,6 +104,15 @@ GATES: tuple[FeatureGate, ...] = (
         "Devices may have compatibilityGroups for the shared counters that they consume: devices of one counter set "
         "are allocated at the same time only if one group is common to all of them, or none of them has a group. When "
         "off, a ResourceSlice with such a device counts as missing. Needs the gate of the same name of the API server.",
+    ),
+    FeatureGate(
+        DRA_LIST_TYPE_ATTRIBUTES,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "Attributes of devices may be lists, which constraints compare as sets: devices match if they have a common "
+        "value, and are distinct if no two of them have one. When off, a list equals no value; selectors read lists "
+        "either way. Needs the gate of the same name of the API server.",
     ),
     FeatureGate(
         DRA_OPTIONAL_NODE_OPERATIONS,

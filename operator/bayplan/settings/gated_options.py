@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from bayplan.settings.feature_gates import (
     DEFERRED_RESIZE_PREEMPTION,
+    DRA_DERIVED_ATTRIBUTES,
     DRA_DEVICE_COMPATIBILITY_GROUPS,
+    DRA_LIST_TYPE_ATTRIBUTES,
     DRA_OPTIONAL_NODE_OPERATIONS,
     DRA_WORKLOAD_RESOURCE_CLAIMS,
     GANG_DEVICE_BACKTRACKING,
@@ -35,5 +37,7 @@ def device_features(gates: FeatureGates) -> DeviceFeatures:
     """Return the features of devices whose gates are on."""
     return DeviceFeatures(
         compatibility_groups=gates.is_on(DRA_DEVICE_COMPATIBILITY_GROUPS),
+        derived_attributes=gates.is_on(DRA_DERIVED_ATTRIBUTES),
+        list_type_attributes=gates.is_on(DRA_LIST_TYPE_ATTRIBUTES),
         optional_node_operations=gates.is_on(DRA_OPTIONAL_NODE_OPERATIONS),
     )

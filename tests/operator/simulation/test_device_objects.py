@@ -9,6 +9,7 @@ from bayplan.cli.explain_sources import from_files
 from bayplan.cli.explained_names import PodName
 from bayplan.cli.simulation_report import as_document, as_table
 from bayplan.explanation.pod_model import Explanation
+from bayplan.settings.feature_gates import FeatureGates
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.node_usage import ResourceUsage
@@ -177,3 +178,48 @@ def test_problems_name_the_object(tmp_path: Path) -> None:
         simulated(tmp_path, node("n"), invalid, CLAIM, CLAIM)
     where = [problem.path.partition("(")[2].partition(")")[0] for problem in caught.value.problems]
     assert where == ["ResourceSlice n-slice", "ResourceClaim default/shared"]
+
+
+_LINKS = (
+    "{name: d0, attributes: {link: {strings: [x, y]}}}, {name: d1, attributes: {link: {strings: [z]}}}, "
+    "{name: d2, attributes: {link: {string: y}}}"
+)
+_AT = 'device.attributes["gpu.example.com"].link'
+
+
+@pytest.mark.parametrize(
+    ("derived", "gates", "reason", "devices"),
+    [
+        pytest.param("", {}, "cannot allocate all claims", [], id="no-gate"),
+        pytest.param("", {"DRAListTypeAttributes": True}, "", ["d0", "d2"], id="lists"),
+        pytest.param(
+            f"size({_AT})",
+            {},
+            "cannot handle request with derived attributes, the feature is disabled",
+            [],
+            id="derived",
+        ),
+        pytest.param(f"size({_AT})", {"DRADerivedAttributes": True}, "", ["d1", "d2"], id="derived-with-the-gate"),
+        pytest.param(_AT, {"AllAlpha": True}, "", ["d0", "d2"], id="derived-list"),
+    ],
+)
+def test_gates_of_attributes(
+    tmp_path: Path, derived: str, gates: dict[str, bool], reason: str, devices: list[str]
+) -> None:
+    """A simulation and an explanation compare attributes as the operator does with the same gates."""
+    name = "example.com/d" if derived else "gpu.example.com/link"
+    more = f", derivedAttributes: [{{name: {name}, expression: '{derived}'}}]" if derived else ""
+    exactly = f"{{deviceClassName: gpu, count: 2{more}}}"
+    requests = (
+        f"{{devices: {{requests: [{{name: r, exactly: {exactly}}}], constraints: [{{matchAttribute: {name}}}]}}}}"
+    )
+    template = f"{API}kind: ResourceClaimTemplate\nmetadata: {{name: one}}\nspec: {{spec: {requests}}}\n"
+    file = written(tmp_path, node("n"), slice_of("n", _LINKS), CLASS, template, pod("a"))
+    options = SimulationOptions(gates=FeatureGates(gates))
+    result = simulate(admit(read_cluster_files([file])), options)
+    assert reason in result.pods[0].reason
+    found = [each.status.allocation for each in result.claims if each.status.allocation is not None]
+    assert [one.device for each in found for one in each.devices.results] == devices
+    explanation = from_files([file], PodName("default", "a"), options, others_placed=False)
+    assert isinstance(explanation, Explanation)
+    assert explanation.node == ("n" if devices else None)

@@ -6,8 +6,8 @@ The aspects: gated (by which plugin), prefilter (its verdict and the nodes it le
 nodes), reasons (code, plugin and reasons of each infeasible node), scores (weighted, by plugin and node), totals, best,
 message (of the FailedScheduling event), preemption (nominated node and victims). Beyond these, strict ones that the
 format contains as well: raw (scores before normalisation), candidates, postfilter (its code and message) and
-nominations (which are withdrawn, and whether only the nominated node was examined). In families ``dra`` and
-``draalpha``, allocations: the claims as they would be written, device for device, on each feasible node.
+nominations (which are withdrawn, and whether only the nominated node was examined). In families ``dra``, ``draalpha``
+and ``draattributes``, allocations: the claims as they would be written, device for device, on each feasible node.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from scheduler_core.model.quantity import nano
 
 Result = Mapping[str, Any]
 Aspect = Callable[[Result], object]
+
+_WITH_CLAIMS = ("dra-", "draalpha-", "draattributes-")
+"""Beginnings of the names of cases whose claims are compared."""
 
 
 def _gated(result: Result) -> object:
@@ -161,7 +164,7 @@ def aspects_of(expected: Result) -> list[str]:
     names += ["scores", "raw", "totals", "best"] if expected["feasible"] else ["message", "postfilter", "candidates"]
     if expected["postFilterCode"]:
         names.append("preemption")
-    if str(expected["name"]).startswith(("dra-", "draalpha-")) and (expected["feasible"] or expected["postFilterCode"]):
+    if str(expected["name"]).startswith(_WITH_CLAIMS) and (expected["feasible"] or expected["postFilterCode"]):
         names.append("allocations")
     return names
 

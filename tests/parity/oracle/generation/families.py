@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from tests.parity.oracle.generation.alpha_devices import ALPHA_GATES, fam_draalpha
+from tests.parity.oracle.generation.attribute_devices import ATTRIBUTE_GATES, fam_draattributes
 from tests.parity.oracle.generation.bending import bend
 from tests.parity.oracle.generation.dynamic_resources import fam_dra
 from tests.parity.oracle.generation.images import fam_images
@@ -39,9 +40,10 @@ FAMILIES: Mapping[str, Callable[[World], None]] = MappingProxyType(
         "mixed": fam_mixed,
         "dra": fam_dra,
         "draalpha": fam_draalpha,
+        "draattributes": fam_draattributes,
     }
 )
-GATES: Mapping[str, Mapping[str, bool]] = MappingProxyType({"draalpha": ALPHA_GATES})
+GATES: Mapping[str, Mapping[str, bool]] = MappingProxyType({"draalpha": ALPHA_GATES, "draattributes": ATTRIBUTE_GATES})
 """Feature gates of the cases of a family that are not at their defaults; ``-feature-gates`` of the oracle."""
 DEFAULT_FAMILIES = tuple(family for family in FAMILIES if family not in GATES)
 """The families with all gates at their defaults."""

@@ -1,5 +1,6 @@
-// Command selectors compiles and evaluates CEL device selectors as
-// kube-scheduler v1.37.1 does (JSON lines on stdin, answers on stdout). With
+// Command selectors compiles and evaluates CEL device selectors, and
+// expressions of derived attributes, as kube-scheduler v1.37.1 does (JSON lines
+// on stdin, answers on stdout). With
 // -functions it prints the function declarations of the environment instead.
 package main
 
@@ -39,10 +40,12 @@ type question struct {
 	AllowMultipleAllocations bool                 `json:"allowMultipleAllocations"`
 	Attributes               map[string]attribute `json:"attributes"`
 	Capacity                 map[string]string    `json:"capacity"`
+	Derived                  bool                 `json:"derived"` // whether the expression is that of a derived attribute
 }
 
 type answer struct {
 	Match        *bool   `json:"match,omitempty"`
+	Value        any     `json:"value,omitempty"`
 	CompileError string  `json:"compileError,omitempty"`
 	RuntimeError string  `json:"runtimeError,omitempty"`
 	Cost         *uint64 `json:"cost,omitempty"`
@@ -90,9 +93,22 @@ func evaluate(q question) (result answer) {
 	}()
 	// The features of the scheduler's default configuration. Stored expressions ignore them.
 	features := dracel.Features{EnableConsumableCapacity: true}
-	compiled := dracel.GetCompiler(features).CompileCELExpression(q.Expression, dracel.Options{DisableCostEstimation: true})
+	options := dracel.Options{DisableCostEstimation: true, DerivedAttribute: q.Derived}
+	compiled := dracel.GetCompiler(features).CompileCELExpression(q.Expression, options)
 	if compiled.Error != nil {
 		return answer{CompileError: compiled.Error.Error()}
+	}
+	if q.Derived {
+		value, details, err := compiled.EvaluateDerivedAttribute(context.Background(), q.device())
+		if details != nil {
+			result.Cost = details.ActualCost()
+		}
+		if err != nil {
+			result.RuntimeError = err.Error()
+			return result
+		}
+		result.Value = value
+		return result
 	}
 	match, details, err := compiled.DeviceMatches(context.Background(), q.device())
 	if details != nil {
