@@ -22,7 +22,9 @@ from hack.controlplane.launcher import ControlPlane
 Manifest = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
+SERVER_SIDE_APPLY = "application/apply-patch+yaml"
 
+_AUTHORIZATION = "authorization.k8s.io"
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _REQUEST_SECONDS = 60.0
 _ADMISSION_SECONDS = 60.0
@@ -32,6 +34,7 @@ _CREATORS = 12
 _PLURALS = {
     "CSIStorageCapacity": "csistoragecapacities",
     "DeviceClass": "deviceclasses",
+    "NetworkPolicy": "networkpolicies",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "PriorityClass": "priorityclasses",
     "StorageClass": "storageclasses",
@@ -39,6 +42,8 @@ _PLURALS = {
 _CLUSTER_SCOPED = {
     "CSIDriver",
     "CSINode",
+    "ClusterRole",
+    "ClusterRoleBinding",
     "DeviceClass",
     "DeviceTaintRule",
     "Namespace",
@@ -166,10 +171,27 @@ class ApiClient:
             else:
                 return
 
+    def is_allowed(self, user: str, **attributes: Manifest) -> bool:
+        """Return whether a user may do something.
+
+        Args:
+            user: Name of the user, who is in no group.
+            attributes: ``resourceAttributes`` or ``nonResourceAttributes`` of a SubjectAccessReview.
+        """
+        kind = {"apiVersion": f"{_AUTHORIZATION}/v1", "kind": "SubjectAccessReview"}
+        review = {**kind, "spec": {"user": user, **attributes}}
+        answer = self.request("POST", f"/apis/{_AUTHORIZATION}/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
+
     def create_all(self, manifests: Iterable[Manifest]) -> None:
         """Create many objects concurrently, in no particular order."""
         with ThreadPoolExecutor(_CREATORS) as pool:
             list(pool.map(self.create, manifests))
+
+    def would_apply(self, manifest: Manifest) -> Manifest:
+        """Apply an object by a dry run, in which an unknown field is an error; return the object as it would be."""
+        options = "dryRun=All&fieldValidation=Strict&fieldManager=dry-run&force=true"
+        return self.request("PATCH", f"{address(manifest)}?{options}", manifest, SERVER_SIDE_APPLY)
 
     def patch(self, manifest: Manifest, change: Manifest, subresource: str = "") -> Manifest:
         """Change an object by a merge patch."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.credentials import User, write_kubeconfig, write_secret
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK
@@ -58,19 +59,14 @@ class Account:
             ControlPlaneError: It does not within two minutes.
         """
         deadline = time.monotonic() + _GRANT_SECONDS
-        command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
-        for group, resource, namespaced in _PROBED:
-            namespace = self.namespace if namespaced else ""
-            attributes = {"verb": "list", "group": group, "resource": resource, "namespace": namespace}
-            review = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": {"user": self.user, "resourceAttributes": attributes},
-            }
-            while self.plane.kubectl(*command, input=json.dumps(review)) != "true":
-                if time.monotonic() > deadline:
-                    raise ControlPlaneError(f"{self.name} may not list {resource}; look at its role bindings")
-                time.sleep(_POLL_SECONDS)
+        with ApiClient(self.plane) as api:
+            for group, resource, namespaced in _PROBED:
+                namespace = self.namespace if namespaced else ""
+                attributes = {"verb": "list", "group": group, "resource": resource, "namespace": namespace}
+                while not api.is_allowed(self.user, resourceAttributes=attributes):
+                    if time.monotonic() > deadline:
+                        raise ControlPlaneError(f"{self.name} may not list {resource}; look at its role bindings")
+                    time.sleep(_POLL_SECONDS)
 
     def write_kubeconfig(self, path: Path, through: Path | None = None) -> Path:
         """Write a kubeconfig for the account with its namespace as the default, as a pod has it.

@@ -9,6 +9,7 @@ the API server and etcd one by one and count bindings in the audit log, and they
 
 import atexit
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -299,14 +300,13 @@ class ControlPlane:
         Raises:
             ControlPlaneError: It failed; the message holds its standard error.
         """
-        command = [
-            str(self.binary("kubectl")),
-            f"--kubeconfig={self.kubeconfig}",
-            f"--cache-dir={self.state_dir / 'kubectl'}",
-            *args,
-        ]
+        files = (f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.state_dir / 'kubectl'}")
+        command = [str(self.binary("kubectl")), *files, *args]
+        environment = {**os.environ, "GOGC": "1000"}  # garbage collection costs more than it saves in a short process
         try:
-            outcome = subprocess.run(command, input=input, capture_output=True, text=True, timeout=timeout, check=False)
+            outcome = subprocess.run(
+                command, input=input, capture_output=True, text=True, timeout=timeout, check=False, env=environment
+            )
         except subprocess.TimeoutExpired as problem:
             raise ControlPlaneError(f"`kubectl {' '.join(args)}` took over {timeout:.0f} s") from problem
         if outcome.returncode:

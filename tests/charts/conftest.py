@@ -7,7 +7,7 @@ are looked for between collection and the first test: see ``tests/conftest.py``.
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,12 @@ class Helm:
 
     program: Path
     home: Path
+    _rendered: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def run(self, *args: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Call it, whatever it answers."""
-        environment = {"HOME": str(self.home), "PATH": os.defpath}
+        # It ends before Go's garbage collection would pay.
+        environment = {"HOME": str(self.home), "PATH": os.defpath, "GOGC": "off"}
         if kubeconfig is not None:
             environment["KUBECONFIG"] = str(kubeconfig)
         return subprocess.run(
@@ -50,10 +52,13 @@ class Helm:
         )
 
     def template(self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = ()) -> str:
-        """The chart's manifests as one YAML stream, its custom resource definitions left out."""
-        answer = self.refused_or_rendered(values, namespace, flags)
-        assert answer.returncode == 0, answer.stderr
-        return answer.stdout
+        """The chart's manifests as one YAML stream, its custom resource definitions left out; rendered once."""
+        inputs = (yaml.safe_dump(dict(values)), namespace, *flags)
+        if inputs not in self._rendered:
+            answer = self.refused_or_rendered(values, namespace, flags)
+            assert answer.returncode == 0, answer.stderr
+            self._rendered[inputs] = answer.stdout
+        return self._rendered[inputs]
 
     def documents(self, values: Mapping[str, Any], namespace: str = "default") -> dict[str, dict[str, Any]]:
         """The chart's manifests by kind; a second one of its kind that is not the operator's own is left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,11 +13,13 @@ from bayplan.cli.operator_requests import TOKEN_FILE
 from bayplan.serving.authorization import COMMAND_AUDIENCE
 from bayplan.serving.server_protection import COMMAND_PATHS
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import expanded_arguments
 from hack.controlplane.launcher import ControlPlane
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted
 from tests.charts.value_sets import MONITORING, PLAIN, SINGLE, VALUE_SETS
+from tests.support.namespaces import new_namespace
 
 pytestmark = pytest.mark.cluster
 
@@ -24,11 +27,12 @@ _WAYS = (("ingress", "from"), ("egress", "to"))
 _RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 
-@pytest.fixture
-def cluster_namespace(chart_plane: ControlPlane, namespace: str) -> str:
-    """A namespace that admits only pods of the restricted Pod Security Standard."""
-    chart_plane.kubectl("label", "namespace", namespace, _RESTRICTED)
-    return namespace
+@pytest.fixture(scope="module")
+def cluster_namespace(chart_plane: ControlPlane) -> Iterator[str]:
+    """A namespace that admits only pods of the restricted Pod Security Standard; tests only dry-run in it."""
+    with new_namespace(chart_plane, "restricted") as name:
+        chart_plane.kubectl("label", "namespace", name, _RESTRICTED)
+        yield name
 
 
 @pytest.mark.parametrize("given", VALUE_SETS)
@@ -38,8 +42,10 @@ def test_the_api_server_takes_the_manifests(
     """Every object is valid to its last field, and Helm 3 makes the same ones as Helm 4."""
     manifests = helm.template(given, cluster_namespace)
     assert _objects(helm3.template(given, cluster_namespace)) == _objects(manifests)
-    applied = chart_plane.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", input=manifests)
-    assert len(applied.splitlines()) == len(_objects(manifests))
+    with ApiClient(chart_plane) as api:
+        for (kind, name), one in _objects(manifests).items():
+            applied = api.would_apply(one)
+            assert (applied["kind"], applied["metadata"]["name"]) == (kind, name)
 
 
 @pytest.mark.parametrize("given", [pytest.param({}, id="defaults"), pytest.param(SINGLE, id="no leader election")])
@@ -233,7 +239,9 @@ def _selected(labels: dict[str, str]) -> dict[str, str]:
 def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Objects of a YAML stream by kind and name."""
     found = [one for one in yaml.safe_load_all(manifests) if one]
-    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    assert len(by_name) == len(found)
+    return by_name
 
 
 @pytest.mark.parametrize(

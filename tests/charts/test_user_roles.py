@@ -5,7 +5,6 @@ Why each role is bound by what its labels say: no controller manager runs here t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from tests.charts.conftest import Helm
 
@@ -24,10 +24,18 @@ _JOINS = "rbac.authorization.k8s.io/aggregate-to-"
 _OF_NAMESPACE = ("view", "edit", "admin")
 _CLUSTER_SCOPED = ("schedulerprofiles", "pluginconfigs")
 _GRANT_SECONDS = 120.0
+_POLL_SECONDS = 0.05
 
 
 @pytest.fixture(scope="module")
-def namespace_of_people(helm: Helm, chart_plane: ControlPlane) -> Iterator[str]:
+def api(chart_plane: ControlPlane) -> Iterator[ApiClient]:
+    """A client of the administrator."""
+    with ApiClient(chart_plane) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def namespace_of_people(helm: Helm, chart_plane: ControlPlane, api: ApiClient) -> Iterator[str]:
     """A namespace with a viewer, an editor and an admin, and two that are bound everywhere."""
     namespace = _RELEASE
     chart_plane.kubectl("create", "namespace", namespace)
@@ -45,7 +53,7 @@ def namespace_of_people(helm: Helm, chart_plane: ControlPlane) -> Iterator[str]:
             bindings.append(_binding("ClusterRoleBinding", name, everywhere, namespace))
     manifests = yaml.safe_dump_all([*roles, *bindings])
     chart_plane.kubectl("apply", "--filename=-", input=manifests)
-    wait_until_granted(chart_plane, namespace)
+    wait_until_granted(api, namespace)
     yield namespace
     chart_plane.kubectl("delete", "--filename=-", input=manifests)
     chart_plane.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -63,28 +71,23 @@ def _binding(kind: str, role: str, who: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def is_allowed(plane: ControlPlane, who: str, verb: str, resource: str, namespace: str) -> bool:
+def is_allowed(api: ApiClient, who: str, verb: str, resource: str, namespace: str) -> bool:
     """Whether somebody may do something, as the API server says."""
     name, _, group = resource.partition(".")
     asked = {"verb": verb, "group": group, "resource": name}
     asked["namespace"] = "" if name in _CLUSTER_SCOPED else namespace
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": f"{namespace}-{who}", "resourceAttributes": asked},
-    }
-    answer = plane.kubectl("create", "--filename=-", "--output=jsonpath={.status.allowed}", input=json.dumps(review))
-    return answer == "true"
+    return api.is_allowed(f"{namespace}-{who}", resourceAttributes=asked)
 
 
-def wait_until_granted(plane: ControlPlane, namespace: str) -> None:
+def wait_until_granted(api: ApiClient, namespace: str) -> None:
     """Wait until the API server has taken notice of the roles and bindings, which it does in its own time."""
     deadline = time.monotonic() + _GRANT_SECONDS
     granted = [("get", "podgroups.bayplan.dev", who) for who in ("view", "auditor")]
     granted += [("create", "podgroups.bayplan.dev", who) for who in ("edit", "admin")]
     granted.append(("patch", "schedulerprofiles.bayplan.dev", "profiles"))
-    while not all(is_allowed(plane, who, verb, resource, namespace) for verb, resource, who in granted):
+    while not all(is_allowed(api, who, verb, resource, namespace) for verb, resource, who in granted):
         assert time.monotonic() < deadline, "the bindings were never taken notice of"
+        time.sleep(_POLL_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -101,11 +104,11 @@ def wait_until_granted(plane: ControlPlane, namespace: str) -> None:
     ],
 )
 def test_what_people_may_do(
-    chart_plane: ControlPlane, namespace_of_people: str, verb: str, resource: str, people: set[str]
+    api: ApiClient, namespace_of_people: str, verb: str, resource: str, people: set[str]
 ) -> None:
     """Viewers read, editors write PodGroups, and nobody writes profiles who was not given the role for it."""
     everybody = (*_OF_NAMESPACE, "auditor", "profiles")
-    allowed = {who for who in everybody if is_allowed(chart_plane, who, verb, resource, namespace_of_people)}
+    allowed = {who for who in everybody if is_allowed(api, who, verb, resource, namespace_of_people)}
     assert allowed == people
 
 

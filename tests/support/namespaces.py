@@ -6,33 +6,26 @@ no deletion of the namespace: no namespace controller runs, it would stay in pha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.api_client import ApiClient
+from hack.controlplane.launcher import ControlPlane
 
 
 @contextmanager
 def new_namespace(plane: ControlPlane, name: str) -> Iterator[str]:
     """Create a namespace; at the end remove its pods, without grace, and their finalizers with them."""
-    plane.kubectl("create", "namespace", name)
-    try:
-        yield name
-    finally:
-        _remove_pods(plane, name)
-
-
-def _remove_pods(plane: ControlPlane, namespace: str) -> None:
-    # One request for all pods: kubectl deletes five a second.
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    deleted = json.loads(plane.kubectl("delete", "--raw", f"{pods}?gracePeriodSeconds=0"))
-    held = [f"pod/{pod['metadata']['name']}" for pod in deleted["items"] if pod["metadata"].get("finalizers")]
-    patch = '{"metadata":{"finalizers":null}}'
-    for pod in held:
+    with ApiClient(plane) as api:
+        api.create({"kind": "Namespace", "metadata": {"name": name}})
         try:
-            plane.kubectl("patch", pod, "--namespace", namespace, "--type=merge", f"--patch={patch}")
-        except ControlPlaneError as problem:
-            # Another client may have removed the last finalizer.
-            if "NotFound" not in str(problem):
-                raise
+            yield name
+        finally:
+            _remove_pods(api, name)
+
+
+def _remove_pods(api: ApiClient, namespace: str) -> None:
+    deleted = api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+    for pod in deleted["items"]:
+        if pod["metadata"].get("finalizers"):
+            api.remove_finalizers({"kind": "Pod", **pod})
