@@ -28,6 +28,10 @@ _FLAGS = (
     "--disable-component-update",
     "--hide-scrollbars",
     "--force-device-scale-factor=1",
+    # Pages are shown one after another in one process; Chromium would start one for each and a spare one.
+    "--process-per-site",
+    "--disable-site-isolation-trials",
+    "--disable-features=SpareRendererForSitePerProcess",
     "--host-resolver-rules=MAP page.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 _LISTEN = """

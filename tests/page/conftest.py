@@ -1,4 +1,4 @@
-"""A browser for the tests of a module, and a server of the page with a document of each panel for each test."""
+"""A browser for all tests of a process, and a server of the page with a document of each panel for each test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.page.png_files import compressed
 Serve = Callable[[dict[str, Any]], PageServer]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """The browser of a module."""
+    """The browser of the session."""
     browser = Browser(tmp_path_factory.mktemp("chromium"))
     yield browser
     browser.close()

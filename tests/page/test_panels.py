@@ -131,8 +131,9 @@ def test_the_map_by_pointer(browser: Browser, serve: Serve) -> None:
         "const box = document.querySelector('.map canvas').getBoundingClientRect(); return [box.x, box.y]"
     )
     states = set()
-    for y in range(0, 320, 12):
-        for x in range(0, 300, 12):
+    # Cells are 27 pixels wide and high.
+    for y in range(0, 320, 24):
+        for x in range(0, 300, 24):
             browser.command("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + x, y=box[1] + y)
         text = browser.text("#nodes .aside .box")
         states |= {state for state in ("unschedulable", "not ready") if state in text}

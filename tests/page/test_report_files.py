@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ SHOWN = HOSTILE.replace("\u202e", "\\u202e")
 ZONE = "topology.kubernetes.io/zone"
 
 Document = dict[str, Any]
+Written = Callable[..., str]
 
 
 def node(name: str, zone: str) -> Document:
@@ -60,35 +63,41 @@ OBJECTS = [
 ]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with two nodes, a pod that is scheduled, two that are not, and a gang that does not fit."""
-    path = tmp_path / "cluster.yaml"
+    path = tmp_path_factory.mktemp("cluster") / "cluster.yaml"
     path.write_text(yaml.safe_dump_all(OBJECTS))
     return path
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with a profile that ignores requested resources."""
-    path = tmp_path / "other.yaml"
+    path = tmp_path_factory.mktemp("other") / "other.yaml"
     spec = {**DEFAULT, "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}}
     path.write_text(yaml.safe_dump({**PROFILE, "spec": spec}))
     return path
 
 
-def written(directory: Path, *args: str) -> str:
-    """Write the report of a command, and return its file:// address."""
-    result = CliRunner().invoke(bayplan, [*args, "-o", "html"])
-    assert result.exit_code in (0, 1), result.output
-    file = directory / "report.html"
-    file.write_text(result.stdout, encoding="utf-8")
-    return file.as_uri()
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Writes the report of a command, once for the same arguments, and returns its file:// address."""
+
+    @cache
+    def address(*args: str) -> str:
+        result = CliRunner().invoke(bayplan, [*args, "-o", "html"])
+        assert result.exit_code in (0, 1), result.output
+        file = tmp_path_factory.mktemp("written") / "report.html"
+        file.write_text(result.stdout, encoding="utf-8")
+        return file.as_uri()
+
+    return address
 
 
-def test_a_simulation_has_panels(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+def test_a_simulation_has_panels(browser: Browser, cluster: Path, written: Written) -> None:
     """Overview, pending pods by cause, gangs, and the map of nodes; no age, which virtual time would make up."""
-    browser.open(written(tmp_path, "simulate", str(cluster)))
+    browser.open(written("simulate", str(cluster)))
     browser.shows("h1", "Simulation")
     browser.shows(".overview", "gangs that wait")
     pending = browser.text("#pending")
@@ -107,9 +116,9 @@ def test_a_simulation_has_panels(browser: Browser, cluster: Path, tmp_path: Path
     assert "2 nodes" in browser.text("#nodes")
 
 
-def test_a_comparison_has_panels_of_both_sides(browser: Browser, cluster: Path, other: Path, tmp_path: Path) -> None:
+def test_a_comparison_has_panels_of_both_sides(browser: Browser, cluster: Path, other: Path, written: Written) -> None:
     """Pending pods by cause and a map for each profile; a node is selected on both maps."""
-    browser.open(written(tmp_path, "diff", "live", str(other), "--cluster", str(cluster), "--seed", "2"))
+    browser.open(written("diff", "live", str(other), "--cluster", str(cluster), "--seed", "2"))
     browser.shows("h1", f"live and {other}")
     browser.shows("#pending-before", "Pending work, before: live")
     before, after = browser.text("#pending-before"), browser.text("#pending-after")
@@ -137,17 +146,17 @@ def test_a_comparison_has_panels_of_both_sides(browser: Browser, cluster: Path, 
     browser.shows("#work", "this report does not contain its explanation")
 
 
-def test_a_node_with_a_hostile_name_is_text_on_the_map(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+def test_a_node_with_a_hostile_name_is_text_on_the_map(browser: Browser, cluster: Path, written: Written) -> None:
     """Selected by keyboard; its name is text."""
-    browser.open(written(tmp_path, "simulate", str(cluster)))
+    browser.open(written("simulate", str(cluster)))
     browser.find("#nodes .map").send_keys(Keys.HOME, Keys.END)
     browser.shows("#nodes .aside", SHOWN)
     assert browser.all("img") == []
 
 
-def test_an_example_of_a_simulation_is_explained(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+def test_an_example_of_a_simulation_is_explained(browser: Browser, cluster: Path, written: Written) -> None:
     """The oldest pod of each cause and the first gangs; of others the panel names the command."""
-    address = written(tmp_path, "simulate", str(cluster))
+    address = written("simulate", str(cluster))
     browser.open(address)
     browser.find('#pending a[href="#/work/pod/ns/large"]').click()
     browser.shows("#work", "NodeResourcesFit")
@@ -166,9 +175,9 @@ def test_an_example_of_a_simulation_is_explained(browser: Browser, cluster: Path
         pytest.param("podgroup/train", "Gang ns/train", id="gang"),
     ],
 )
-def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, tmp_path: Path, name: str, shown: str) -> None:
+def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, written: Written, name: str, shown: str) -> None:
     """The panel of the pod or gang is shown at once, also after a reload, with the command that prints the same."""
-    browser.open(written(tmp_path, "explain", "-f", str(cluster), "--seed", "3", "-n", "ns", name))
+    browser.open(written("explain", "-f", str(cluster), "--seed", "3", "-n", "ns", name))
     for _ in range(2):
         browser.shows("h1", shown)
         browser.shows("#work", f"{shown[:1].lower()}{shown[1:]}")
@@ -186,9 +195,9 @@ def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, tmp_path:
         pytest.param(["diff", "live", "live", "--cluster"], id="diff"),
     ],
 )
-def test_tables_need_no_script(browser: Browser, cluster: Path, tmp_path: Path, args: list[str]) -> None:
+def test_tables_need_no_script(browser: Browser, cluster: Path, written: Written, args: list[str]) -> None:
     """Without scripts the title, a note and the tables are shown."""
-    address = written(tmp_path, *args, str(cluster))
+    address = written(*args, str(cluster))
     browser.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.driver.get(address)
@@ -213,17 +222,17 @@ def test_tables_need_no_script(browser: Browser, cluster: Path, tmp_path: Path, 
     ],
 )
 def test_axe_finds_nothing(
-    browser: Browser, cluster: Path, tmp_path: Path, *, args: list[str], size: tuple[int, int], dark: bool
+    browser: Browser, cluster: Path, written: Written, *, args: list[str], size: tuple[int, int], dark: bool
 ) -> None:
     """Panels and tables."""
-    browser.open(written(tmp_path, *args, str(cluster)), size, dark=dark)
+    browser.open(written(*args, str(cluster)), size, dark=dark)
     browser.shows("main", "Insufficient cpu")
     assert violations(browser) == []
 
 
-def test_dark_and_narrow(browser: Browser, cluster: Path, tmp_path: Path) -> None:
+def test_dark_and_narrow(browser: Browser, cluster: Path, written: Written) -> None:
     """The report follows the theme of the system, and nothing is wider than a phone."""
-    browser.open(written(tmp_path, "simulate", str(cluster)), (360, 740), dark=True)
+    browser.open(written("simulate", str(cluster)), (360, 740), dark=True)
     browser.find("#nodes canvas")
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(14, 17, 22)"
     assert browser.run("return document.documentElement.scrollWidth") <= 360
