@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 PROFILE = "paged"
 ELSEWHERE = "page.test"
 GRANT_SECONDS = 120.0
+POLL_SECONDS = 0.05
 LEASE = {"leaseDuration": 8, "renewDeadline": 6, "retryPeriod": 0.5, "leaderElect": True, "resourceName": "page"}
 
 
@@ -144,12 +145,12 @@ def test_a_leader_change(browser: Browser, plane: ControlPlane, tmp_path: Path) 
         browser.leave()
 
 
-def test_login(browser: Browser, plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+def test_login(browser: Browser, plane: ControlPlane, api: ApiClient, namespace: str, tmp_path: Path) -> None:
     """Under the name of another host a token is needed, and a user who may list pods and nodes."""
     browser.accept_status(401, 403)
     for account in ("reader", "other"):
         plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
-    grant(plane, namespace, "reader")
+    grant(plane, api, namespace, "reader")
     flags = ["--serve-page", "--secure-serving", "--authorize-requests"]
     with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log", flags, secure=True) as operator:
         operator.start()
@@ -170,7 +171,7 @@ def test_login(browser: Browser, plane: ControlPlane, namespace: str, tmp_path: 
         browser.leave()
 
 
-def grant(plane: ControlPlane, namespace: str, account: str) -> None:
+def grant(plane: ControlPlane, api: ApiClient, namespace: str, account: str) -> None:
     """Grant a service account what the page needs, and wait until the API server knows it."""
     role, user = f"{namespace}-{account}", f"system:serviceaccount:{namespace}:{account}"
     rules = [
@@ -188,8 +189,9 @@ def grant(plane: ControlPlane, namespace: str, account: str) -> None:
         "create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={namespace}:{account}"
     )
     deadline = time.monotonic() + GRANT_SECONDS
-    while "yes" not in plane.kubectl("auth", "can-i", "get", "/page/data", f"--as={user}"):
+    while not api.is_allowed(user, nonResourceAttributes={"verb": "get", "path": "/page/data"}):
         assert time.monotonic() < deadline
+        time.sleep(POLL_SECONDS)
 
 
 def test_hostile_messages(browser: Browser, operator: OperatorProcess, api: ApiClient, namespace: str) -> None:
