@@ -12,6 +12,7 @@ from scheduler_core.devices.constraints import AttributeValues
 from scheduler_core.devices.derived_attributes import DerivationFailure, Derived
 from scheduler_core.devices.records import SelectedFacts
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
+from scheduler_core.model.devices import DeviceAttribute
 
 PoolValues = tuple[tuple[Hashable, ...], ...]
 """Distinct values of a pool's devices for each attribute that constraints read, in the order of the devices."""
@@ -64,15 +65,13 @@ class AttributePatterns:
         derive = self._values.derived.value
         return (
             *static,
-            *(self.number(derive(expression, facts), numbers[name]) for name, expression in self._derived_by),
+            *(self._derived_number(derive(expression, facts), numbers[name]) for name, expression in self._derived_by),
         )
 
-    def number(self, attribute: Derived | None, index: dict[Hashable, int]) -> Hashable:
+    def number(self, attribute: DeviceAttribute | None, index: dict[Hashable, int]) -> Hashable:
         """Return the number of an attribute's value, in the order in which the values were first seen."""
         if attribute is None:
             return _ABSENT
-        if isinstance(attribute, DerivationFailure):
-            return _FAILED
         if self._values.are_sets:
             return tuple([index.setdefault(each, len(index)) for each in attribute.elements])
         value = attribute.scalar
@@ -84,3 +83,6 @@ class AttributePatterns:
         for facts in devices:
             self.of(facts, numbers)
         return tuple(map(tuple, numbers))
+
+    def _derived_number(self, value: Derived, index: dict[Hashable, int]) -> Hashable:
+        return _FAILED if isinstance(value, DerivationFailure) else self.number(value, index)

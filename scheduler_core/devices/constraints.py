@@ -56,6 +56,11 @@ class AttributeValues:
 
         Constraints are checked in order, so that what comes after a missing attribute, or one that fails, is not read.
         """
+        if not terms.derived and not self.are_sets:
+            for name in terms.attributes:
+                if facts.attribute(name) is None:
+                    return False, False
+            return True, False
         for name in terms.attributes:
             attribute = self.read(terms, name, facts)
             if isinstance(attribute, DerivationFailure):
@@ -90,15 +95,14 @@ class AttributeConstraint:
         """
         if not self._covers(terms):
             return True
-        if not terms.derived:
-            attribute: Derived | None = facts.attribute(self.attribute)
-        else:
-            attribute = self._source.read(terms, self.attribute, facts)
+        attribute = self._read(terms, facts) if terms.derived else facts.attribute(self.attribute)
         if attribute is None:
             return False
-        if isinstance(attribute, DerivationFailure):
-            raise DerivationError(self.attribute, attribute)
-        return self._take(attribute)
+        value = attribute.scalar
+        if self._values and not self._admits(value):
+            return False
+        self._values.append(value)
+        return True
 
     def remove(self, terms: RequestTerms) -> None:
         """Undo the last device taken, which was taken for ``terms``."""
@@ -114,12 +118,11 @@ class AttributeConstraint:
     def _covers(self, terms: RequestTerms) -> bool:
         return not self._requests or terms.is_named_in(self._requests)
 
-    def _take(self, attribute: DeviceAttribute) -> bool:
-        value = attribute.scalar
-        if self._values and not self._admits(value):
-            return False
-        self._values.append(value)
-        return True
+    def _read(self, terms: RequestTerms, facts: SelectedFacts) -> DeviceAttribute | None:
+        attribute = self._source.read(terms, self.attribute, facts)
+        if isinstance(attribute, DerivationFailure):
+            raise DerivationError(self.attribute, attribute)
+        return attribute
 
     def _admits(self, value: _Scalar) -> bool:
         if value is None:
@@ -138,17 +141,16 @@ class SetConstraint(AttributeConstraint):
         super().__init__(constraint, values)
         self._sets: list[frozenset[tuple[str, int | bool | str]]] = []
 
-    def remove(self, terms: RequestTerms) -> None:
-        """Undo the last device taken, which was taken for ``terms``."""
-        if self._covers(terms):
-            self._sets.pop()
+    def add(self, terms: RequestTerms, facts: SelectedFacts) -> bool:
+        """Take a device; return whether the constraint admits it.
 
-    def state(self) -> Hashable:
-        """Return a key that is equal for states that admit the same devices."""
-        return self._sets[-1] if self._sets else ()
-
-    def _take(self, attribute: DeviceAttribute) -> bool:
-        elements = frozenset(attribute.elements)
+        Raises:
+            DerivationError: The attribute is derived and has no value.
+        """
+        if not self._covers(terms):
+            return True
+        attribute = self._read(terms, facts)
+        elements = frozenset() if attribute is None else frozenset(attribute.elements)
         if not elements:
             return False
         if self._sets:
@@ -159,6 +161,15 @@ class SetConstraint(AttributeConstraint):
             elements = common if self._is_match else before | elements
         self._sets.append(elements)
         return True
+
+    def remove(self, terms: RequestTerms) -> None:
+        """Undo the last device taken, which was taken for ``terms``."""
+        if self._covers(terms):
+            self._sets.pop()
+
+    def state(self) -> Hashable:
+        """Return a key that is equal for states that admit the same devices."""
+        return self._sets[-1] if self._sets else ()
 
 
 def new_constraint(constraint: DeviceConstraint, values: AttributeValues) -> AttributeConstraint:

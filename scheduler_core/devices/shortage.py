@@ -83,6 +83,7 @@ class _Usable:
         self._node = node
         self._attributes = values
         self._balances: dict[int, CounterBalance] = {}
+        self._is_derived = any(terms.derived for request in requests for terms in request.terms)
         numbers = [terms.number for request in requests for terms in request.terms]
         found: Iterator[Position] = (
             position
@@ -122,8 +123,11 @@ class _Usable:
         """
         pool, device = position
         facts = self._node.pools[pool].records[device].facts
-        if not any(terms.derived for request in requests for terms in request.terms):
-            return self._compared(facts.attribute(name))
+        if not self._is_derived:
+            attribute = facts.attribute(name)
+            if attribute is None or self._attributes.are_sets:
+                return self._compared(attribute)
+            return frozenset([attribute.scalar or _LIST])
         read = self._attributes.read
         found = (self._compared(read(terms, name, facts)) for request in requests for terms in request.terms)
         return frozenset().union(*found)
@@ -133,8 +137,7 @@ class _Usable:
             return frozenset()
         if self._attributes.are_sets:
             return frozenset(attribute.elements)
-        scalar = attribute.scalar
-        return frozenset([_LIST if scalar is None else scalar])
+        return frozenset([attribute.scalar or _LIST])
 
     def lacks_counters(self, needed: int) -> bool:
         """Return whether the devices that consume least exceed a counter already."""
@@ -176,7 +179,7 @@ class _Usable:
         counts: Counter[Hashable] = Counter()
         for position in self._of([request]):
             values = [self._values(position, [request], name) for name in names]
-            if any(len(each) != 1 for each in values):
+            if values and (min(map(len, values)) < 1 or max(map(len, values)) > 1):
                 return False
-            counts[tuple(position if _LIST in each else each for each in values)] += 1
+            counts[tuple([position if _LIST in each else each for each in values])] += 1
         return max(counts.values(), default=0) < _least(request)
