@@ -143,6 +143,14 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject, lists: bool) 
         for node, names in zip(NODES, RENAMED, strict=True)
         for number, pool in enumerate(drawn)
     ]
+    if data.draw(st.booleans()):
+        # One node differs in what expressions may read.
+        rows_of_last = [renamed(row, RENAMED[2]) for row in drawn[-1]]
+        rows_of_last[0] = rows_of_last[0] | {
+            "attributes": rows_of_last[0]["attributes"]
+            | {"model": {"string": data.draw(st.sampled_from("abx"))}, "root": {"int": 2}}
+        }
+        slices[-1] = slice_of(rows_of_last, name=slices[-1].metadata.name, node="n2", pool=slices[-1].spec.pool.name)
     used = [{"pool": one.spec.pool.name, "device": "d0"} for one in slices if data.draw(st.integers(0, 3)) == 0]
     use = PlainUse(dedicated={f"{DRIVER}/{each['pool']}/d0" for each in used})
     wanted = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.sampled_from((1, 1, 2))))]

@@ -36,6 +36,12 @@ class PlainAttributes(PlainAllocation):
         super().__init__(claims, classes, slices, use)
         self.lists = lists
 
+    def _take(self, claim: int, name: str, request: ExactDeviceRequest, spot: Spot, *, must: bool) -> bool:
+        # Capacity comes before constraints, which can fail, unless all devices must be taken.
+        if not must and not self._fits(request, spot):
+            return False
+        return super()._take(claim, name, request, spot, must=must)
+
     def _constraints_admit(self, claim: int, name: str, spot: Spot) -> bool:
         for constraint in self.claims[claim].spec.devices.constraints:
             if not covers(constraint.requests, name):

@@ -187,20 +187,8 @@ class PlainAllocation:
             if must:
                 raise PlainError
             return False
-        consumed = self._consumed(request, spot)
-        if consumed is None:
+        if not self._fits(request, spot):
             return False
-        for key, amount in consumed.items():
-            used = self.use.shares.get(spot.key, {}).get(key, 0)
-            if shareable:
-                used += sum(
-                    (self._consumed(other, spot) or {})[key]
-                    for devices in self.taken
-                    for _, each, other in devices
-                    if each is spot
-                )
-            if used + amount > nano(spot.device.capacity[key].value):
-                return False
         if spot.device.consumes_counters and not shared:
             self._consume(spot, 1)
         self.taken[claim].append((name, spot, request))
@@ -227,6 +215,25 @@ class PlainAllocation:
                 if own:
                     return False
             elif not own or not own.intersection(*(each for each in others if each)):
+                return False
+        return True
+
+    def _fits(self, request: ExactDeviceRequest, spot: Spot) -> bool:
+        """Return whether the capacity that is left suffices."""
+        shareable = bool(spot.device.allow_multiple_allocations)
+        consumed = self._consumed(request, spot)
+        if consumed is None:
+            return False
+        for key, amount in consumed.items():
+            used = self.use.shares.get(spot.key, {}).get(key, 0)
+            if shareable:
+                used += sum(
+                    (self._consumed(other, spot) or {})[key]
+                    for devices in self.taken
+                    for _, each, other in devices
+                    if each is spot
+                )
+            if used + amount > nano(spot.device.capacity[key].value):
                 return False
         return True
 

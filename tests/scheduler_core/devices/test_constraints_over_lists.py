@@ -67,6 +67,14 @@ def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any
             None,
             id="match-undoes-what-narrowed-the-values",
         ),
+        pytest.param(
+            MATCH,
+            [strings("a", "b"), strings("b", "c"), strings("c", "a"), strings("a")],
+            3,
+            "023",
+            None,
+            id="match-narrows-to-what-all-have",
+        ),
         pytest.param(MATCH, [strings("a"), {"string": "a"}], 2, "01", None, id="match-list-and-scalar"),
         pytest.param(MATCH, [{"string": "a"}, {"string": "a"}], 2, "01", "01", id="match-scalars"),
         pytest.param(MATCH, [{"ints": [1]}, strings("1")], 2, None, None, id="match-types-differ"),
@@ -204,6 +212,17 @@ def test_a_device_that_an_earlier_constraint_rejects_is_not_evaluated() -> None:
     constraints = [{"matchAttribute": f"{DRIVER}/other"}, *MATCH]
     wanted = claim(deriving("r", f"{AT}.absent"), constraints=constraints)
     assert found(BOTH, rows(strings("a")), wanted) is None
+
+
+def test_a_device_is_evaluated_although_too_few_remain() -> None:
+    """The first device has no partner; the reference takes the second one next, before it notices that none is left."""
+    devices = [device(f"d{index}", attributes={"a": {"int": index}}) for index in range(2)]
+    wanted = claim(
+        deriving("r", f"{AT}.a == 1 ? {AT}.absent : 0", count=2),
+        constraints=[{"matchAttribute": f"{DRIVER}/a"}, *MATCH],
+    )
+    with pytest.raises(AllocationError, match=r"/n0/d1 failed: no such key: absent$"):
+        found(BOTH, devices, wanted)
 
 
 def test_equal_devices_are_evaluated_once() -> None:
