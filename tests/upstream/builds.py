@@ -30,13 +30,17 @@ TESTS = Path("test", "integration", "scheduler")
 DEVICES = "dra/"
 """Beginning of the names of packages in test/integration/dra, whose subtests share one scheduler."""
 
+PERFORMANCE = "scheduler_perf/"
+"""Beginning of the names of packages in test/integration/scheduler_perf, whose tests read files beside their sources."""
+
 _MODULE = "k8s.io/kubernetes"
 _HERE = Path(__file__).resolve().parent
 _MODULE_FILES = ("go.mod", "go.sum", "tools.go")
 _SCHEDULER = Path("pkg", "scheduler", "scheduler.go")
 _RUN = "func (sched *Scheduler) Run(ctx context.Context) {\n"
 _NEW, _NEW_RETURN = "func New(ctx context.Context", "\treturn sched, nil\n"
-_DEVICE_TESTS = Path("test", "integration", "dra")
+_DEVICE_TESTS = TESTS.parent / "dra"
+_PERFORMANCE_TESTS = TESTS.parent / "scheduler_perf"
 _SETUPS = (Path("test", "integration", "util"), TESTS, _DEVICE_TESTS)
 _STARTED = re.compile(
     r"^(\t+)go (?:(sched|\w+\.Scheduler)\.Run\(.*\)|func\(\) \{\n\t+(sched)\.Run\(.*\)\n\t+close\(done\)\n\t+\}\(\))\n",
@@ -67,7 +71,8 @@ def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Pat
     """Build test binaries, except those that this version of the recipe has built before.
 
     Args:
-        packages: Packages below ``test/integration/scheduler``, ``.`` for that package itself, and ``dra/...``.
+        packages: Packages below ``test/integration/scheduler``, ``.`` for that package itself, ``dra/...`` and
+            ``scheduler_perf/...``.
         minor: Minor version of Kubernetes.
         directory: Where the module's copy and the binaries go.
 
@@ -86,7 +91,7 @@ def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Pat
             _prepare(minor, directory)
         for position, (package, binary) in enumerate(stale.items(), start=1):
             sys.stderr.write(f"upstream: go test -c {package} ({position}/{len(stale)})\n")
-            path = f"{_MODULE}/{TESTS.parent if package.startswith(DEVICES) else TESTS}/{package}".rstrip("/.")
+            path = f"{_MODULE}/{_folder_of(package)}"
             _go(directory, "test", "-c", "-vet=off", *_FLAGS, "-o", str(binary), path)
             _stamp(binary).write_text(recipe, encoding="utf-8")
     return binaries
@@ -95,6 +100,11 @@ def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Pat
 def environment(directory: Path) -> dict[str, str]:
     """Return variables by which the tests find files of the module, since they are built with ``-trimpath``."""
     return {"TEST_SRCDIR": str(directory), "TEST_WORKSPACE": _SOURCES}
+
+
+def sources_of(package: str, directory: Path) -> Path:
+    """Return the folder of a package's sources in the module's copy."""
+    return directory / "gen" / "kubernetes" / _folder_of(package)
 
 
 def selected_release() -> str:
@@ -113,7 +123,7 @@ def selected_release() -> str:
 def packages_of(minor: str) -> list[str]:
     """Return the packages with tests of the scheduler, sorted, except those of other programs.
 
-    Those of devices are built for the newest release only: an older one has fewer of them.
+    Those of devices and of scheduler_perf are built for the newest release only: an older one has fewer of them.
 
     Raises:
         BuildError: Go is missing or cannot download the module.
@@ -121,8 +131,8 @@ def packages_of(minor: str) -> list[str]:
     source = _source(minor)
     found = {str(file.parent.relative_to(source / TESTS)) for file in (source / TESTS).rglob("*_test.go")}
     if minor == RELEASES[0]:
-        devices = source / _DEVICE_TESTS
-        found |= {f"{DEVICES}{file.parent.relative_to(devices)}" for file in devices.glob("*/*_test.go")}
+        files = (*(source / _DEVICE_TESTS).glob("*/*_test.go"), *(source / _PERFORMANCE_TESTS).glob("*/**/*_test.go"))
+        found |= {str(file.parent.relative_to(source / TESTS.parent)) for file in files}
     return sorted(found - _OTHER_PROGRAMS)
 
 
@@ -184,6 +194,11 @@ def _digest(minor: str) -> str:
         digest.update(file.read_bytes())
     digest.update("\0".join((_STARTED.pattern, _SHARED_USE, _EXTERNAL_RUN, _EXTERNAL_NEW, *_FLAGS)).encode())
     return digest.hexdigest()
+
+
+def _folder_of(package: str) -> Path:
+    """Return the folder of a package in the module."""
+    return (TESTS.parent if package.startswith((DEVICES, PERFORMANCE)) else TESTS) / package
 
 
 def _file_name(package: str) -> str:

@@ -18,6 +18,7 @@ _RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 _CURRENT = re.compile(r"^=== (?:RUN|CONT|NAME)\s+(\S+)")
 _USED = re.compile(r"EXTERNAL used by (\S+)")
 _REFUSED = re.compile(r"EXTERNAL not applicable: (.+)$")
+_UNSELECTED = "disabled by label filter"
 _DONE = re.compile(r"^(PASS|FAIL)$", re.MULTILINE)
 _LEAK_CHECK_SECONDS = 2.0
 _POLL_SECONDS = 1.0
@@ -95,11 +96,14 @@ class Judge:
     seconds: float = 5400.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, binary: Path, log: Path, only: Sequence[str] = (), *, any_gates: bool = False) -> Verdicts:
+    def run(
+        self, binary: Path, sources: Path, log: Path, only: Sequence[str] = (), *, any_gates: bool = False
+    ) -> Verdicts:
         """Run a test binary against the scheduler.
 
         Args:
             binary: The test binary; etcd must be on PATH.
+            sources: Folder of its sources, where it runs as with ``go test``: some tests read files there.
             log: Takes the output.
             only: Tests without their subtests, or one test with them; empty for all tests.
             any_gates: Whether tests run although they change gates that the scheduler does not have.
@@ -113,7 +117,7 @@ class Judge:
             external["EXTERNAL_ANY_GATES"] = "yes" if any_gates else ""
             env = os.environ | external | {"TMPDIR": directory} | dict(self.environment)
             process = subprocess.Popen(
-                arguments, cwd=directory, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+                arguments, cwd=sources, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
                 is_complete = _wait(process, log, self.seconds)
@@ -136,11 +140,15 @@ def run_pattern(only: Sequence[str]) -> str:
 
 
 def verdicts_in(text: str) -> dict[str, Outcome]:
-    """Read the outcomes from the output of a test binary with ``-test.v``."""
+    """Read the outcomes from the output of a test binary with ``-test.v``.
+
+    Workloads of scheduler_perf that are benchmarks and no tests are left out.
+    """
     results = {name: result for result, name in _RESULT.findall(text)}
     refused: dict[str, str] = {}
     started: set[str] = set()
     used = set(_USED.findall(text))
+    benchmarks: set[str] = set()
     current = ""
     for line in text.splitlines():
         match = _CURRENT.match(line)
@@ -149,9 +157,11 @@ def verdicts_in(text: str) -> dict[str, Outcome]:
             refused.setdefault(current, refusal[1])
         elif "EXTERNAL started" in line:
             started.add(current.partition("/")[0])
+        elif _UNSELECTED in line:
+            benchmarks.add(current)
     outcomes = {}
     for name, result in results.items():
-        if any(other.startswith(f"{name}/") for other in results):
+        if name in benchmarks or any(other.startswith(f"{name}/") for other in results):
             continue
         if name in refused:
             outcomes[name] = Outcome(Verdict.NOT_APPLICABLE, refused[name])

@@ -70,6 +70,31 @@ def test_verdicts_of_tests_that_share_a_scheduler() -> None:
     }
 
 
+WORKLOADS = """\
+=== RUN   TestSchedulerPerf
+=== RUN   TestSchedulerPerf/Claims
+=== RUN   TestSchedulerPerf/Claims/fast
+EXTERNAL started 7 in /tmp/x
+=== RUN   TestSchedulerPerf/Claims/500nodes
+    scheduler_perf.go:1: disabled by label filter "integration-test"
+=== RUN   TestSchedulerPerf/Publish
+=== RUN   TestSchedulerPerf/Publish/500nodes
+    scheduler_perf.go:1: disabled by label filter "integration-test"
+--- PASS: TestSchedulerPerf (1.00s)
+    --- PASS: TestSchedulerPerf/Claims (1.00s)
+        --- PASS: TestSchedulerPerf/Claims/fast (1.00s)
+        --- SKIP: TestSchedulerPerf/Claims/500nodes (0.00s)
+    --- PASS: TestSchedulerPerf/Publish (0.00s)
+        --- SKIP: TestSchedulerPerf/Publish/500nodes (0.00s)
+PASS
+"""
+
+
+def test_workloads_that_are_benchmarks() -> None:
+    """They are no tests, and neither is what contains nothing else."""
+    assert verdicts_in(WORKLOADS) == {"TestSchedulerPerf/Claims/fast": Outcome(Verdict.PASS)}
+
+
 @pytest.mark.parametrize(
     ("only", "pattern"),
     [
