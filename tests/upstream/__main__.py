@@ -18,12 +18,12 @@ from hack.controlplane.binaries import MissingBinary, UnsupportedRelease, resolv
 from tests.upstream.builds import (
     DEVICES,
     BuildError,
+    TestBinary,
     build,
     default_directory,
     environment,
     packages_of,
     selected_release,
-    sources_of,
 )
 from tests.upstream.judging import GATES, READY, Judge, Outcome, Verdict, Verdicts
 from tests.upstream.pinned import Expected, differing, read_expected, recorded, write_expected
@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for package, binary in binaries.items():
         only = [given.only] if given.only else selection.get(package, [])
         started = time.monotonic()
-        log = directory / "logs" / f"{binary.name}.log"
-        found = tests.run(package, binary, sources_of(package, directory), log, only, expected.get(package))
+        log = directory / "logs" / f"{binary.path.name}.log"
+        found = tests.run(package, binary, log, only, expected.get(package))
         rows.append((package, found, time.monotonic() - started))
         sys.stdout.write(f"{row(*rows[-1])}\n")
         sys.stdout.flush()
@@ -81,11 +81,11 @@ class Tests:
         self._again = again
 
     def run(
-        self, package: str, binary: Path, sources: Path, log: Path, only: Sequence[str], expected: Expected | None
+        self, package: str, binary: TestBinary, log: Path, only: Sequence[str], expected: Expected | None
     ) -> Verdicts:
         """Run a package's binary; see ``Judge.run``. A test that passes when it is repeated passes."""
         any_gates = package.startswith(DEVICES)
-        found = self._judge.run(binary, sources, log, only, any_gates=any_gates)
+        found = self._judge.run(binary, log, only, any_gates=any_gates)
         pinned = expected or {}
         failed = [
             name for name in found.of(Verdict.FAIL) if pinned.get(name, Outcome(Verdict.PASS)).verdict is Verdict.PASS
@@ -93,7 +93,7 @@ class Tests:
         for number, name in enumerate(failed):
             for attempt in range(self._again):
                 again = log.with_suffix(f".again-{number}-{attempt}.log")
-                alone = self._judge.run(binary, sources, again, [name], any_gates=any_gates)
+                alone = self._judge.run(binary, again, [name], any_gates=any_gates)
                 if alone.by_test.get(name) == Outcome(Verdict.PASS):
                     sys.stdout.write(f"{name}: passes when it runs alone\n")
                     found.by_test[name] = Outcome(Verdict.PASS)
@@ -125,7 +125,9 @@ def summary(runs: Sequence[Verdicts]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
     parser.add_argument(
-        "packages", nargs="*", help="Packages below test/integration/scheduler, dra/... and scheduler_perf/...; default: all."
+        "packages",
+        nargs="*",
+        help="Packages below test/integration/scheduler (default: all), or of dra/ and scheduler_perf/.",
     )
     parser.add_argument("--selection", action="store_true", help="Run the tests of selection.toml, as CI does.")
     parser.add_argument("--only", default="", help="One test, as the output names it.")

@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hack.controlplane.binaries import KUBERNETES_RELEASES, UnsupportedRelease, selected_minor
@@ -31,7 +32,7 @@ DEVICES = "dra/"
 """Beginning of the names of packages in test/integration/dra, whose subtests share one scheduler."""
 
 PERFORMANCE = "scheduler_perf/"
-"""Beginning of the names of packages in test/integration/scheduler_perf, whose tests read files beside their sources."""
+"""Beginning of the names of packages in test/integration/scheduler_perf."""
 
 _MODULE = "k8s.io/kubernetes"
 _HERE = Path(__file__).resolve().parent
@@ -57,6 +58,19 @@ _OTHER_PROGRAMS = {"serving", "podgroup/admission", "dra/api"}
 _FLAGS = ("-trimpath", "-ldflags=-s -w")
 
 
+@dataclass(frozen=True, slots=True)
+class TestBinary:
+    """A test binary.
+
+    Args:
+        path: The binary.
+        sources: Folder of its sources, where it runs as with ``go test``: some tests read files there.
+    """
+
+    path: Path
+    sources: Path
+
+
 class BuildError(Exception):
     """The tests cannot be built; the message says why."""
 
@@ -67,7 +81,7 @@ def default_directory(minor: str) -> Path:
     return Path(base, "bayplan", f"upstream-{KUBERNETES_RELEASES[minor]}")
 
 
-def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Path]:
+def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, TestBinary]:
     """Build test binaries, except those that this version of the recipe has built before.
 
     Args:
@@ -94,17 +108,13 @@ def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Pat
             path = f"{_MODULE}/{_folder_of(package)}"
             _go(directory, "test", "-c", "-vet=off", *_FLAGS, "-o", str(binary), path)
             _stamp(binary).write_text(recipe, encoding="utf-8")
-    return binaries
+    copy = directory / "gen" / "kubernetes"
+    return {package: TestBinary(binary, copy / _folder_of(package)) for package, binary in binaries.items()}
 
 
 def environment(directory: Path) -> dict[str, str]:
     """Return variables by which the tests find files of the module, since they are built with ``-trimpath``."""
     return {"TEST_SRCDIR": str(directory), "TEST_WORKSPACE": _SOURCES}
-
-
-def sources_of(package: str, directory: Path) -> Path:
-    """Return the folder of a package's sources in the module's copy."""
-    return directory / "gen" / "kubernetes" / _folder_of(package)
 
 
 def selected_release() -> str:

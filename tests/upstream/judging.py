@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from tests.upstream.builds import TestBinary
+
 _RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 _CURRENT = re.compile(r"^=== (?:RUN|CONT|NAME)\s+(\S+)")
 _USED = re.compile(r"EXTERNAL used by (\S+)")
@@ -96,19 +98,16 @@ class Judge:
     seconds: float = 5400.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def run(
-        self, binary: Path, sources: Path, log: Path, only: Sequence[str] = (), *, any_gates: bool = False
-    ) -> Verdicts:
+    def run(self, binary: TestBinary, log: Path, only: Sequence[str] = (), *, any_gates: bool = False) -> Verdicts:
         """Run a test binary against the scheduler.
 
         Args:
             binary: The test binary; etcd must be on PATH.
-            sources: Folder of its sources, where it runs as with ``go test``: some tests read files there.
             log: Takes the output.
             only: Tests without their subtests, or one test with them; empty for all tests.
             any_gates: Whether tests run although they change gates that the scheduler does not have.
         """
-        arguments = [str(binary), "-test.v", f"-test.timeout={self.seconds:.0f}s"]
+        arguments = [str(binary.path), "-test.v", f"-test.timeout={self.seconds:.0f}s"]
         if only:
             arguments.append(f"-test.run={run_pattern(only)}")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +116,7 @@ class Judge:
             external["EXTERNAL_ANY_GATES"] = "yes" if any_gates else ""
             env = os.environ | external | {"TMPDIR": directory} | dict(self.environment)
             process = subprocess.Popen(
-                arguments, cwd=sources, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+                arguments, cwd=binary.sources, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
                 is_complete = _wait(process, log, self.seconds)
