@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bayplan.cli import given_command
+from bayplan.cli import feature_gates_option, given_command
 from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.cli.diff_report import as_html, as_json, as_table, as_yaml
 from bayplan.comparison.profile_choice import ProfileReference, find_profile, parse_reference
@@ -16,6 +16,7 @@ from bayplan.comparison.rescheduled_pods import PodSelection, Reschedule, parse_
 from bayplan.page.report_documents import ReportDocuments, compared
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.profiles.history_listing import ProfileHistory, read_history
+from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.listed_cluster import list_cluster
@@ -54,6 +55,7 @@ EXIT_DIFFERENT = 1
     type=click.IntRange(0, 100),
     help="Percentage for profiles that set none; 0 is kube-scheduler's formula.  [default: all nodes]",
 )
+@feature_gates_option("Feature gates of both schedulers.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option("--all", "every", is_flag=True, help="List all pods that differ. Without it: the first of each kind.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]")
@@ -75,6 +77,7 @@ def diff(
     selector: str,
     seed: int,
     percentage: int | None,
+    feature_gates: str,
     output: str,
     every: bool,
     kubeconfig: Path | None,
@@ -106,7 +109,7 @@ def diff(
     selection = PodSelection(Reschedule(reschedule or "no"), namespace, parse_label_query(selector))
     references = parse_reference(before), parse_reference(after)
     choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
-    options = SimulationOptions(seed, percentage)
+    options = SimulationOptions(seed, percentage, gates=FeatureGates(parse_feature_gates(feature_gates)))
     cluster, profiles = _read(files, references, choice)
     documents: list[ReportDocuments] = []
 

@@ -154,19 +154,32 @@ def test_untrusted_text_cannot_fake_rows(tmp_path: Path) -> None:
         pytest.param(["--feature-gates", "DRAOptionalNodeOperations=true"], "n1", id="on"),
     ],
 )
-@pytest.mark.parametrize("command", ["simulate", "explain"])
+@pytest.mark.parametrize("command", ["simulate", "explain", "diff"])
 def test_feature_gates(tmp_path: Path, command: str, options: list[str], node_name: str | None) -> None:
-    """Devices behind a gate are allocated if it is on; both commands pass it to the scheduler."""
+    """Devices behind a gate are allocated if it is on; the commands pass it to the scheduler."""
     documents = [CLASS, *node("n0", ["a100"]), *node("n1", ["a100"]), template("large", "a100"), pod("p", "large")]
     for each in documents:
         if each["kind"] == "ResourceSlice":
             each["spec"]["skipNodeOperations"] = ["*"]
         elif each["kind"] == "Node" and each["metadata"]["name"] == "n1":
             each["status"]["declaredFeatures"] = ["DRAOptionalNodeOperations"]
+    profile = {
+        "apiVersion": "bayplan.dev/v1alpha1",
+        "kind": "SchedulerProfile",
+        "metadata": {"name": "own"},
+        "spec": {"schedulerName": "default-scheduler"},
+    }
     file = tmp_path / "cluster.yaml"
-    file.write_text(yaml.safe_dump_all(documents))
-    arguments = [str(file)] if command == "simulate" else ["-f", str(file), "p"]
-    result = CliRunner().invoke(bayplan, [command, *arguments, *options, "-o", "json"])
+    file.write_text(yaml.safe_dump_all([*documents, profile]))
+    arguments = {
+        "simulate": [str(file)],
+        "explain": ["-f", str(file), "p"],
+        "diff": ["own", "own", "--cluster", str(file)],
+    }
+    result = CliRunner().invoke(bayplan, [command, *arguments[command], *options, "-o", "json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert (found["pods"][0] if command == "simulate" else found)["node"] == node_name
+    if command == "diff":
+        assert [found[side]["scheduled"] for side in ("before", "after")] == [int(node_name is not None)] * 2
+    else:
+        assert (found["pods"][0] if command == "simulate" else found)["node"] == node_name
