@@ -11,7 +11,7 @@ import pytest
 import yaml
 from bayplan.cli.operator_requests import TOKEN_FILE
 from bayplan.serving.authorization import COMMAND_AUDIENCE
-from bayplan.serving.server_protection import COMMAND_PATHS
+from bayplan.serving.endpoint_paths import COMMAND_PATHS
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import expanded_arguments

@@ -21,8 +21,9 @@ from bayplan.kube.write_fence import NotLeadingError
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.deferred_server import Listener
+from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.server_protection import COMMAND_PATHS, Protection, protection_of
+from bayplan.serving.server_protection import Protection, protection_of
 from bayplan.settings.serving_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 

@@ -21,7 +21,7 @@ from bayplan.explanation.pod_rendering import read_explanation
 from bayplan.kube.http.connection import ConnectionOptions
 from bayplan.kube.kubeconfig_access import open_connection
 from bayplan.kube.system_clock import SystemClock
-from bayplan.serving.explain_endpoint import PATH
+from bayplan.serving.endpoint_paths import EXPLAIN_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot
@@ -55,11 +55,11 @@ def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
     offline = ", or use --offline"
     if isinstance(target, PodName):
         query = {"namespace": target.namespace, "pod": target.name}
-        return read_explanation(send_to_operator(OperatorRequest(server, PATH, query, offline)))
+        return read_explanation(send_to_operator(OperatorRequest(server, EXPLAIN_PATH, query, offline)))
     query = {"namespace": target.namespace, "podgroup": target.name}
     if target.source is not None:
         query["api"] = target.source.value
-    return read_gang_explanation(send_to_operator(OperatorRequest(server, PATH, query, offline)))
+    return read_gang_explanation(send_to_operator(OperatorRequest(server, EXPLAIN_PATH, query, offline)))
 
 
 # -- the API server ---------------------------------------------------------------------------------------------------

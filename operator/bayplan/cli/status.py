@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
-from bayplan.introspection import cache_check_report, shadow_report
 from bayplan.introspection.status_rendering import RENDERERS, read_status
-from bayplan.page.status_report import read_status_report, status_html
-from bayplan.serving.debug_endpoints import CACHE_PATH, STATUS_PATH
+from bayplan.serving.endpoint_paths import CACHE_PATH, STATUS_PATH
 
 EXIT_DIFFERENT = 1
 _ENDS_ITSELF = ("yaml", "html")
@@ -56,18 +54,25 @@ def status(
     def get(path: str, params: dict[str, str]) -> bytes:
         return send_to_operator(OperatorRequest(server, path, params, follows_leader=not this_replica))
 
+    # The other reports import the scheduler, which takes longer than the request; imported where they are printed.
     if check_cache:
+        from bayplan.introspection import cache_check_report  # noqa: PLC0415 - see above
+
         report = cache_check_report.read_cache_report(get(CACHE_PATH, {}))
         click.echo(cache_check_report.RENDERERS[output](report), nl=output not in _ENDS_ITSELF)
         if report.differences:
             context.exit(EXIT_DIFFERENT)
         return
     if shadow is not None:
+        from bayplan.introspection import shadow_report  # noqa: PLC0415 - see above
+
         found = shadow_report.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
         click.echo(shadow_report.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
         return
     params = {"limit": "0" if is_all else str(limit)}
     if output == "html":
+        from bayplan.page.status_report import read_status_report, status_html  # noqa: PLC0415 - see above
+
         click.echo(status_html(read_status_report(get(STATUS_PATH, {**params, "panels": "true"}))), nl=False)
         return
     click.echo(RENDERERS[output](read_status(get(STATUS_PATH, params))), nl=output not in _ENDS_ITSELF)

@@ -24,16 +24,17 @@ from bayplan.introspection.shadow_report import ShadowReport
 from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
 from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.serving.endpoint_paths import (
+    CACHE_PATH,
+    INDEX_PATH,
+    LEADER_PATH,
+    PROFILE_PATH,
+    STATUS_PATH,
+    TASKS_PATH,
+)
 from bayplan.serving.same_host_access import for_this_host, refusal
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.snapshot.cache_comparison import CacheDifference
-
-INDEX_PATH = "/debug"
-STATUS_PATH = "/debug/status"
-CACHE_PATH = "/debug/cache"
-LEADER_PATH = "/debug/leader"
-TASKS_PATH = "/debug/tasks"
-PROFILE_PATH = "/debug/profile"
 
 _DEFAULT_PROFILE_SECONDS = 10.0
 

@@ -16,11 +16,10 @@ from aiohttp import web
 from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_model import Explanation
 from bayplan.kube.readiness import Readiness
+from bayplan.serving.endpoint_paths import EXPLAIN_PATH
 from bayplan.serving.same_host_access import for_this_host, refusal
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
-
-PATH = "/debug/explain"
 
 _SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
 
@@ -62,7 +61,7 @@ class ExplainEndpoint:
     @property
     def routes(self) -> list[web.RouteDef]:
         """Routes to add to a server."""
-        return [web.get(PATH, for_this_host(self._respond))]
+        return [web.get(EXPLAIN_PATH, for_this_host(self._respond))]
 
     async def _respond(self, request: web.Request) -> web.Response:
         missing = self._readiness.missing

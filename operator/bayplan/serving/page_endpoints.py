@@ -28,9 +28,9 @@ from bayplan.page.asset_files import INDEX, AssetFile
 from bayplan.page.document_stream import Viewer, ViewersLimitError
 from bayplan.page.page_documents import PageDocuments
 from bayplan.page.room import RoomError, read_shape
+from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.page_access import PageAccess
 from bayplan.serving.same_host_access import Handler
-from bayplan.serving.server_protection import PAGE_PATH
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES
 

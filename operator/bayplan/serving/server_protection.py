@@ -8,15 +8,9 @@ from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.debug_endpoints import CACHE_PATH, STATUS_PATH
-from bayplan.serving.explain_endpoint import PATH as EXPLAIN_PATH
+from bayplan.serving.endpoint_paths import COMMAND_PATHS, PAGE_PATH
 from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.ports import Clock
-
-COMMAND_PATHS = frozenset({STATUS_PATH, CACHE_PATH, EXPLAIN_PATH})
-"""Paths that commands in the pod of a standby request from the leader."""
-PAGE_PATH = "/page"
-"""Path of the page, whose handlers authorize requests for data themselves."""
 
 
 class Protection(Struct, frozen=True):

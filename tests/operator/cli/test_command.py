@@ -41,11 +41,18 @@ def test_prints_versions_as_json() -> None:
     assert json.loads(result.output)["referenceKubeScheduler"] == "v1.37.1"
 
 
-def test_version_does_not_load_the_scheduler() -> None:
-    """Packages that are slow to import are not imported to print a version."""
+@pytest.mark.parametrize(
+    ("arguments", "packages"),
+    [
+        pytest.param("['version']", "{'numpy', 'kopf', 'aiohttp', 'pydantic'}", id="version"),
+        pytest.param("['status', '--help']", "{'numpy', 'kopf', 'pydantic', 'scheduler_core.scheduler'}", id="status"),
+    ],
+)
+def test_starts_without_the_scheduler(arguments: str, packages: str) -> None:
+    """Packages that are slow to import are not imported to print a version or the state of the operator."""
     code = (
-        "import sys\nfrom bayplan.cli import bayplan\nbayplan(['version'], standalone_mode=False)\n"
-        "print(sorted({'numpy', 'kopf', 'aiohttp', 'pydantic'} & set(sys.modules)))"
+        f"import sys\nfrom bayplan.cli import bayplan\nbayplan({arguments}, standalone_mode=False)\n"
+        f"print(sorted({packages} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"

@@ -22,8 +22,9 @@ from bayplan.kube.readiness import Readiness
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
+from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from bayplan.serving.explain_endpoint import ExplainEndpoint
-from bayplan.serving.server_protection import COMMAND_PATHS, Protection
+from bayplan.serving.server_protection import Protection
 from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 

@@ -14,17 +14,16 @@ from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.status_report import read_status_report
-from bayplan.serving.debug_endpoints import (
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
+from bayplan.serving.deferred_server import Listener
+from bayplan.serving.endpoint_paths import (
     CACHE_PATH,
     INDEX_PATH,
     LEADER_PATH,
     PROFILE_PATH,
     STATUS_PATH,
     TASKS_PATH,
-    DebugEndpoints,
-    DebugSources,
 )
-from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
 from prometheus_client import CollectorRegistry
 

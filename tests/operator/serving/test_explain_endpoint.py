@@ -14,7 +14,8 @@ from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.explanation.pod_rendering import read_explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.explain_endpoint import PATH, ExplainEndpoint
+from bayplan.serving.endpoint_paths import EXPLAIN_PATH
+from bayplan.serving.explain_endpoint import ExplainEndpoint
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.same_host_access import is_on_this_host
 from prometheus_client import CollectorRegistry
@@ -72,7 +73,7 @@ async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
 
 async def explain(server: HealthServer, **query: str) -> tuple[int, bytes]:
     """Get the explanation of a pod or gang."""
-    url = f"http://{LOOPBACK}:{server.port}{PATH}"
+    url = f"http://{LOOPBACK}:{server.port}{EXPLAIN_PATH}"
     async with aiohttp.ClientSession() as client, client.get(url, params=query) as answer:
         assert answer.content_type == "application/json"
         return answer.status, await answer.read()
