@@ -129,7 +129,7 @@ class ControlPlane:
 
     def start_etcd(self) -> Process:
         """Start etcd again, on the same ports and data, and wait until it is ready."""
-        process = self._spawn("etcd", servers.etcd_args(self._layout, *self._etcd_ports))
+        process = self._spawn("etcd", servers.etcd_args(self._layout, *self._etcd_ports), env=servers.RARE_COLLECTION)
         self._await(process, lambda: probes.http_ok(self._etcd_ports[0], "/health"))
         return process
 
@@ -140,7 +140,7 @@ class ControlPlane:
         """
         self._binaries |= binaries.resolve(["kube-apiserver"], release or self.options.kubernetes)
         arguments = servers.apiserver_args(self._layout, self.options, self._port, self._etcd_ports[0])
-        process = self._spawn("kube-apiserver", arguments)
+        process = self._spawn("kube-apiserver", arguments, env=servers.RARE_COLLECTION)
         # /readyz does not cover the namespaces that the API server creates when it starts.
         for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
             self._await(process, partial(self._apiserver_answers, path))

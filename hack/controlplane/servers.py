@@ -19,6 +19,13 @@ AUDIT_POLICY = _HERE / "audit-policy.yaml"
 """Audit policy: every write of a pod, every binding with its body, and every request of a service account."""
 
 
+RARE_COLLECTION = {"GOGC": "400"}
+"""Environment of etcd and the API server: a sixth less CPU time for a pod created and bound, for 300 MiB of memory.
+
+Schedulers run with Go's default, as users run them.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of the API server.
