@@ -346,6 +346,8 @@ class GroupController:
         status = self._desired_status(key, record)
         if status is None:
             return {}
+        # What is sent has its event, even if the members end before the next reconcile.
+        self._record_event(key, record, status)
         sent.append(status.fields)
         return status_difference(key.source, record.written, status.fields).patch
 

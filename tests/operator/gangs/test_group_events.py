@@ -45,6 +45,23 @@ async def test_events_of_a_gang_that_waits_and_is_scheduled(world: GroupWorld) -
     ]
 
 
+async def test_a_gang_that_ends_while_its_status_is_written(world: GroupWorld) -> None:
+    """Its event says that it was scheduled: the status that was sent says so."""
+    world.shows()
+    world.has("a", "b")
+    await world.passes(1.0)
+    world.statuses.holds = True
+    world.has("c")
+    await world.passes(1.0)
+    world.has("a", "b", "c", node="n")
+    world.statuses.release()
+    world.has("a", "b", "c", node="n", phase="Succeeded")
+    world.statuses.holds = False
+    await world.passes(1.0)
+    assert world.sent() == ["Scheduling", "Running", "Finished"]
+    assert world.events() == [("Normal", "Scheduled", "All 2 required members are scheduled.")]
+
+
 async def test_changed_messages_are_recorded_every_ten_seconds(world: GroupWorld) -> None:
     """Messages that change with each attempt are rate limited, and the last one is always recorded."""
     gang = world.shows()
