@@ -1,4 +1,4 @@
-"""One operator for the tests of a module, on the session's control plane or on the module's own."""
+"""Fixtures that start one operator per module, on the session's control plane or on the module's own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.operator_process import OperatorProcess
 
 @pytest.fixture(scope="module")
 def plane(control_plane: ControlPlane) -> ControlPlane:
-    """The session's control plane, with Bayplan's CRDs."""
+    """Return the session's control plane with Bayplan's CRDs installed."""
     install_crds(control_plane)
     return control_plane
 
 
 @pytest.fixture(scope="module")
 def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster."""
+    """Start the only operator of the cluster."""
     with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
         operator.start()
         yield operator

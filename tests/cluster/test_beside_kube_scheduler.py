@@ -1,4 +1,4 @@
-"""The same manifests given to kube-scheduler and to Bayplan: the same pods bound, for and against the same reasons."""
+"""kube-scheduler and Bayplan schedule the same manifests: both must bind the same pods and report the same reasons."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SCENARIOS = read_scenarios(Path(__file__).resolve().parent / "scenarios")
 
 @pytest.fixture(scope="module")
 def stages() -> Iterator[list[Stage]]:
-    """A control plane with kube-scheduler, and one with Bayplan."""
+    """Start a control plane with kube-scheduler and one with Bayplan."""
     with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
         yield [stack.enter_context(stage) for stage in pool.map(Stage, SCHEDULERS)]
 
 
 @pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name) for scenario in SCENARIOS])
-def test_both_do_the_same(scenario: Scenario, stages: list[Stage]) -> None:
-    """Nodes, nominations, conditions, victims and events agree, and are what the scenario expects."""
+def test_both_schedulers_agree(scenario: Scenario, stages: list[Stage]) -> None:
+    """Nodes, nominations, conditions, victims and events are equal and match the scenario's expectations."""
     with ThreadPoolExecutor(len(stages)) as pool:
         reference, ours = pool.map(lambda stage: stage.play(scenario), stages)
     assert (reference.late, ours.late) == ((), ())

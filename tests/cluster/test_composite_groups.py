@@ -1,4 +1,4 @@
-"""CompositePodGroups of Kubernetes 1.37 on a real API server: a gang of gangs is bound all or nothing."""
+"""CompositePodGroups of Kubernetes 1.37 on a real API server: all groups of a hierarchy are bound, or none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKLOAD = {"workloadName": "jobs", "templateName": "any"}
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane that serves CompositePodGroups."""
+    """Start a control plane that serves CompositePodGroups."""
     with GROUPS.serve() as plane:
         plane.start_kwok()
         yield plane
@@ -31,14 +31,14 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def process(plane: ControlPlane, tmp_path: Any) -> Iterator[OperatorProcess]:
-    """An operator that is not started."""
+    """Create an operator process without starting it."""
     with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log") as process:
         yield process
 
 
 @pytest.fixture
 def world(plane: ControlPlane, process: OperatorProcess) -> Iterator[LiveGangs]:
-    """A profile."""
+    """Create a profile."""
     with live_gangs(plane, process, NAMESPACE) as world:
         yield world
 
@@ -55,7 +55,7 @@ def composite(world: LiveGangs, name: str, least: int, parent: str = "") -> None
 
 
 def gang(world: LiveGangs, name: str, least: int, parent: str) -> None:
-    """Create a gang below a CompositePodGroup."""
+    """Create a gang whose parent is a CompositePodGroup."""
     policy = {"gang": {"minCount": least}}
     world.group(name, 0, GROUPS.api_version, schedulingPolicy=policy, workloadRef=WORKLOAD, **_below(parent))
 
@@ -70,20 +70,20 @@ def members(world: LiveGangs, of: str, count: int) -> None:
 
 
 def condition(world: LiveGangs, name: str) -> tuple[str, str, str]:
-    """Status, reason and message of the condition of a gang; empty while it has none."""
+    """Return status, reason and message of a gang's condition, or empty strings if it has none."""
     conditions: list[Manifest] = world.status(name, GROUPS.api_version).get("conditions", [])
     found = next((each for each in conditions if each["type"] == GROUPS.condition), {})
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
 def why(world: LiveGangs, of: str) -> str:
-    """Message of the condition PodScheduled of the first member of a gang; "" while it has none."""
+    """Return the message of the PodScheduled condition of a gang's first member, or "" if it has none."""
     conditions = world.pods(of).get(f"{of}-0", {}).get("status", {}).get("conditions", [])
     return str(next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), ""))
 
 
 def test_a_gang_of_gangs(world: LiveGangs, process: OperatorProcess) -> None:
-    """No pod is bound while one group does not fit; with more room all groups are, and their conditions are True."""
+    """No pod is bound while one group is infeasible; all groups are bound when a node is added."""
     start(world, process, GATE)
     world.nodes("a", cpu="4")
     composite(world, "root", 2)
@@ -92,21 +92,23 @@ def test_a_gang_of_gangs(world: LiveGangs, process: OperatorProcess) -> None:
     gang(world, "worker", 3, "workers")
     members(world, "driver", 2)
     members(world, "worker", 3)
-    world.until(lambda: condition(world, "worker")[2].startswith("minCount ("), "the attempt has failed")
+    world.until(lambda: condition(world, "worker")[2].startswith("minCount ("), "the worker gang is unschedulable")
     status, reason, message = condition(world, "worker")
     assert (status, reason) == ("False", "Unschedulable")
     assert " cannot be satisfied: " in message
-    world.until(lambda: condition(world, "driver")[:2] == ("False", "Unschedulable"), "so has the driver's")
+    world.until(
+        lambda: condition(world, "driver")[:2] == ("False", "Unschedulable"), "the driver gang is unschedulable"
+    )
     assert (world.bound("driver"), world.bound("worker")) == ({}, {})
     world.nodes("b", cpu="1")
     world.until_bound("worker", 3)
     world.until_bound("driver", 2)
-    world.until(lambda: condition(world, "worker")[:2] == ("True", "Scheduled"), "the workers are reported")
-    world.until(lambda: condition(world, "driver")[:2] == ("True", "Scheduled"), "the driver is reported")
+    world.until(lambda: condition(world, "worker")[:2] == ("True", "Scheduled"), "the worker gang is reported")
+    world.until(lambda: condition(world, "driver")[:2] == ("True", "Scheduled"), "the driver gang is reported")
 
 
 def test_a_missing_parent(world: LiveGangs, process: OperatorProcess) -> None:
-    """Pods are held back with the name of the missing group, until it is created."""
+    """Pods whose group has a missing parent are gated, and their condition names the parent, until it is created."""
     start(world, process, GATE)
     world.nodes("a", cpu="4")
     gang(world, "early", 2, "late")
@@ -120,7 +122,7 @@ def test_a_missing_parent(world: LiveGangs, process: OperatorProcess) -> None:
 
 
 def test_without_the_feature_gate(world: LiveGangs, process: OperatorProcess) -> None:
-    """Pods of a child group are held back, and their condition names the field and the gate."""
+    """Without the feature gate, pods of a child group are gated and their condition names the field and the gate."""
     start(world, process)
     world.nodes("a", cpu="4")
     composite(world, "ignored", 1)

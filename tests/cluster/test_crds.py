@@ -1,4 +1,4 @@
-"""The custom resources on the real API server: what it takes, refuses, explains and shows."""
+"""The custom resources on a real API server: validation, ``kubectl explain``, status and printed columns."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ EXPLAINED_SECONDS = 60.0
 
 @dataclass
 class Objects:
-    """Custom resources of one test, by names that are its own, deleted at its end."""
+    """Custom resources of one test. Names end with a token of the test; all objects are deleted at its end."""
 
     plane: ControlPlane
     namespace: str
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:6])
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
 
     def create(self, kind: str, spec: Manifest, name: str = "") -> str:
-        """Create an object; what kubectl calls it, such as ``sp/batch-1f2e3d``."""
+        """Create an object and return its name for kubectl, such as ``schedulerprofiles.bayplan.dev/batch-1f2e3d``."""
         name = name or f"batch-{self.token}"
         body = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
         self.kubectl("create", "--filename=-", manifest=body)
-        called = f"{kind.lower()}s.bayplan.dev/{name}"
-        self.made.append(called)
-        return called
+        reference = f"{kind.lower()}s.bayplan.dev/{name}"
+        self.created.append(reference)
+        return reference
 
     def kubectl(self, *args: str, manifest: Manifest | None = None) -> str:
         text = None if manifest is None else json.dumps(manifest)
         return self.plane.kubectl(*args, f"--namespace={self.namespace}", input=text)
 
-    def get(self, called: str) -> dict[str, Any]:
-        read: dict[str, Any] = json.loads(self.kubectl("get", called, "--output=json"))
+    def get(self, reference: str) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads(self.kubectl("get", reference, "--output=json"))
         return read
 
-    def patch(self, called: str, change: Manifest, *flags: str) -> None:
-        self.kubectl("patch", called, "--type=merge", f"--patch={json.dumps(change)}", *flags)
+    def patch(self, reference: str, change: Manifest, *flags: str) -> None:
+        self.kubectl("patch", reference, "--type=merge", f"--patch={json.dumps(change)}", *flags)
 
     def refusal(self, *args: str, manifest: Manifest | None = None) -> str:
-        """What the API server says to something that it must refuse."""
+        """Return the error message of a request that the API server must reject."""
         with pytest.raises(ControlPlaneError) as raised:
             self.kubectl(*args, manifest=manifest)
         return str(raised.value)
@@ -62,7 +62,7 @@ class Objects:
 
 @pytest.fixture(scope="module")
 def crds(control_plane: ControlPlane) -> ControlPlane:
-    """A control plane that serves the custom resources."""
+    """Return a control plane that serves the custom resources."""
     # Server-side, since a client-side apply would keep a second copy of the large schema in an annotation.
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={ROOT / 'crds'}")
     await_definitions(control_plane)
@@ -71,7 +71,7 @@ def crds(control_plane: ControlPlane) -> ControlPlane:
 
 
 def until_explained(plane: ControlPlane) -> None:
-    """Wait until the schemas are published, which is later than the definitions are established."""
+    """Wait until the schemas are published, which happens after the definitions are established."""
     deadline = time.monotonic() + EXPLAINED_SECONDS
     for resource in ("schedulerprofiles", "pluginconfigs", "podgroups"):
         while True:
@@ -86,7 +86,7 @@ def until_explained(plane: ControlPlane) -> None:
 
 @pytest.fixture(scope="module")
 def namespace(crds: ControlPlane) -> str:
-    """A namespace for all tests here, which create no pods and name their objects by a token."""
+    """Create one namespace for all tests of this module: they create no pods, and their object names are unique."""
     name = f"crds-{uuid.uuid4().hex[:10]}"
     crds.kubectl("create", "namespace", name)
     return name
@@ -94,15 +94,15 @@ def namespace(crds: ControlPlane) -> str:
 
 @pytest.fixture
 def objects(crds: ControlPlane, namespace: str) -> Iterator[Objects]:
-    made = Objects(crds, namespace)
-    yield made
-    if made.made:
-        made.kubectl("delete", "--ignore-not-found", *made.made)
+    objects = Objects(crds, namespace)
+    yield objects
+    if objects.created:
+        objects.kubectl("delete", "--ignore-not-found", *objects.created)
 
 
 @pytest.mark.parametrize("plural", ["schedulerprofiles", "pluginconfigs", "podgroups"])
-def test_definitions_are_accepted_whole(crds: ControlPlane, plural: str) -> None:
-    """Each definition is established and structural, its rules are within the cost that the API server allows."""
+def test_definitions_are_established(crds: ControlPlane, plural: str) -> None:
+    """Each definition is established and structural, and its CEL rules are within the API server's cost limit."""
     read = json.loads(crds.kubectl("get", "crd", f"{plural}.bayplan.dev", "--output=json"))
     conditions = {each["type"]: each["status"] for each in read["status"]["conditions"]}
     assert conditions["Established"] == conditions["NamesAccepted"] == "True"
@@ -111,9 +111,9 @@ def test_definitions_are_accepted_whole(crds: ControlPlane, plural: str) -> None
 
 @pytest.mark.parametrize("name", ["schedulerprofiles", "pluginconfigs", "podgroups"])
 def test_client_side_apply(crds: ControlPlane, name: str) -> None:
-    """A plain ``kubectl apply``, which copies the manifest into an annotation, takes the definitions as well."""
+    """A client-side ``kubectl apply``, which copies the manifest into an annotation, accepts the definitions."""
     size = len(json.dumps(yaml.safe_load((ROOT / "crds" / f"{name}.yaml").read_text(encoding="utf-8"))))
-    assert size < 200 * 1024, "annotations end at 256 KiB"
+    assert size < 200 * 1024, "annotations are limited to 256 KiB"
     assert name in crds.kubectl("apply", "--dry-run=server", f"--filename={ROOT / 'crds' / f'{name}.yaml'}")
 
 
@@ -131,18 +131,18 @@ def test_client_side_apply(crds: ControlPlane, name: str) -> None:
         pytest.param("pluginconfig.spec.args", "scoringStrategy: {type: MostAllocated}", id="args"),
     ],
 )
-def test_explain_teaches(crds: ControlPlane, field: str, words: str) -> None:
-    """``kubectl explain`` answers the question that a user has at this field."""
+def test_explain_describes_the_field(crds: ControlPlane, field: str, words: str) -> None:
+    """``kubectl explain`` prints the fact that a user of this field needs."""
     assert words in " ".join(crds.kubectl("explain", field).split())
 
 
 @pytest.mark.parametrize("refused", REFUSED)
-def test_bad_manifests_are_refused(objects: Objects, refused: Refused) -> None:
-    """The API server refuses it at once and names the field and what is wrong with it."""
-    said = objects.refusal("apply", "--dry-run=server", "--filename=-", manifest=refused.manifest())
+def test_invalid_manifests_are_rejected(objects: Objects, refused: Refused) -> None:
+    """The API server rejects an invalid manifest and names the field and what is wrong with it."""
+    message = objects.refusal("apply", "--dry-run=server", "--filename=-", manifest=refused.manifest())
     path, words = refused.server
-    assert path in said
-    assert words in said
+    assert path in message
+    assert words in message
 
 
 @pytest.mark.parametrize(
@@ -153,23 +153,23 @@ def test_bad_manifests_are_refused(objects: Objects, refused: Refused) -> None:
         pytest.param({"schedulerName": "one"}, {"schedulerName": None}, id="to-the-object's-name"),
     ],
 )
-def test_the_scheduler_name_stays(objects: Objects, spec: Manifest, changed: Manifest) -> None:
-    """A profile keeps the schedulerName that it was created with, written or not."""
+def test_the_scheduler_name_is_immutable(objects: Objects, spec: Manifest, changed: Manifest) -> None:
+    """The schedulerName of a profile cannot change, whether it is written or defaults to the object's name."""
     profile = objects.create("SchedulerProfile", spec)
     change = json.dumps({"spec": changed})
-    said = objects.refusal("patch", profile, "--type=merge", f"--patch={change}")
-    assert "spec.schedulerName: Invalid value: cannot change" in said
+    message = objects.refusal("patch", profile, "--type=merge", f"--patch={change}")
+    assert "spec.schedulerName: Invalid value: cannot change" in message
 
 
-def test_a_scheduler_name_may_be_spelt_out(objects: Objects) -> None:
-    """To write down the name that holds already changes nothing, and is taken."""
+def test_the_default_scheduler_name_can_be_written(objects: Objects) -> None:
+    """A patch that writes the default schedulerName into the spec is accepted, because the name does not change."""
     profile = objects.create("SchedulerProfile", {})
     name = profile.rpartition("/")[2]
     objects.patch(profile, {"spec": {"schedulerName": name}})
     assert objects.get(profile)["spec"] == {"schedulerName": name}
 
 
-GOOD = [
+VALID = [
     pytest.param("SchedulerProfile", {}, id="empty-profile"),
     pytest.param("SchedulerProfile", {"plugins": {"score": {"enabled": [{"name": "a", "weight": 0}]}}}, id="weight-0"),
     pytest.param(
@@ -207,17 +207,17 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "spec"), GOOD)
-def test_good_manifests_are_kept_as_written(objects: Objects, kind: str, spec: Manifest) -> None:
-    """What is written is stored; only a group's choices that have a default are added."""
-    kept = objects.get(objects.create(kind, spec))["spec"]
+@pytest.mark.parametrize(("kind", "spec"), VALID)
+def test_valid_manifests_are_stored_as_written(objects: Objects, kind: str, spec: Manifest) -> None:
+    """The spec is stored as written; only the two fields of a PodGroup with a default are added."""
+    stored = objects.get(objects.create(kind, spec))["spec"]
     added = {"disruption": "Pod", "queueing": "BestEffort"} if kind == "PodGroup" else {}
-    assert kept == {**added, **spec}
+    assert stored == {**added, **spec}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples" / "profiles").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_accepted(crds: ControlPlane, path: Path) -> None:
-    """The profiles that the documentation shows are taken as they are."""
+    """The API server accepts the example profiles without a change."""
     shown = crds.kubectl("apply", "--dry-run=server", f"--filename={path}")
     assert f"schedulerprofile.bayplan.dev/{path.stem}" in shown
 
@@ -253,26 +253,26 @@ SPECS: Manifest = {
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_status_is_a_subresource(objects: Objects, kind: str) -> None:
-    """The status is written through its own subresource only, which leaves the spec and its generation alone."""
-    called = objects.create(kind, SPECS[kind])
-    before = objects.get(called)
-    objects.patch(called, {"status": _statuses()[kind]})
-    assert "status" not in objects.get(called)
+    """The status is written only through its subresource, and that changes neither the spec nor its generation."""
+    reference = objects.create(kind, SPECS[kind])
+    before = objects.get(reference)
+    objects.patch(reference, {"status": _statuses()[kind]})
+    assert "status" not in objects.get(reference)
     objects.patch(
-        called, {"status": _statuses()[kind], "spec": {"plugin": "x", "minMember": 1}}, "--subresource=status"
+        reference, {"status": _statuses()[kind], "spec": {"plugin": "x", "minMember": 1}}, "--subresource=status"
     )
-    after = objects.get(called)
+    after = objects.get(reference)
     assert after["status"] == _statuses()[kind]
     assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
 
 
 def test_a_bad_status_is_refused(objects: Objects) -> None:
-    """The status has a schema as well: a condition without a time is an error of the operator, found here."""
-    called = objects.create("SchedulerProfile", {})
+    """The status has a schema: a condition without lastTransitionTime is rejected."""
+    reference = objects.create("SchedulerProfile", {})
     change = json.dumps({"status": {"conditions": [{"type": "Ready", "status": "Yes", "reason": "x"}]}})
-    said = objects.refusal("patch", called, "--subresource=status", "--type=merge", f"--patch={change}")
-    assert "status.conditions[0].lastTransitionTime: Required value" in said
-    assert 'status.conditions[0].status: Unsupported value: "Yes"' in said
+    message = objects.refusal("patch", reference, "--subresource=status", "--type=merge", f"--patch={change}")
+    assert "status.conditions[0].lastTransitionTime: Required value" in message
+    assert 'status.conditions[0].status: Unsupported value: "Yes"' in message
 
 
 COLUMNS = {
@@ -284,11 +284,11 @@ COLUMNS = {
 
 @pytest.mark.parametrize("short", COLUMNS)
 def test_columns(objects: Objects, short: str) -> None:
-    """``kubectl get`` by the short name fits into 80 columns when it is full of numbers."""
+    """``kubectl get`` by the short name prints at most 80 columns, also with large numbers."""
     kind, headings = COLUMNS[short]
-    called = objects.create(kind, SPECS[kind])
-    objects.patch(called, {"status": _statuses()[kind]}, "--subresource=status")
-    shown = objects.kubectl("get", short, called.rpartition("/")[2])
+    reference = objects.create(kind, SPECS[kind])
+    objects.patch(reference, {"status": _statuses()[kind]}, "--subresource=status")
+    shown = objects.kubectl("get", short, reference.rpartition("/")[2])
     heading, row = shown.splitlines()
     assert heading.split() == headings.split()
     assert max(len(heading.rstrip()), len(row.rstrip())) <= NARROW
@@ -306,7 +306,7 @@ def test_columns(objects: Objects, short: str) -> None:
     ],
 )
 def test_wide_columns(objects: Objects, short: str, heading: str) -> None:
-    """``-o wide`` adds what is looked at less often after the age."""
+    """``-o wide`` adds the less important columns after the age."""
     kind, narrow = COLUMNS[short]
     objects.create(kind, SPECS[kind])
     first = objects.kubectl("get", short, "--output=wide").splitlines()[0]
@@ -314,23 +314,23 @@ def test_wide_columns(objects: Objects, short: str, heading: str) -> None:
 
 
 def test_the_category(objects: Objects) -> None:
-    """One word shows all of Bayplan's objects."""
-    made = [objects.create(kind, spec) for kind, spec in SPECS.items()]
+    """``kubectl get bayplan`` lists all custom resources of Bayplan."""
+    created = [objects.create(kind, spec) for kind, spec in SPECS.items()]
     shown = objects.kubectl("get", "bayplan", "--output=name")
-    assert set(shown.split()) >= {name.replace("s.bayplan.dev/", ".bayplan.dev/", 1) for name in made}
+    assert set(shown.split()) >= {name.replace("s.bayplan.dev/", ".bayplan.dev/", 1) for name in created}
 
 
 def test_wait_for_a_condition(objects: Objects) -> None:
-    """``kubectl wait`` understands the conditions."""
-    called = objects.create("SchedulerProfile", {})
-    objects.patch(called, {"status": _statuses()["SchedulerProfile"]}, "--subresource=status")
-    assert "condition met" in objects.kubectl("wait", "--for=condition=Ready", called, "--timeout=60s")
+    """``kubectl wait`` works with the conditions."""
+    reference = objects.create("SchedulerProfile", {})
+    objects.patch(reference, {"status": _statuses()["SchedulerProfile"]}, "--subresource=status")
+    assert "condition met" in objects.kubectl("wait", "--for=condition=Ready", reference, "--timeout=60s")
 
 
 def test_appliers_share_a_profile(objects: Objects) -> None:
-    """By server-side apply, two owners keep entries of their own in one list of args."""
+    """With server-side apply, two field managers own separate entries of one pluginConfig list."""
     name = f"shared-{objects.token}"
-    objects.made.append(f"schedulerprofiles.bayplan.dev/{name}")
+    objects.created.append(f"schedulerprofiles.bayplan.dev/{name}")
     for owner, plugin in (("team-a", "NodeResourcesFit"), ("team-b", "InterPodAffinity")):
         body = {
             "apiVersion": "bayplan.dev/v1alpha1",

@@ -1,4 +1,4 @@
-"""A running pod whose in-place resize is deferred, beside kube-scheduler with the same feature gate."""
+"""A running pod with a deferred in-place resize, compared with kube-scheduler with the same feature gate."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ RUNNING = {
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane on which nodes may disable preemption for resizes; no kubelet changes the status of pods."""
+    """Start a control plane whose nodes may disable preemption for resizes. No kubelet changes the status of pods."""
     with ControlPlane(Options(feature_gates={GATE: True})) as plane:
         install_crds(plane)
         yield plane
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Look again and again until a condition holds."""
+    """Poll until a condition holds."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:.0f} s: {what}"
@@ -76,13 +76,13 @@ def bayplan(plane: ControlPlane, name: str, log: Path) -> Iterator[None]:
         yield
 
 
-class Life:
-    """A node with a victim and a pod that waits for a resize, and another node for pods that show what was tried.
+class DeferredResize:
+    """A node with a victim and a pod with a deferred resize, and a second node for pods that prove an attempt.
 
     Args:
         plane: The control plane.
         api: A client.
-        name: Name of the scheduler, and prefix of all objects.
+        name: Name of the scheduler, and prefix of all object names.
     """
 
     def __init__(self, plane: ControlPlane, api: ApiClient, name: str) -> None:
@@ -100,8 +100,8 @@ class Life:
     def _pod(self, name: str, cpu: str) -> Manifest:
         return pod_manifest(f"{self._name}-{name}", NAMESPACE, {"cpu": cpu, "spec": {"schedulerName": self._name}})
 
-    def tried(self, name: str) -> None:
-        """Wait until a further pod is bound: pods of higher priority that could be tried were tried before."""
+    def await_attempt(self, name: str) -> None:
+        """Wait until a new pod is bound, which proves that the pods of higher priority have been attempted."""
         probe = self._pod(name, "10m")
         probe["spec"]["nodeSelector"] = {"for": self._name}
         probe["spec"]["tolerations"] = [{"operator": "Exists"}]
@@ -119,8 +119,8 @@ class Life:
         """Allow preemption for resizes on the node."""
         self._api.patch(self.node, {"spec": {"podPreemptionPolicy": None}})
 
-    def seen(self) -> dict[str, object]:
-        """Return what users see of both pods, without names."""
+    def observed_state(self) -> dict[str, object]:
+        """Return the conditions, events and nomination of both pods, without names."""
         conditions = {
             (each["type"], each["status"], each.get("reason", ""), each.get("message", "").replace(self._name, "S"))
             for manifest in (self.victim, self.resized)
@@ -135,7 +135,7 @@ class Life:
         return {"conditions": conditions, "events": events, "nominated": nominated}
 
     def clean_up(self) -> None:
-        """Remove pods and nodes."""
+        """Delete pods and nodes."""
         selected = [each for each in self._api.items("/api/v1/pods") if each["spec"]["schedulerName"] == self._name]
         for each in selected:
             self._api.delete({"apiVersion": "v1", "kind": "Pod", **each}, grace_seconds=0)
@@ -143,31 +143,31 @@ class Life:
             self._plane.kubectl("delete", "node", f"{self._name}-{short}")
 
 
-def lived(plane: ControlPlane, name: str) -> list[dict[str, object]]:
-    """Return what is seen while the node disables preemption, after that, and after the victim is gone."""
+def run(plane: ControlPlane, name: str) -> list[dict[str, object]]:
+    """Return the observed state while the node disables preemption, afterwards, and after the victim is deleted."""
     with ApiClient(plane) as api:
-        life = Life(plane, api, name)
-        life.tried("first")
-        assert not life.is_evicted()
-        found = [life.seen()]
-        life.allow()
-        until(life.is_evicted, "the victim is evicted")
-        until(lambda: ("-victim", "Preempted") in life.seen()["events"], "the event")  # type: ignore[operator]
-        found.append(life.seen())
-        api.delete(life.victim, grace_seconds=0)
-        life.tried("second")
-        resized = api.get(address(life.resized))
+        resize = DeferredResize(plane, api, name)
+        resize.await_attempt("first")
+        assert not resize.is_evicted()
+        found = [resize.observed_state()]
+        resize.allow()
+        until(resize.is_evicted, "the victim is evicted")
+        until(lambda: ("-victim", "Preempted") in resize.observed_state()["events"], "the event")  # type: ignore[operator]
+        found.append(resize.observed_state())
+        api.delete(resize.victim, grace_seconds=0)
+        resize.await_attempt("second")
+        resized = api.get(address(resize.resized))
         found.append({"node": resized["spec"]["nodeName"].removeprefix(name), "status": resized["status"]["phase"]})
-        life.clean_up()
+        resize.clean_up()
         return found
 
 
-def test_both_schedulers_make_room(plane: ControlPlane, tmp_path: Path) -> None:
-    """Nothing happens while the node disables preemption; then the victim is evicted, and the pod keeps its status."""
+def test_both_schedulers_preempt_for_a_deferred_resize(plane: ControlPlane, tmp_path: Path) -> None:
+    """No pod is evicted while the node disables preemption; then the victim is, and the pod keeps its status."""
     with kube_scheduler(plane, "theirs", tmp_path / "theirs"):
-        theirs = lived(plane, "theirs")
+        theirs = run(plane, "theirs")
     with bayplan(plane, "ours", tmp_path / "ours"):
-        ours = lived(plane, "ours")
+        ours = run(plane, "ours")
     assert ours == theirs
     evicted = ours[1]
     assert evicted["events"] == {("-victim", "Preempted")}

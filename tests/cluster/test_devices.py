@@ -1,4 +1,4 @@
-"""Resource claims on a real API server, with the controllers and a driver: who gets which device, and who waits."""
+"""Resource claims on a real API server, with the controllers and a DRA driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PREPARED, BROKEN = "example.com/prepared", "example.com/broken"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane whose controllers create claims from templates and deallocate them."""
+    """Start a control plane whose controllers create claims from templates and deallocate them."""
     with ControlPlane(Options(kubernetes="1.37")) as plane:
         install_crds(plane)
         plane.start_kwok()
@@ -38,34 +38,34 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveDevices]:
-    """A profile, a driver and a class of its devices; no nodes."""
+    """Create a profile, a driver and a device class; no nodes."""
     with live_devices(plane, operator, NAMESPACE) as world:
         world.profile({})
         yield world
 
 
 def device(name: str, memory: str = "", **fields: Any) -> Manifest:
-    """Return a device of a slice."""
+    """Return a device of a ResourceSlice."""
     return {"name": name, **({"capacity": {"memory": {"value": memory}}} if memory else {}), **fields}
 
 
-def careful(name: str) -> Manifest:
-    """Return a device that a driver has to prepare before the bind."""
+def device_with_conditions(name: str) -> Manifest:
+    """Return a device with binding conditions, which the driver reports before the pod is bound."""
     return device(name, bindingConditions=[PREPARED], bindingFailureConditions=[BROKEN])
 
 
-def rules_known(world: LiveDevices) -> float:
-    """Return how many DeviceTaintRules the operator has."""
+def informed_rules(world: LiveDevices) -> float:
+    """Return the number of DeviceTaintRules in the operator's informer."""
     return world.operator.metric("bayplan_informer_objects", resource="devicetaintrules")
 
 
 def has_allocated_more_than(world: LiveDevices, count: int) -> bool:
-    """Return whether more devices than that are allocated."""
+    """Return whether more than *count* devices are allocated."""
     return len(world.allocated()) > count
 
 
 def test_a_claim_by_capacity(world: LiveDevices, plane: ControlPlane) -> None:
-    """The pod goes to the node of the device that the expression selects; kubectl shows the claim as reserved."""
+    """The pod is bound to the node of the device that the CEL expression selects, and the claim is reserved."""
     world.machine("small", device("card", "16Gi"))
     large = world.machine("large", device("card", "80Gi"))
     memory = f'device.capacity["{world.driver.name}"].memory'
@@ -82,7 +82,7 @@ def test_a_claim_by_capacity(world: LiveDevices, plane: ControlPlane) -> None:
 
 
 def test_more_pods_than_devices(world: LiveDevices) -> None:
-    """Pods with a template wait while all devices are in use; one is bound when a pod is deleted."""
+    """Pods with a claim template wait while all devices are allocated; one is bound when another pod is deleted."""
     world.machine("a", device("0"), device("1"))
     world.template("one-each")
     for name in ("p0", "p1", "p2"):
@@ -96,7 +96,7 @@ def test_more_pods_than_devices(world: LiveDevices) -> None:
 
 
 def test_two_pods_share_a_claim(world: LiveDevices) -> None:
-    """Both are reserved, and run where the device is."""
+    """Both pods of a shared claim are reserved and bound to the node of the device."""
     only = world.machine("a", device("0"))
     world.machine("b")
     world.devices_claim("shared")
@@ -108,7 +108,7 @@ def test_two_pods_share_a_claim(world: LiveDevices) -> None:
 
 
 def test_a_prioritized_list(world: LiveDevices) -> None:
-    """The second alternative is used when the first one is used up."""
+    """The second alternative is allocated when no device is left for the first one."""
     world.machine("a", device("large", "80Gi"), device("small", "16Gi"))
     memory = f'device.capacity["{world.driver.name}"].memory'
     alternatives = [
@@ -124,7 +124,7 @@ def test_a_prioritized_list(world: LiveDevices) -> None:
 
 
 def test_an_extended_resource(world: LiveDevices) -> None:
-    """A claim is created for the pod, and the status of the pod names it and its request."""
+    """A claim is created for a pod with an extended resource, and the pod's status names the claim and its request."""
     resource = f"{world.token}.example.com/gpu"
     only = world.machine("a", device("0"), device("1"))
     world.class_for(resource)
@@ -144,8 +144,8 @@ def test_an_extended_resource(world: LiveDevices) -> None:
 
 
 def test_a_device_that_is_prepared(world: LiveDevices) -> None:
-    """The pod is bound only after the driver reports the binding condition; an event says what is awaited."""
-    only = world.machine("a", careful("0"))
+    """The pod is bound only after the driver reports the binding condition; an event names the node it waits for."""
+    only = world.machine("a", device_with_conditions("0"))
     world.devices_claim("prepared")
     world.user("waits", claim="prepared")
     claim = world.until_allocated("prepared")
@@ -158,14 +158,14 @@ def test_a_device_that_is_prepared(world: LiveDevices) -> None:
 
 
 def test_a_device_that_fails(world: LiveDevices) -> None:
-    """The pod is not bound; the allocation is removed, and another device is allocated."""
-    only = world.machine("a", careful("0"))
+    """The pod is not bound when the driver reports a failure; the claim is deallocated and gets another device."""
+    only = world.machine("a", device_with_conditions("0"))
     world.devices_claim("fails")
     world.user("unlucky", claim="fails")
     claim = world.until_allocated("fails")
     taint = {"key": "broken", "effect": "NoSchedule"}
-    world.driver.publish(only, careful("0") | {"taints": [taint]}, device("1"), device("2"))
-    # Slices and claims come by two watches: when another pod has one of the new devices, the taint is known.
+    world.driver.publish(only, device_with_conditions("0") | {"taints": [taint]}, device("1"), device("2"))
+    # Slices and claims have separate watches: after another pod has one of the new devices, the taint has arrived too.
     world.devices_claim("other")
     world.user("lucky", claim="other")
     world.placed("lucky")
@@ -193,8 +193,8 @@ def test_a_missing_claim(world: LiveDevices) -> None:
     world.placed("early")
 
 
-def test_explain_names_who_has_the_device(world: LiveDevices) -> None:
-    """The event that explain proposes is the one after which the pod is bound."""
+def test_explain_names_the_holder_of_the_device(world: LiveDevices) -> None:
+    """Explain names the pod that holds the device, and the pending pod is bound after that pod is deleted."""
     only = world.machine("a", device("0"))
     for name in ("first", "second"):
         world.devices_claim(f"claim-of-{name}")
@@ -215,24 +215,24 @@ def test_explain_names_who_has_the_device(world: LiveDevices) -> None:
 
 
 def test_a_taint_rule(world: LiveDevices) -> None:
-    """A DeviceTaintRule keeps pods away from the devices that it selects, until it is deleted."""
+    """A DeviceTaintRule rejects pods for the devices that it selects until it is deleted."""
     world.machine("a", device("0"))
     selector = {"driver": world.driver.name, "device": "0"}
     spec = {"deviceSelector": selector, "taint": {"key": "maintenance", "effect": "NoSchedule"}}
     name = f"{world.token}-rule"
     rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": name}}
-    before = rules_known(world)
+    before = informed_rules(world)
     world.api.create(rule | {"spec": spec})
-    world.until(lambda: rules_known(world) > before, "the rule is known")
+    world.until(lambda: informed_rules(world) > before, "the informer has the rule")
     world.template("one-each")
-    world.user("kept-away", template="one-each")
-    world.refused("kept-away", NO_DEVICE)
+    world.user("rejected", template="one-each")
+    world.refused("rejected", NO_DEVICE)
     world.api.delete(rule)
-    world.placed("kept-away")
+    world.placed("rejected")
 
 
 def test_a_gang_with_a_device_each(world: LiveDevices) -> None:
-    """All members get a device and are bound, or none."""
+    """All members of a gang get a device and are bound, or none is."""
     world.machine("a", device("0"), device("1"))
     world.template("one-each")
     world.group("train", 3)
@@ -246,7 +246,7 @@ def test_a_gang_with_a_device_each(world: LiveDevices) -> None:
 
 
 def test_a_gang_with_one_claim(world: LiveDevices) -> None:
-    """Members share the claim on the node of its device."""
+    """Members of a gang share a claim and are bound to the node of its device."""
     world.machine("a")
     only = world.machine("b", device("0"))
     world.devices_claim("of-all")
@@ -259,10 +259,10 @@ def test_a_gang_with_one_claim(world: LiveDevices) -> None:
 
 
 def test_the_operator_is_killed_before_the_bind(world: LiveDevices) -> None:
-    """Claims that are allocated for pods that are not bound yet keep their devices."""
+    """Claims that are allocated for unbound pods keep their devices after the operator is killed and restarted."""
     names = [f"p{number}" for number in range(4)]
-    world.machine("a", careful("0"), careful("1"))
-    world.machine("b", careful("0"), careful("1"))
+    world.machine("a", device_with_conditions("0"), device_with_conditions("1"))
+    world.machine("b", device_with_conditions("0"), device_with_conditions("1"))
     world.template("one-each")
     for name in names:
         world.user(name, template="one-each")
@@ -280,7 +280,7 @@ def test_the_operator_is_killed_before_the_bind(world: LiveDevices) -> None:
 
 
 def test_the_operator_is_killed_while_it_allocates(world: LiveDevices) -> None:
-    """No device is in two allocations, and all pods are bound after each restart."""
+    """After each kill of the operator, no device is in two allocations and all pods are bound."""
     machines, per_machine, kills = 6, 8, 3
     for number in range(machines):
         world.machine(f"n{number}", *(device(str(each)) for each in range(per_machine)))

@@ -23,7 +23,7 @@ VERSIONS = {"resource.k8s.io/v1": "false", VERSION: "true"}
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane without controllers."""
+    """Start a control plane without controllers."""
     with ControlPlane(Options(kubernetes="1.37", runtime_config=VERSIONS)) as plane:
         install_crds(plane)
         plane.start_kwok()
@@ -32,14 +32,14 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveDevices]:
-    """A profile, a driver and a class of its devices; no nodes."""
+    """Create a profile, a driver and a device class; no nodes."""
     with live_devices(plane, operator, NAMESPACE, VERSION) as world:
         world.profile({})
         yield world
 
 
 def test_devices_are_read_and_claims_written(world: LiveDevices, plane: ControlPlane) -> None:
-    """A pod gets a device, two share a claim, one waits, and an extended resource gets a claim of its own."""
+    """One pod gets a device, two share a claim, one waits, and an extended resource gets its own claim."""
     served = json.loads(plane.kubectl("get", "--raw", "/apis/resource.k8s.io"))["versions"]
     assert [each["version"] for each in served] == ["v1beta2"]
     only = world.machine("a", *({"name": f"gpu-{number}"} for number in range(3)))

@@ -1,4 +1,4 @@
-"""``bayplan explain`` on the real API server: from the operator and without it, and whether what it says comes true."""
+"""``bayplan explain`` on a real API server, with the operator and offline: both give the same, true explanation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).resolve().parents[2]
 
 KINDS = "nodes,pods,events,persistentvolumeclaims"
-"""Whose versions must stay; the operator writes a profile's counts at its own pace."""
+"""Kinds whose resource versions must not change; SchedulerProfiles are left out because their counts are updated."""
 PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "batch"}, "spec": {}}
 CLAIM = {
     "apiVersion": "v1",
@@ -42,16 +42,16 @@ CLAIM = {
 }
 
 
-def a_node(name: str, cpu: str, **spec: Any) -> Manifest:
-    """A node."""
+def node(name: str, cpu: str, **spec: Any) -> Manifest:
+    """Return a node."""
     amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
     status = {"allocatable": amounts, "capacity": amounts}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
 
 
-def a_pod(name: str, cpu: str, **spec: Any) -> Manifest:
-    """A pod of the profile."""
+def pod_of_profile(name: str, cpu: str, **spec: Any) -> Manifest:
+    """Return a pod of the profile."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
     metadata = {"name": name, "namespace": "default"}
     full = {"schedulerName": "batch", "containers": [container], **spec}
@@ -61,25 +61,25 @@ def a_pod(name: str, cpu: str, **spec: Any) -> Manifest:
 OBJECTS = [
     PROFILE,
     CLAIM,
-    a_node("large", "4"),
-    a_node("tainted", "4", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]),
-    a_pod("first", "3680m"),
-    a_pod("second", "500m"),
-    a_pod("gated", "100m", schedulingGates=[{"name": "example.com/approval"}]),
-    a_pod("stranger", "100m", schedulerName="nightly"),
-    a_pod("claimant", "100m", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
+    node("large", "4"),
+    node("tainted", "4", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]),
+    pod_of_profile("first", "3680m"),
+    pod_of_profile("second", "500m"),
+    pod_of_profile("gated", "100m", schedulingGates=[{"name": "example.com/approval"}]),
+    pod_of_profile("stranger", "100m", schedulerName="nightly"),
+    pod_of_profile("claimant", "100m", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
 ]
 
 
 def versions(asker: Asker) -> dict[str, str]:
-    """The version of everything that is there, events too."""
+    """Return the resource version of each object of KINDS, by kind and name."""
     listed = json.loads(asker.plane.kubectl("get", KINDS, "--all-namespaces", "--output=json"))
     found = [(item["kind"], item["metadata"]) for item in listed["items"]]
     return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in found}
 
 
 def is_at_rest(asker: Asker) -> bool:
-    """Whether the scheduler has nothing to do, and has written an event of each pod that it tried."""
+    """Return whether no pod is queued for an attempt and each attempted pod has an event."""
     queued = sum(asker.operator.metric("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff"))
     events = json.loads(asker.plane.kubectl("get", "events", "--output=json"))["items"]
     return not queued and {event["involvedObject"].get("name") for event in events} >= {"first", "second", "claimant"}
@@ -87,7 +87,7 @@ def is_at_rest(asker: Asker) -> bool:
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    """A control plane of its own with an operator that has tried every pod."""
+    """Start a separate control plane with an operator that has attempted every pod."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
         install_crds(plane)
@@ -99,7 +99,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
             asker.wait("first", "condition=PodScheduled")
             for pod in ("second", "claimant"):
                 asker.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
-            operator.until(lambda: is_at_rest(asker), "no pod is tried again, and every event is written")
+            operator.until(lambda: is_at_rest(asker), "no pod is queued, and every event is written")
             yield asker
             operator.terminate()
 
@@ -108,14 +108,14 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     ("pod", "verdict"),
     [
         pytest.param("first", "Placed", id="placed"),
-        pytest.param("second", "Unschedulable", id="fits nowhere"),
+        pytest.param("second", "Unschedulable", id="infeasible"),
         pytest.param("gated", "Gated", id="gated"),
         pytest.param("stranger", "NoProfile", id="no profile"),
         pytest.param("claimant", "Unschedulable", id="waits for its claim"),
     ],
 )
-def test_operator_and_api_server_say_the_same(asker: Asker, pod: str, verdict: str) -> None:
-    """The one knows what its watches brought, the other what one list brings; neither changes anything."""
+def test_online_and_offline_explanations_are_equal(asker: Asker, pod: str, verdict: str) -> None:
+    """The operator explains from its informers, the command offline from one list; neither writes an object."""
     before = versions(asker)
     explained = asker.operator_says(pod)
     assert explained["verdict"] == verdict
@@ -123,14 +123,14 @@ def test_operator_and_api_server_say_the_same(asker: Asker, pod: str, verdict: s
     assert versions(asker) == before
 
 
-def test_it_says_what_the_condition_says(asker: Asker) -> None:
-    """An explanation and the PodScheduled condition do not contradict each other."""
+def test_the_message_equals_the_condition(asker: Asker) -> None:
+    """The message of an explanation equals the message of the PodScheduled condition."""
     shown = json.loads(asker.plane.kubectl("get", "pod", "second", "--output=json"))
     assert asker.operator_says("second")["message"] == shown["status"]["conditions"][0]["message"]
 
 
 def k9s_plugins() -> dict[str, Any]:
-    """Return the plugins that the page shows for k9s."""
+    """Return the k9s plugins of the documentation page."""
     page = (ROOT / "docs" / "operate" / "other-tools.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     plugins: dict[str, Any] = yaml.safe_load(block)["plugins"]
@@ -139,11 +139,11 @@ def k9s_plugins() -> dict[str, Any]:
 
 @pytest.mark.parametrize("plugin", ["bayplan-explain", "bayplan-explain-gang"])
 def test_the_commands_for_k9s_explain(asker: Asker, plugin: str) -> None:
-    """k9s replaces names of variables in each argument, in upper or lower case, and rejects unknown ones."""
+    """The documented k9s commands work. k9s replaces variables in any letter case and rejects unknown ones."""
     shown = k9s_plugins()[plugin]
     pod = shown["scopes"] == ["pods"]
     config = yaml.safe_load(asker.plane.kubeconfig.read_text(encoding="utf-8"))
-    names = {"CONTEXT": config["current-context"], "NAMESPACE": "default", "NAME": "second" if pod else "nobodys"}
+    names = {"CONTEXT": config["current-context"], "NAMESPACE": "default", "NAME": "second" if pod else "missing"}
     args = [re.sub(r"\$(!?[\w|-]+)", lambda found: names[found[1].upper()], each) for each in shown["args"]]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(asker.plane.kubeconfig), "PAGER": "cat"}
@@ -152,24 +152,24 @@ def test_the_commands_for_k9s_explain(asker: Asker, plugin: str) -> None:
     if pod:
         assert output.stdout.startswith("Pod default/second is unschedulable")
     else:
-        assert output.stdout == "bayplan: PodGroup default/nobodys not found; check the namespace and the name\n"
+        assert output.stdout == "bayplan: PodGroup default/missing not found; check the namespace and the name\n"
 
 
-def test_a_pod_that_there_is_not(asker: Asker) -> None:
-    """Both say so, with exit code 1."""
+def test_a_missing_pod(asker: Asker) -> None:
+    """Both ways to explain report a missing pod with exit code 1."""
     for options in (
         [f"--server={asker.operator.url}"],
         ["--offline", f"--kubeconfig={asker.plane.kubeconfig}"],
     ):
-        result = CliRunner().invoke(bayplan, ["explain", "nobody", *options])
+        result = CliRunner().invoke(bayplan, ["explain", "missing", *options])
         assert (result.exit_code, result.stderr) == (
             1,
-            "bayplan: pod default/nobody not found; check the namespace and the name\n",
+            "bayplan: pod default/missing not found; check the namespace and the name\n",
         )
 
 
-def test_status_shows_every_waiting_pod_in_its_place(asker: Asker) -> None:
-    """With who rejected or holds it."""
+def test_status_shows_every_pending_pod(asker: Asker) -> None:
+    """``bayplan status`` shows for each pending pod its queue and the plugins that gate or reject it."""
     result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
     assert result.exit_code == 0, result.output
     status = json.loads(result.stdout)
@@ -185,7 +185,7 @@ def test_status_shows_every_waiting_pod_in_its_place(asker: Asker) -> None:
 
 
 def test_the_cache_agrees_with_the_api_server(asker: Asker) -> None:
-    """By the command, and in the log after SIGUSR2, beside the dump."""
+    """``bayplan status --check-cache`` and the dump after SIGUSR2 report no differences."""
     result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "--check-cache"])
     assert (result.exit_code, result.stdout) == (0, "Cache and queue agree with the API server.\n")
     asker.operator.send(signal.SIGUSR2)
@@ -194,8 +194,8 @@ def test_the_cache_agrees_with_the_api_server(asker: Asker) -> None:
     assert "queue gated: pod default/gated, attempts 0, rejected by SchedulingGates" in asker.operator.log
 
 
-def test_what_is_named_comes_true(asker: Asker) -> None:
-    """Last, since it changes the cluster: the event that is named happens, and the pod goes where it was said to."""
+def test_the_named_event_makes_the_pod_schedulable(asker: Asker) -> None:
+    """The pod is bound to the named node after the named event. Runs last, because it changes the cluster."""
     events = {event["what"]: event for event in asker.operator_says("second")["unblocking"]}
     named = events["taint gpu=yes:NoSchedule removed from node tainted"]
     assert named["fitsOn"] == "tainted"
@@ -203,5 +203,5 @@ def test_what_is_named_comes_true(asker: Asker) -> None:
     asker.wait("second", "condition=PodScheduled")
     asker.operator.until(
         lambda: asker.operator_says("second")["headline"] == "pod default/second is already scheduled to node tainted",
-        "the operator has seen the bind",
+        "the operator has received the bind",
     )

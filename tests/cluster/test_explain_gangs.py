@@ -1,4 +1,4 @@
-"""``bayplan explain podgroup/NAME`` on the real API server: both ways to ask, and whether what it says comes true."""
+"""``bayplan explain podgroup/NAME`` on a real API server, with the operator and offline."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ pytestmark = pytest.mark.cluster
 AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 
 
-def a_node(name: str, zone: str) -> Manifest:
-    """A node of four CPUs."""
+def node(name: str, zone: str) -> Manifest:
+    """Return a node with four CPUs."""
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": zone}}
     status = {"allocatable": AMOUNTS, "capacity": AMOUNTS}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
 
 
-def a_member(name: str) -> Manifest:
-    """A pod of the gang, of two CPUs."""
+def member(name: str) -> Manifest:
+    """Return a member of the gang that requests two CPUs."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     metadata = {"name": name, "namespace": "default", "labels": {"bayplan.dev/pod-group": "train"}}
     spec = {"schedulerName": "batch", "containers": [container]}
@@ -43,15 +43,15 @@ OBJECTS = [
         "metadata": {"name": "train", "namespace": "default"},
         "spec": {"minMember": 3, "topology": {"key": "zone"}},
     },
-    a_node("a", "one"),
-    a_node("b", "two"),
-    *(a_member(f"train-{number}") for number in range(3)),
+    node("a", "one"),
+    node("b", "two"),
+    *(member(f"train-{number}") for number in range(3)),
 ]
 
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    """A control plane of its own with an operator whose attempts of the gang have failed."""
+    """Start a separate control plane with an operator whose attempt to schedule the gang has failed."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
         install_crds(plane)
@@ -65,10 +65,10 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
             operator.terminate()
 
 
-@pytest.mark.parametrize("asked", ["podgroup/train", "train-1"])
-def test_operator_and_api_server_say_the_same(asker: Asker, asked: str) -> None:
-    """But for the last attempt, of which the operator alone knows."""
-    online, offline = asker.operator_says(asked), asker.api_server_says(asked)
+@pytest.mark.parametrize("target", ["podgroup/train", "train-1"])
+def test_online_and_offline_explanations_are_equal(asker: Asker, target: str) -> None:
+    """Both explanations are equal except for the last attempt, which only the operator stores."""
+    online, offline = asker.operator_says(target), asker.api_server_says(target)
     gang, gang_offline = (document.get("gang") or document for document in (online, offline))
     assert (gang["verdict"], online["verdict"]) == ("Unschedulable", "Unschedulable")
     assert [(place["domain"], place["fitting"], place["needed"]) for place in gang["places"]] == [
@@ -82,7 +82,7 @@ def test_operator_and_api_server_say_the_same(asker: Asker, asked: str) -> None:
 
 
 def test_status_shows_the_gang(asker: Asker) -> None:
-    """With what it needs and why it waits."""
+    """``bayplan status`` shows the quorum of a gang and the reason why it waits."""
     result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
     assert result.exit_code == 0, result.output
     (gang,) = json.loads(result.stdout)["gangs"]
@@ -91,19 +91,19 @@ def test_status_shows_the_gang(asker: Asker) -> None:
 
 
 def is_placed(asker: Asker, count: int) -> bool:
-    """Whether the operator says that the gang is placed with so many members."""
+    """Return whether the operator reports the gang as placed with *count* members."""
     gang = asker.operator_says("podgroup/train")
     return (gang["verdict"], gang["members"]["placed"]) == ("Placed", count)
 
 
-def test_what_is_named_comes_true(asker: Asker) -> None:
-    """Last, since it changes the cluster: with the room that was named all members go where it was said."""
+def test_the_named_event_makes_the_gang_schedulable(asker: Asker) -> None:
+    """All members are bound to the named node after it grows as named. Runs last, because it changes the cluster."""
     (place, _) = asker.operator_says("podgroup/train")["places"]
     whats = [event["what"] for event in place["nextMember"]["unblocking"]]
     assert "node a grown to 6 cpu allocatable" in whats
     grown = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": "6"}}})
     asker.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={grown}")
     asker.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=60s")
-    asker.operator.until(lambda: is_placed(asker, 3), "the operator has seen the binds")
+    asker.operator.until(lambda: is_placed(asker, 3), "the operator has received the binds")
     shown = asker.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
     assert shown.split() == ["a", "a", "a"]

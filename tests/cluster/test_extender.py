@@ -1,4 +1,4 @@
-"""Extenders on the real API server: what they decide, under kube-scheduler and under Bayplan, and when they fail."""
+"""Extenders on a real API server: their decisions under kube-scheduler and Bayplan, and their failures."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def extender(url: str, *verbs: str, **fields: Any) -> Manifest:
 
 
 def prefers(node: str, score: int = 10) -> Any:
-    """Scores for the node whose short name is given."""
+    """Return a prioritize rule that scores the node with the given short name."""
     return lambda body: [{"Host": name, "Score": score * name.endswith(f"-{node}")} for name in names_of(body)]
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_filter_decides_the_node(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """The pod goes where the extender leaves it; if no node is left its message has the extender's reasons."""
+    """The pod is bound to the node that the extender leaves; if none is left, its message has the extender's reason."""
     nodes = {short: cluster.node(short) for short in "abc"}
     only_b = keeps(nodes["b"])
-    nobody = keeps()
-    server.rules["filter"] = lambda body: (only_b if body["Pod"]["metadata"]["name"] == "p" else nobody)(body)
+    none = keeps()
+    server.rules["filter"] = lambda body: (only_b if body["Pod"]["metadata"]["name"] == "p" else none)(body)
     with cluster.scheduler(kind, [extender(server.url, "filter", nodeCacheCapable=False)]):
         cluster.pod("p")
         assert cluster.node_of("p") == "b"
@@ -69,7 +69,7 @@ def test_a_filter_decides_the_node(cluster: ExtendedCluster, server: ExtenderSer
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_scores_count_by_weight(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """Of two extenders that disagree the heavier one decides; one that fails is left out."""
+    """Scores are multiplied by the extender's weight; an extender that fails is left out."""
     for short in "abc":
         cluster.node(short)
     server.rules |= {"light/prioritize": prefers("a"), "heavy/prioritize": prefers("b")}
@@ -86,7 +86,7 @@ def test_scores_count_by_weight(cluster: ExtendedCluster, server: ExtenderServer
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_managed_resources(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """Only pods that ask for the resource are sent; the profile can leave its amount to the extender."""
+    """Only pods that request the managed resource are sent; NodeResourcesFit ignores it if the profile says so."""
     nodes = {short: cluster.node(short) for short in "ab"}
     server.rules["filter"] = keeps(nodes["a"])
     managed = [{"name": "example.com/licence", "ignoredByScheduler": True}]
@@ -100,19 +100,19 @@ def test_managed_resources(cluster: ExtendedCluster, server: ExtenderServer, kin
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_one_that_may_be_ignored(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """Nobody listens there, and pods are placed all the same, by what the others leave."""
+def test_an_ignorable_extender(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """Pods are scheduled by the other extenders while an ignorable one is unreachable."""
     nodes = {short: cluster.node(short) for short in "ab"}
     server.rules["filter"] = keeps(nodes["b"])
-    away = extender(f"http://127.0.0.1:{free_port()}", "filter", ignorable=True)
-    with cluster.scheduler(kind, [away, extender(server.url, "filter")]):
+    unreachable = extender(f"http://127.0.0.1:{free_port()}", "filter", ignorable=True)
+    with cluster.scheduler(kind, [unreachable, extender(server.url, "filter")]):
         cluster.pod("p")
         assert cluster.node_of("p") == "b"
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_one_that_binds(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """The extender makes the binding itself; a refusal sends the pod back, and the next attempt succeeds."""
+def test_an_extender_that_binds(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """The extender creates the binding; after a refusal the pod is requeued, and the next attempt succeeds."""
     cluster.node("a")
     refusals = ["not yet"]
 
@@ -130,8 +130,8 @@ def test_one_that_binds(cluster: ExtendedCluster, server: ExtenderServer, kind: 
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_one_that_chooses_victims(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
-    """Of two nodes where preemption helps, the one that it leaves loses its pod, and the preemptor goes there."""
+def test_an_extender_that_chooses_victims(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """Of two candidates for preemption, the one that the extender leaves loses its victim and gets the preemptor."""
     low, high = cluster.priority("low", 1), cluster.priority("high", 100)
     for short in "ab":
         cluster.pod(f"on-{short}", {"cpu": "1"}, priorityClassName=low, nodeName=cluster.node(short, cpu="1"))
@@ -150,12 +150,12 @@ def test_one_that_chooses_victims(cluster: ExtendedCluster, server: ExtenderServ
     assert len(body["NodeNameToMetaVictims"]) == 2
 
 
-# -- Bayplan's own --------------------------------------------------------------------------------------------------
+# -- Bayplan only ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def operator(control_plane: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """An operator of custom resources."""
+    """Start an operator that reads SchedulerProfiles."""
     install_crds(control_plane)
     with OperatorProcess(control_plane.kubeconfig, tmp_path / "operator.log") as process:
         process.start()
@@ -180,7 +180,7 @@ class Profile:
         }
         self._cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
         generation = self._cluster.get("sp", self.name)["metadata"]["generation"]
-        self._cluster.until(lambda: self.status.get("observedGeneration") == generation, "the profile was judged")
+        self._cluster.until(lambda: self.status.get("observedGeneration") == generation, "the profile is observed")
 
     @property
     def status(self) -> Any:
@@ -204,10 +204,10 @@ def profile(cluster: ExtendedCluster, operator: OperatorProcess) -> Iterator[Pro
     cluster.plane.kubectl("delete", "sp", profile.name)
 
 
-def test_one_that_is_down_and_comes_back(
+def test_an_extender_that_restarts(
     cluster: ExtendedCluster, server: ExtenderServer, profile: Profile, operator: OperatorProcess
 ) -> None:
-    """Pods fail with its error, its circuit opens in the profile's status; when it is back the pods are placed."""
+    """Pods fail with the extender's error and its circuit opens; after its restart they are bound and it closes."""
     nodes = {short: cluster.node(short) for short in "ab"}
     server.rules["filter"] = keeps(nodes["a"])
     profile.apply(extender(server.url, "filter"))
@@ -230,7 +230,7 @@ def test_one_that_is_down_and_comes_back(
 
 
 def test_an_edit_changes_the_extenders(cluster: ExtendedCluster, server: ExtenderServer, profile: Profile) -> None:
-    """Added to a live profile, they are shown the nodes that were there before; a bad certificate is refused."""
+    """An extender added to a live profile receives pods and nodes from before; a wrong certificate path is rejected."""
     nodes = {short: cluster.node(short) for short in "ab"}
     cluster.pod("early", nodeSelector={"for": cluster.namespace, "node": "c"})
     profile.apply()
@@ -241,7 +241,7 @@ def test_an_edit_changes_the_extenders(cluster: ExtendedCluster, server: Extende
     cluster.node("c")
     cluster.until(
         lambda: "early" in {body["Pod"]["metadata"]["name"] for body in server.of("filter")},
-        "the pod of before is sent",
+        "the earlier pod is sent",
     )
     bad = extender(server.url, "filter", tlsConfig={"caFile": "/nonexistent/ca.crt"})
     profile.apply(bad)

@@ -1,7 +1,7 @@
-"""What kube-scheduler and Bayplan send to the same extender about the same objects, compared byte for byte in meaning.
+"""Request bodies that kube-scheduler and Bayplan send to the same extender about the same objects, compared as JSON.
 
-Each scheduler is killed while the extender still holds its answers back, so that neither writes anything: the second
-one sees the objects exactly as the first one did.
+Each scheduler is killed before the extender answers, so neither writes to the API server and the second one sees
+the same objects as the first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RICH: Manifest = {
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[ExtendedCluster]:
-    """One pod for the nodes a and b, and one that fits on c if it preempts."""
+    """Create a pod that fits nodes a and b, and a pod that fits node c if it preempts."""
     cluster = ExtendedCluster(control_plane, namespace, tmp_path)
     low, middle, high = (cluster.priority(name, value) for name, value in (("low", 1), ("mid", 10), ("high", 100)))
     annotations = {"note": "<&>"}
@@ -72,7 +72,7 @@ def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iter
 
 
 def recorded(cluster: ExtendedCluster, kind: str, *, node_cache_capable: bool) -> dict[str, Any]:
-    """What a scheduler sends, by verb, up to a bind and a preempt that are not answered."""
+    """Return the bodies that a scheduler sends, by verb, up to a bind and a preempt that get no answer."""
     held = threading.Event()
     with ExtenderServer() as server:
         server.rules |= {
@@ -91,13 +91,13 @@ def recorded(cluster: ExtendedCluster, kind: str, *, node_cache_capable: bool) -
             "nodeCacheCapable": node_cache_capable,
         }
         with cluster.scheduler(kind, [extender]):
-            cluster.until(lambda: bool(server.of("bind") and server.of("preempt")), "bind and preempt were asked")
+            cluster.until(lambda: bool(server.of("bind") and server.of("preempt")), "bind and preempt were called")
         held.set()
         return {verb: [_ordered(body) for body in server.of(verb)] for verb in server.rules}
 
 
 def _ordered(body: Any) -> Any:
-    """Candidates sorted by name, since kube-scheduler finds them in parallel."""
+    """Sort candidates by name, since kube-scheduler finds them in parallel."""
     if body.get("NodeNames"):
         body["NodeNames"].sort()
     if body.get("Nodes"):
@@ -105,12 +105,12 @@ def _ordered(body: Any) -> Any:
     return body
 
 
-CAPABLE = [pytest.param(True, id="it-knows-the-nodes"), pytest.param(False, id="it-is-shown-the-nodes")]
+CAPABLE = [pytest.param(True, id="node-names"), pytest.param(False, id="whole-nodes")]
 
 
 @pytest.mark.parametrize("node_cache_capable", CAPABLE)
 def test_bodies_are_kube_schedulers(cluster: ExtendedCluster, node_cache_capable: bool) -> None:
-    """Filter, prioritize, preempt and bind: nothing is left out or added."""
+    """The bodies of filter, prioritize, preempt and bind have exactly the fields that kube-scheduler sends."""
     theirs = recorded(cluster, KUBE_SCHEDULER, node_cache_capable=node_cache_capable)
     ours = recorded(cluster, BAYPLAN, node_cache_capable=node_cache_capable)
     assert set(theirs) == {"filter", "prioritize", "bind", "preempt"}

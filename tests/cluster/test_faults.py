@@ -1,7 +1,7 @@
-"""Servers that die or freeze half-way through a drain of 2,000 pods, on a control plane of their own.
+"""etcd and the API server are killed or frozen during a drain of 2,000 pods, on a separate control plane.
 
-Every test ends with the same accounts: nothing lost, nothing bound twice, no node overcommitted, no condition left
-false; and the operator lived through it, or the one that replaced it took up where the other had left.
+Every test ends with the same checks: no pod is lost or bound twice, no node is overcommitted and no condition is left
+false. The operator survives, or its replacement continues the drain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_LINES = 40  # of the log, for one outage of all watches, writes and kopf's 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane whose servers may be killed."""
+    """Start a control plane whose servers may be killed."""
     with ControlPlane(Options(audit=True)) as plane:
         install_crds(plane)
         yield plane
@@ -35,56 +35,56 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def drain(plane: ControlPlane, operator: OperatorProcess) -> Iterator[Drain]:
-    """A backlog of which a fifth is bound."""
+    """Return a backlog of pods of which a fifth is bound."""
     with closing(Drain(plane, operator)) as drain:
         drain.begin()
         drain.until_bound(UNDER_WAY)
         yield drain
 
 
-def kill_the_api_server(plane: ControlPlane) -> None:
-    """It dies as by a fault of the machine and comes back at once."""
+def kill_api_server(plane: ControlPlane) -> None:
+    """Kill the API server as a crash of its machine would, and restart it at once."""
     plane.stop_apiserver(crash=True)
     plane.start_apiserver()
 
 
 def kill_etcd(plane: ControlPlane) -> None:
-    """It dies as by a fault of the machine and comes back at once."""
+    """Kill etcd as a crash of its machine would, and restart it at once."""
     plane.stop_etcd(crash=True)
     plane.start_etcd()
 
 
 def freeze_etcd(plane: ControlPlane) -> None:
-    """Every write hangs until the API server gives up."""
+    """Pause etcd, so that every write hangs until the API server times out."""
     plane.etcd.pause()
-    # What is waited for is the outage itself.
+    # The sleep is the outage itself.
     time.sleep(OUTAGE_SECONDS)
     plane.etcd.resume()
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "fault",
     [
-        pytest.param(kill_the_api_server, id="the API server is killed"),
-        pytest.param(kill_etcd, id="etcd is killed"),
-        pytest.param(freeze_etcd, id="etcd hangs for 20 s"),
+        pytest.param(kill_api_server, id="API server killed"),
+        pytest.param(kill_etcd, id="etcd killed"),
+        pytest.param(freeze_etcd, id="etcd frozen for 20 s"),
     ],
 )
 def test_a_drain_survives(
-    trouble: Callable[[ControlPlane], None], drain: Drain, plane: ControlPlane, operator: OperatorProcess
+    fault: Callable[[ControlPlane], None], drain: Drain, plane: ControlPlane, operator: OperatorProcess
 ) -> None:
-    """Every pod is bound once, the same operator goes on, and its log says in few lines what happened."""
+    """Every pod is bound once, the operator process survives, and it logs few lines."""
     before = operator.log.count("\n")
     assert drain.bound < PODS
-    trouble(plane)
+    fault(plane)
     drain.finish()
     assert drain.wrongs() == []
-    operator.until(operator.is_alive, "it is alive")
+    operator.until(operator.is_alive, "the operator is alive")
     assert operator.log.count("\n") - before <= MOST_LINES, operator.log
 
 
 def test_an_operator_that_is_killed_is_replaced(drain: Drain, operator: OperatorProcess) -> None:
-    """The next one finds which pods are bound, and which were on their way."""
+    """A restarted operator finds which pods are bound and schedules the rest."""
     operator.kill()
     assert drain.bound < PODS
     operator.start()

@@ -1,6 +1,6 @@
-"""Single requests that go wrong in every way, at a proxy between the operator and a real API server.
+"""Single requests fail in many ways, at a proxy between the operator and a real API server.
 
-Servers that die are in ``test_faults.py``. More seeds than here: ``FAULTY_SEEDS=20 pytest`` on this file.
+Servers that are killed are in ``test_faults.py``. To run more seeds: ``FAULTY_SEEDS=20 pytest`` on this file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SEEDS = range(1, 1 + int(os.environ.get("FAULTY_SEEDS", "1")))
 RATE = 0.15
-LONGER_SECONDS = 3.0
+EXTRA_SECONDS = 3.0
 SETTLED_SECONDS = 90.0
 MOST_LINES = 100
-# kopf logs each end of its watches with a trace, and is started again.
-# Each victim of a preemption has a line; how many there are depends on when the preemptors come, not on the faults.
+# kopf logs a traceback each time one of its watches ends, and restarts the watch.
+# The lines of preemption victims are left out: their number depends on when the preemptors arrive, not on the faults.
 OWN_LINES = r"(?m)^\S+ \S+ +[A-Z]+ +(?:bayplan|scheduler_core)\b(?!\.plugins\.default_preemption\.eviction)"
 OWN_TRACES = r"(?m)^.* (?:bayplan|scheduler_core)\S*: .*\nTraceback.*(?:\n .*)*\n.*"
 SOURCES = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ SOURCES = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane with an audit log."""
+    """Start a control plane with an audit log."""
     with ControlPlane(Options(audit=True)) as plane:
         install_crds(plane)
         yield plane
@@ -46,7 +46,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def proxy(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProxy]:
-    """The proxy between the two."""
+    """Start the proxy between operator and API server."""
     with FaultyProxy(plane, tmp_path_factory.mktemp("proxy")) as proxy:
         yield proxy
 
@@ -55,7 +55,7 @@ def proxy(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def operator(
     proxy: FaultyProxy, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    """The only operator; it lives through every seed."""
+    """Start the only operator; one process serves every seed."""
     log = tmp_path_factory.mktemp("operator") / "operator.log"
     with VolumeController(plane), OperatorProcess(proxy.kubeconfig, log, ["--leader-elect"]) as operator:
         operator.start()
@@ -66,7 +66,7 @@ def operator(
 def test_a_drain_survives_faulty_requests(
     seed: int, plane: ControlPlane, proxy: FaultyProxy, operator: OperatorProcess
 ) -> None:
-    """Nothing is lost, bound twice or overcommitted, no pod is preempted for nothing, and the log has few lines."""
+    """No pod is lost, bound twice or preempted without need, no node is overcommitted, and the log is short."""
     before = len(operator.log)
     proxy.happened.clear()
     with MixedDrain(plane, operator) as drain:
@@ -74,16 +74,18 @@ def test_a_drain_survives_faulty_requests(
         proxy.go_wrong(seed, RATE)
         drain.begin()
         drain.burst()
-        drain.run_for(LONGER_SECONDS)
+        drain.run_for(EXTRA_SECONDS)
         proxy.calm()
         drain.settle(SETTLED_SECONDS)
-        operator.until(lambda: len(drain.without_events()) <= given_up_events(operator.log[before:]), "all is reported")
+        operator.until(
+            lambda: len(drain.without_events()) <= given_up_events(operator.log[before:]), "all pods have their events"
+        )
         assert drain.wrongs() == []
         operator.until(lambda: checked_cache(operator) == "", "the cache agrees with the API server")
         drain.make_room(SETTLED_SECONDS)
         assert drain.wrongs() == []
     logged = operator.log[before:]
-    operator.until(operator.is_alive, "it is alive")
+    operator.until(operator.is_alive, "the operator is alive")
     assert re.findall(OWN_TRACES, logged) == []
     assert len(re.findall(OWN_LINES, logged)) <= MOST_LINES, logged
     assert len(proxy.happened) >= 30, proxy.happened

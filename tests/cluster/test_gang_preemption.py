@@ -1,4 +1,4 @@
-"""Gangs that preempt, on the real API server: after the evictions the whole quorum fits."""
+"""Gangs that preempt, on a real API server: pods are evicted only if the whole quorum fits afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW: dict[str, Any] = {"finalizers": ["example.com/slow"]}
 
 @pytest.fixture
 def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveGangs]:
-    """Four nodes of two processors, and PriorityClasses ``low`` and ``high``."""
+    """Create four nodes of two CPUs, and PriorityClasses ``low`` and ``high``."""
     with live_gangs(control_plane, operator, namespace) as world:
         world.profile({})
         world.nodes("a", "b", "c", "d", cpu="2")
@@ -30,13 +30,13 @@ def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str
 
 
 def priority(world: LiveGangs, name: str, node: str = "") -> Manifest:
-    """The spec of pods of a class, on one node if one is named."""
+    """Return the spec of pods of a PriorityClass, with a node selector if a node is named."""
     where = {"nodeSelector": {"kubernetes.io/hostname": f"{world.token}-{node}"}} if node else {}
     return {"priorityClassName": f"{world.token}-{name}", **where}
 
 
 def runs_on(world: LiveGangs, nodes: str, name: str = "low", job: str = "plain", **fields: Any) -> None:
-    """Fill nodes with a pod each, of a class and without a gang; wait until they run."""
+    """Fill each of the nodes with one pod of a PriorityClass, and wait until the pods are bound."""
     for node in nodes:
         spec = priority(world, name, node)
         world.api.create(world.member(f"on-{node}", job, **{"group": "", "cpu": "2", "spec": spec, **fields}))
@@ -45,20 +45,20 @@ def runs_on(world: LiveGangs, nodes: str, name: str = "low", job: str = "plain",
 
 
 def gang(world: LiveGangs, count: int) -> str:
-    """A gang of high priority whose members fill a node each; the UID of its group."""
+    """Create a gang of high priority whose members fill one node each; return the UID of its group."""
     uid = world.group("train", count)
     world.job("train", count, cpu="2", spec=priority(world, "high"))
     return uid
 
 
 def evicted(world: LiveGangs) -> set[str]:
-    """Pods that filled nodes and are gone, or going."""
-    kept = {name for name, pod in world.pods().items() if "deletionTimestamp" not in pod["metadata"]}
-    return {f"on-{node}" for node in "abcd"} - kept
+    """Return the pods of ``runs_on`` that are deleted or being deleted."""
+    left = {name for name, pod in world.pods().items() if "deletionTimestamp" not in pod["metadata"]}
+    return {f"on-{node}" for node in "abcd"} - left
 
 
 def budget(world: LiveGangs, job: str, allowed: int) -> None:
-    """A PodDisruptionBudget over a Job's pods; its controller's part is played too."""
+    """Create a PodDisruptionBudget for a Job's pods, with the status that its controller would write."""
     metadata = {"name": f"budget-of-{job}", "namespace": world.namespace}
     status = {"disruptionsAllowed": allowed, "currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 2}
     manifest = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
@@ -67,7 +67,7 @@ def budget(world: LiveGangs, job: str, allowed: int) -> None:
 
 
 def test_pods_of_a_budget_are_spared(world: LiveGangs) -> None:
-    """Of four candidates, the two are evicted that violate no budget; victims and preemptor are reported."""
+    """Of four candidates, the two that violate no budget are evicted; victims and preemptor are reported."""
     budget(world, "guarded", 0)
     runs_on(world, "ab", job="guarded")
     runs_on(world, "cd", **SLOW)
@@ -76,7 +76,7 @@ def test_pods_of_a_budget_are_spared(world: LiveGangs) -> None:
     assert "2 pods would go on 2 nodes so that all 2 members that must be placed together fit" in message
     victims = [{"namespace": world.namespace, "name": name} for name in ("on-c", "on-d")]
     assert sorted(world.status("train")["victims"], key=lambda each: str(each["name"])) == victims
-    world.until(lambda: evicted(world) == {"on-c", "on-d"}, "both are being deleted")
+    world.until(lambda: evicted(world) == {"on-c", "on-d"}, "both victims are being deleted")
     world.until(lambda: world.notes("train", "Preempting"), "the group has its event")
     assert world.bound("train") == {}
     for node in "cd":
@@ -90,13 +90,13 @@ def test_pods_of_a_budget_are_spared(world: LiveGangs) -> None:
     assert evicted(world) == {"on-c", "on-d"}
 
 
-def test_nobody_is_evicted_for_a_part_of_a_gang(world: LiveGangs) -> None:
-    """Room for two of three could be made, so none is made; as soon as there is room for the third, both go."""
+def test_no_pod_is_evicted_for_a_part_of_a_gang(world: LiveGangs) -> None:
+    """Preemption helps two of three members, so no pod is evicted; when the third one fits, both victims are."""
     runs_on(world, "ab")
     runs_on(world, "cd", "high")
     gang(world, 3)
     assert "none of the 3 members" in world.until_reason("train", "Unschedulable")
-    # A pod that comes later is decided after the gang was.
+    # The attempt of a later pod follows the gang's.
     world.job("later", 1, group="", cpu="2", spec=priority(world, "low"))
     world.refused("later-0", "Insufficient cpu")
     assert evicted(world) == set()
@@ -105,8 +105,8 @@ def test_nobody_is_evicted_for_a_part_of_a_gang(world: LiveGangs) -> None:
     assert evicted(world) == {"on-a", "on-b", "on-d"}
 
 
-def test_a_gang_that_is_disrupted_as_a_group_goes_whole_or_not_at_all(world: LiveGangs) -> None:
-    """One node is wanted: a single pod goes rather than a gang of three, which goes whole when two are wanted."""
+def test_a_gang_with_disruption_group_is_evicted_whole(world: LiveGangs) -> None:
+    """For one node a single pod is evicted rather than a gang of three; for two nodes the whole gang is evicted."""
     world.group("whole", 3, disruption="Group")
     runs_on(world, "abc", job="whole", group="whole")
     runs_on(world, "d")
@@ -119,8 +119,8 @@ def test_a_gang_that_is_disrupted_as_a_group_goes_whole_or_not_at_all(world: Liv
     assert evicted(world) == {"on-a", "on-b", "on-c", "on-d"}
 
 
-def test_a_gang_that_must_not_preempt_waits(world: LiveGangs) -> None:
-    """By preemptionPolicy of its members' class: nobody is evicted, and who goes by itself makes room."""
+def test_a_gang_with_preemption_policy_never_waits(world: LiveGangs) -> None:
+    """No pod is evicted for a gang whose class has preemptionPolicy Never; the gang is bound when pods are deleted."""
     never = world.wide("PriorityClass", "never", PRIORITIES, value=3, preemptionPolicy="Never")
     runs_on(world, "abcd")
     world.group("train", 2)

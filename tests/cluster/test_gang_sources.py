@@ -1,4 +1,4 @@
-"""One cluster with the PodGroups of all three APIs: the others' manifests as they are, and what kubectl prints."""
+"""One cluster with the PodGroups of three APIs: unchanged manifests of the other two, and the output of kubectl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NARROW = 80
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane that serves PodGroups of all three APIs."""
+    """Start a control plane that serves the PodGroups of all three APIs."""
     with GROUPS.serve(SCHEDULER_PLUGINS_CRD) as plane:
         plane.start_kwok()
         yield plane
@@ -34,7 +34,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveGangs]:
-    """A profile, and a node with room for four."""
+    """Create a profile, and a node with room for four members."""
     with live_gangs(plane, operator, NAMESPACE) as world:
         world.profile({})
         world.nodes("a", cpu="4")
@@ -45,37 +45,37 @@ def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveGangs]
 
 
 def joins(group: str) -> Manifest:
-    """The fields of a pod that joins a group of scheduler-plugins."""
+    """Return the fields of a pod that joins a scheduler-plugins PodGroup."""
     return {"group": "", "labels": {"scheduling.x-k8s.io/pod-group": group}}
 
 
-def test_scheduler_plugins_manifests_as_they_are(world: LiveGangs) -> None:
-    """All or nothing by its API and label, and its status goes through its phases with every count."""
+def test_scheduler_plugins_manifests_work_unchanged(world: LiveGangs) -> None:
+    """A gang of scheduler-plugins is bound all or nothing, and its status has every phase and count."""
     world.group("nginx", 3, SCHEDULER_PLUGINS, scheduleTimeoutSeconds=30)
     world.job("nginx", 2, **joins("nginx"))
-    world.until(lambda: world.status("nginx", SCHEDULER_PLUGINS).get("phase") == "Pending", "it is pending")
+    world.until(lambda: world.status("nginx", SCHEDULER_PLUGINS).get("phase") == "Pending", "the group is pending")
     assert world.bound("nginx") == {}
     world.job("nginx", 1, first=2, **joins("nginx"))
 
     def status() -> dict[str, Any]:
         return world.status("nginx", SCHEDULER_PLUGINS)
 
-    world.until(lambda: (status()["phase"], status().get("running")) == ("Running", 3), "all run by the status")
+    world.until(lambda: (status()["phase"], status().get("running")) == ("Running", 3), "the status counts 3 running")
     assert status()["occupiedBy"] == f"{NAMESPACE}/nginx"
     assert (status()["succeeded"], status()["failed"]) == (0, 0)
     assert status()["scheduleStartTime"]
     world.complete("nginx")
-    world.until(lambda: status()["phase"] == "Finished", "it has finished")
-    world.until(lambda: (status()["running"], status()["succeeded"]) == (0, 3), "all have succeeded by the status")
+    world.until(lambda: status()["phase"] == "Finished", "the group is finished")
+    world.until(lambda: (status()["running"], status()["succeeded"]) == (0, 3), "the status counts 3 succeeded")
 
 
 def test_groups_of_the_same_name_in_two_apis(world: LiveGangs) -> None:
-    """They are two gangs: members of one do not count for the other."""
+    """Groups with the same name in two APIs are two gangs: members of one do not count for the other."""
     world.group("same", 2, SCHEDULER_PLUGINS)
     world.group("same", 2)
     world.job("theirs", 1, **joins("same"))
     world.job("ours", 1, group="same")
-    world.until(lambda: "1 of 2 members exist" in world.message("same"), "one of ours is known")
+    world.until(lambda: "1 of 2 members exist" in world.message("same"), "the status counts one member")
     assert world.bound() == {}
     world.job("ours", 1, first=1, group="same")
     world.until_bound("ours", 2)
@@ -84,36 +84,38 @@ def test_groups_of_the_same_name_in_two_apis(world: LiveGangs) -> None:
     world.until_bound("theirs", 2)
 
 
-# -- Kubernetes' own ---------------------------------------------------------------------------------------------------
+# -- Kubernetes --------------------------------------------------------------------------------------------------------
 
 
 def scheduled_condition(world: LiveGangs, name: str) -> Manifest:
-    """The condition of a native group; empty while it has none."""
+    """Return the condition of a native group, or an empty one if it has none."""
     conditions: list[Manifest] = world.status(name, NATIVE).get("conditions", [])
     return next((each for each in conditions if each["type"] == GROUPS.condition), {})
 
 
 def native(group: str) -> Manifest:
-    """The fields of a pod that joins a native group."""
+    """Return the fields of a pod that joins a native group."""
     return {"group": "", "spec": {"schedulingGroup": {"podGroupName": group}}}
 
 
-def test_native_manifests_as_they_are(world: LiveGangs) -> None:
-    """All or nothing by ``spec.schedulingGroup``, and its condition reports both results."""
+def test_native_manifests_work_unchanged(world: LiveGangs) -> None:
+    """A native gang is bound all or nothing by ``spec.schedulingGroup``, and its condition reports both results."""
     world.group("workers", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 5}})
     world.job("workers", 5, **native("workers"))
-    lacks = "4 of the 5 members that must be placed together fit"
-    world.until(lambda: lacks in scheduled_condition(world, "workers").get("message", ""), "it is refused")
+    infeasible = "4 of the 5 members that must be placed together fit"
+    world.until(
+        lambda: infeasible in scheduled_condition(world, "workers").get("message", ""), "the gang is unschedulable"
+    )
     condition = scheduled_condition(world, "workers")
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert world.bound("workers") == {}
     world.nodes("b", cpu="1")
     world.until_bound("workers", 5)
-    world.until(lambda: scheduled_condition(world, "workers")["status"] == "True", "it is scheduled by its status")
+    world.until(lambda: scheduled_condition(world, "workers")["status"] == "True", "the condition is True")
 
 
 def test_a_native_domain_is_required(world: LiveGangs) -> None:
-    """The constraint of the manifest holds: all members share a zone, though another node has room too."""
+    """All members share a zone as the native constraint requires, though another node has room too."""
     world.nodes("z1", "z2", cpu="2", zone="z")
     constraint = {"topology": [{"key": "zone"}]}
     world.group("tight", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 4}}, schedulingConstraints=constraint)
@@ -121,11 +123,11 @@ def test_a_native_domain_is_required(world: LiveGangs) -> None:
     assert set(world.until_bound("tight", 4).values()) == {f"{world.token}-z1", f"{world.token}-z2"}
 
 
-# -- what kubectl prints -----------------------------------------------------------------------------------------------
+# -- output of kubectl -------------------------------------------------------------------------------------------------
 
 
-def test_the_table_reads_at_a_glance(world: LiveGangs, plane: ControlPlane) -> None:
-    """Whatever other PodGroups there are, each of ours has one line of at most 80 characters that says how it is."""
+def test_the_table_of_groups(world: LiveGangs, plane: ControlPlane) -> None:
+    """``kubectl get bpg`` prints one line of at most 80 characters for each of Bayplan's groups, and no other group."""
     world.group("other-api", 2, SCHEDULER_PLUGINS)
     world.group("other-api", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 2}})
     wanted = {
@@ -144,7 +146,7 @@ def test_the_table_reads_at_a_glance(world: LiveGangs, plane: ControlPlane) -> N
         lines = plane.kubectl("get", "bpg", f"--namespace={NAMESPACE}").splitlines()
         return {line.split()[0]: line.split()[1:-1] for line in lines[1:]}
 
-    world.until(lambda: rows() == wanted, f"the table says {wanted}")
+    world.until(lambda: rows() == wanted, f"the table is {wanted}")
     for resource in ("bpg", "podgroups.bayplan.dev"):
         header, *lines = plane.kubectl("get", resource, f"--namespace={NAMESPACE}").splitlines()
         assert header.split() == ["NAME", "PHASE", "MIN", "PODS", "BOUND", "REASON", "AGE"]
@@ -153,8 +155,8 @@ def test_the_table_reads_at_a_glance(world: LiveGangs, plane: ControlPlane) -> N
         assert all(re.fullmatch(r"\d+[smh](\d+s)?", line.split()[-1]) for line in lines)
 
 
-def test_the_wide_table_says_why(world: LiveGangs, plane: ControlPlane) -> None:
-    """One more flag, and what the gang lacks is in its line."""
+def test_the_wide_table_has_the_message(world: LiveGangs, plane: ControlPlane) -> None:
+    """``kubectl get bpg -o wide`` prints why the gang is unschedulable."""
     world.group("waits", 5)
     world.job("waits", 5)
     world.until_reason("waits", "Unschedulable")

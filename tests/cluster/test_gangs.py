@@ -1,4 +1,4 @@
-"""Gangs on the real API server, with the operator as a process: all members are placed or none, whatever happens."""
+"""Gangs on a real API server, with the operator as a process: all members are bound or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-PATIENCE = "--gang-reservation-delay=1"
+RESERVATION_DELAY = "--gang-reservation-delay=1"
 PROFILE = {"plugins": {"permit": {"enabled": [{"name": "Approval"}]}}}
 
 
@@ -24,19 +24,19 @@ PROFILE = {"plugins": {"permit": {"enabled": [{"name": "Approval"}]}}}
 def operator(
     control_plane: ControlPlane, kwok: Process, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster, beside which a Permit plugin is installed."""
-    del kwok  # plays the kubelet: pods run, succeed and end
+    """Start the only operator of the cluster, with a Permit plugin installed beside it."""
+    del kwok  # acts as the kubelet: pods run, succeed and end
     install_crds(control_plane)
     installed = install(tmp_path_factory.mktemp("installed"))
     log = tmp_path_factory.mktemp("operator") / "operator.log"
-    with OperatorProcess(control_plane.kubeconfig, log, (PATIENCE,), installed) as operator:
+    with OperatorProcess(control_plane.kubeconfig, log, (RESERVATION_DELAY,), installed) as operator:
         operator.start()
         yield operator
 
 
 @pytest.fixture
 def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveGangs]:
-    """A profile with the Permit plugin, and no nodes."""
+    """Create a profile with the Permit plugin, and no nodes."""
     with live_gangs(control_plane, operator, namespace) as world:
         world.profile(PROFILE)
         yield world
@@ -44,45 +44,45 @@ def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str
 
 @pytest.fixture
 def history(control_plane: ControlPlane, namespace: str) -> Iterator[GangHistory]:
-    """All that happens to the pods of the test, in order."""
+    """Record all changes of the test's pods in order."""
     with GangHistory(control_plane, namespace) as history:
         yield history
         assert history.wrongs == []
 
 
 @pytest.mark.parametrize("parallelism", [4, 16, 64])
-def test_a_job_is_placed_whole(world: LiveGangs, control_plane: ControlPlane, parallelism: int) -> None:
-    """Each pod is bound once, no node holds too much, and the status counts what runs until all have succeeded."""
+def test_all_members_of_a_job_are_bound(world: LiveGangs, control_plane: ControlPlane, parallelism: int) -> None:
+    """Each pod is bound once, no node is overcommitted, and the status counts running and succeeded members."""
     log = BindingLog(control_plane.audit_log)
     world.nodes("a", "b", cpu=str(parallelism // 2))
     world.group("train", parallelism)
     names = world.job("train", parallelism)
-    world.until(lambda: world.counts("train") == (parallelism,) * 3, "all members run by the status")
+    world.until(lambda: world.counts("train") == (parallelism,) * 3, "the status counts all members as running")
     assert overcommitted(world.api.items("/api/v1/nodes"), world.pods().values()) == []
     world.complete("train")
-    world.until(lambda: world.status("train")["phase"] == "Finished", "the group has finished")
+    world.until(lambda: world.status("train")["phase"] == "Finished", "the group is finished")
     status = world.status("train")
     assert (status["succeeded"], status["failed"], world.reason("train")) == (parallelism, 0, "Finished")
     log.read()
     assert {name: log.counts[f"{world.namespace}/{name}"] for name in names} == dict.fromkeys(names, 1)
-    world.until(lambda: world.notes("train", "Scheduled"), "an event reports it")
+    world.until(lambda: world.notes("train", "Scheduled"), "an event is recorded")
     assert len(world.notes("train", "Scheduled")) == 1
 
 
-def test_of_two_gangs_that_do_not_both_fit_one_is_placed_at_a_time(world: LiveGangs, history: GangHistory) -> None:
-    """Neither holds room while the other does; when the first has ended the second is placed, whole too."""
+def test_two_gangs_with_room_for_one(world: LiveGangs, history: GangHistory) -> None:
+    """One gang is bound and the other holds no resources; it is bound whole after the first has ended."""
     world.nodes("a", cpu="2")
     world.nodes("b", cpu="3")
     for name in ("one", "two"):
         world.group(name, 5)
     world.api.create_all([world.member(f"{job}-{number}", job) for number in range(5) for job in ("one", "two")])
-    world.until(lambda: history.moments and sum(history.moments[-1].values()) == 5, "the first is whole")
+    world.until(lambda: history.moments and sum(history.moments[-1].values()) == 5, "the first gang is bound")
     [first] = history.order()
     assert history.moments[-1] == {first: 5}
     second = {"one": "two", "two": "one"}[first]
-    world.until(lambda: world.notes(second, "FailedScheduling"), "the second is refused")
+    world.until(lambda: world.notes(second, "FailedScheduling"), "the second gang is unschedulable")
     world.complete(first)
-    world.until(lambda: history.moments[-1] == {second: 5}, "the second is whole")
+    world.until(lambda: history.moments[-1] == {second: 5}, "the second gang is bound")
     assert history.together("one", "two") == []
     assert "placed together fit" in " ".join(world.notes(second, "FailedScheduling"))
 
@@ -92,7 +92,7 @@ def test_of_two_gangs_that_do_not_both_fit_one_is_placed_at_a_time(world: LiveGa
     [pytest.param("Strict", False, id="strict"), pytest.param("BestEffort", True, id="best effort")],
 )
 def test_a_large_gang_among_small_pods(world: LiveGangs, queueing: str, is_passed: bool) -> None:
-    """Strict: it is placed while small pods still queue, which would all have passed it otherwise."""
+    """A large gang with queueing Strict gets a reservation and is bound before small pods that arrive later."""
     world.nodes("a", "b", "c", cpu="4")
     world.job("first", 12, group="")
     nodes = world.until_bound("first", 12)
@@ -101,7 +101,7 @@ def test_a_large_gang_among_small_pods(world: LiveGangs, queueing: str, is_passe
     world.until_reason("large", "Unschedulable")
     world.job("small", 12, group="")
     if is_passed:
-        # Node by node: the gang, which needs all three, fits as little as before.
+        # Node by node: the gang needs all three nodes and stays infeasible.
         for number, node in enumerate(sorted(set(nodes.values())), start=1):
             world.complete("first", *(name for name in nodes if nodes[name] == node))
             world.until_bound("small", 4 * number)
@@ -109,33 +109,33 @@ def test_a_large_gang_among_small_pods(world: LiveGangs, queueing: str, is_passe
         world.complete("small")
         world.until_bound("large", 3)
     else:
-        world.until(lambda: world.status("large").get("nominatedDomain"), "capacity is kept")
+        world.until(lambda: world.status("large").get("nominatedDomain"), "nodes are reserved")
         world.complete("first")
         world.until_bound("large", 3)
         assert world.bound("small") == {}
 
 
-def test_what_is_kept_for_a_gang_is_told(world: LiveGangs) -> None:
-    """The status names the nodes, and the message of a small pod that they reject names the gang."""
+def test_a_reservation_is_reported(world: LiveGangs) -> None:
+    """The status names the reserved nodes, and the message of a small pod that they reject names the gang."""
     world.nodes("a", cpu="4")
     world.job("runs", 1, group="", cpu="3")
     world.until_bound("runs", 1)
     world.group("large", 2, queueing="Strict")
     world.job("large", 2, cpu="2")
-    world.until(lambda: world.status("large").get("nominatedDomain"), "capacity is kept")
+    world.until(lambda: world.status("large").get("nominatedDomain"), "nodes are reserved")
     assert f"{world.token}-a" in world.status("large")["nominatedDomain"]
     world.job("small", 1, group="")
     world.refused("small-0", f"{world.namespace}/large")
     world.delete("runs-0")
     world.until_bound("large", 2)
-    world.until(lambda: not world.status("large").get("nominatedDomain"), "nothing is kept any more")
+    world.until(lambda: not world.status("large").get("nominatedDomain"), "the reservation is released")
 
 
 # -- topology ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_required_domain_is_the_one_that_packs_best(world: LiveGangs) -> None:
-    """All members share a zone; when no zone has room for all, nobody is placed, and the nearest zone is named."""
+    """All members share a zone; if no zone has room for all, none is bound and the message names the best zone."""
     world.nodes("a1", "a2", "a3", "a4", cpu="2", zone="a")
     world.nodes("b1", "b2", cpu="2", zone="b")
     required = {"key": "zone", "mode": "Required"}
@@ -155,8 +155,8 @@ def test_a_required_domain_is_the_one_that_packs_best(world: LiveGangs) -> None:
     assert zones(world, "waits") == {"a"}
 
 
-def test_a_preferred_domain_is_left_when_it_must_be(world: LiveGangs) -> None:
-    """The group is placed over several zones, and its status says so."""
+def test_a_preferred_domain_is_left_if_it_is_too_small(world: LiveGangs) -> None:
+    """A group that no single zone fits is bound over several zones, and its status reports this."""
     world.nodes("a1", "a2", cpu="2", zone="a")
     world.nodes("b1", cpu="2", zone="b")
     world.group("wide", 3, topology={"key": "zone", "mode": "Preferred"})
@@ -166,16 +166,16 @@ def test_a_preferred_domain_is_left_when_it_must_be(world: LiveGangs) -> None:
 
 
 def zones(world: LiveGangs, job: str) -> set[str]:
-    """Wait until a Job is placed whole; the zones of its nodes."""
+    """Wait until all pods of a Job are bound; return the zones of their nodes."""
     nodes = world.until_bound(job, len(world.pods(job))).values()
     return {str(world.api.get(f"/api/v1/nodes/{name}")["metadata"]["labels"]["zone"]) for name in nodes}
 
 
-# -- members that go ---------------------------------------------------------------------------------------------------
+# -- members that are deleted ------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_goes_before_the_quorum_is_not_counted(world: LiveGangs, history: GangHistory) -> None:
-    """Three were made in all, two exist, and three are needed."""
+def test_a_member_deleted_before_the_quorum_is_not_counted(world: LiveGangs, history: GangHistory) -> None:
+    """Three members were created, one was deleted, and the quorum of three is not reached."""
     world.nodes("a", cpu="4")
     world.group("train", 3)
     world.job("train", 2)
@@ -189,8 +189,8 @@ def test_a_member_that_goes_before_the_quorum_is_not_counted(world: LiveGangs, h
     world.until_bound("train", 3)
 
 
-def test_a_member_that_goes_while_the_gang_waits_breaks_the_quorum(world: LiveGangs, history: GangHistory) -> None:
-    """The room that comes then is not taken by the others; who comes in its place completes the gang at once."""
+def test_a_member_deleted_while_the_gang_waits_breaks_the_quorum(world: LiveGangs, history: GangHistory) -> None:
+    """The other members are not bound when nodes are added; a replacement member completes the gang."""
     world.nodes("a", cpu="2")
     world.group("train", 3)
     world.job("train", 3)
@@ -205,15 +205,15 @@ def test_a_member_that_goes_while_the_gang_waits_breaks_the_quorum(world: LiveGa
     world.until_bound("train", 3)
 
 
-def test_a_member_that_goes_while_the_gang_is_bound_undoes_it(world: LiveGangs, history: GangHistory) -> None:
-    """The others had nodes and waited for one at Permit: all give them back, and nobody was bound."""
+def test_a_member_deleted_while_the_gang_waits_at_permit(world: LiveGangs, history: GangHistory) -> None:
+    """When a member is deleted while it waits at Permit, all assumed members are unreserved and none is bound."""
     world.nodes("a", cpu="4")
     world.group("train", 3)
     world.job("train", 2)
     world.job("train", 1, first=2, labels={"approval": "needed"})
-    world.until(lambda: assumed(world) == 3, "all have a node, one waits")
+    world.until(lambda: assumed(world) == 3, "all members are assumed, one waits")
     world.delete("train-0")
-    world.until(lambda: assumed(world) == 0, "nobody holds room")
+    world.until(lambda: assumed(world) == 0, "no member is assumed")
     world.until_reason("train", "MembersMissing")
     world.job("other", 4, group="")
     world.until_bound("other", 4)
@@ -224,12 +224,12 @@ def test_a_member_that_goes_while_the_gang_is_bound_undoes_it(world: LiveGangs, 
 
 
 def assumed(world: LiveGangs) -> float:
-    """How many pods hold room that are not bound."""
+    """Return the number of assumed pods."""
     return world.operator.metric("scheduler_cache_size", type="assumed_pods")
 
 
-def test_a_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:
-    """The others stay where they run; the status reports the missing member until it is replaced."""
+def test_a_deleted_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:
+    """The other members keep their nodes; the status reports the missing member until it is replaced."""
     world.nodes("a", cpu="3")
     world.group("train", 3)
     world.job("train", 3)
@@ -243,31 +243,31 @@ def test_a_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:
     assert {name: after[name] for name in ("train-0", "train-2")} == {
         name: before[name] for name in ("train-0", "train-2")
     }
-    world.until(lambda: world.status("train")["phase"] == "Running", "it runs again")
-    world.until(lambda: world.counts("train") == (3, 3, 3), "all are counted")
+    world.until(lambda: world.status("train")["phase"] == "Running", "the gang runs again")
+    world.until(lambda: world.counts("train") == (3, 3, 3), "all members are counted")
 
 
-def test_who_exceeds_the_quorum_waits_alone(world: LiveGangs) -> None:
-    """Five pods of a group of three on room for four: the gang runs, and its status says so while the fifth waits."""
+def test_a_member_above_the_quorum_waits_alone(world: LiveGangs) -> None:
+    """Of five pods of a group with minMember 3, four fit: the gang is reported as running while the fifth waits."""
     world.nodes("a", cpu="4")
     world.group("train", 3)
     world.job("train", 5)
-    world.until(lambda: world.counts("train") == (5, 4, 4), "four run")
+    world.until(lambda: world.counts("train") == (5, 4, 4), "four members run")
     assert (world.status("train")["phase"], world.reason("train")) == ("Running", "Scheduled")
     (waits,) = set(world.pods("train")) - set(world.bound("train"))
     world.refused(waits, "1 Insufficient cpu")
     world.delete(next(iter(world.bound("train"))))
     world.placed(waits)
-    world.until(lambda: world.counts("train") == (4, 4, 4), "four run, of four")
+    world.until(lambda: world.counts("train") == (4, 4, 4), "four of four members run")
 
 
-# -- the operator goes -------------------------------------------------------------------------------------------------
+# -- the operator is killed --------------------------------------------------------------------------------------------
 
 
 def test_an_operator_that_is_killed_between_the_binds_of_a_gang(
     world: LiveGangs, control_plane: ControlPlane, history: GangHistory
 ) -> None:
-    """The next one completes the gang: of 64 members none is bound twice, and the status is whole."""
+    """A restarted operator completes the gang: of 64 members none is bound twice, and the status counts all."""
     log = BindingLog(control_plane.audit_log)
     world.nodes("a", "b", cpu="32")
     world.operator.kill()
@@ -279,9 +279,9 @@ def test_an_operator_that_is_killed_between_the_binds_of_a_gang(
     bound = len(world.bound("train"))
     assert 8 <= bound < 64
     world.operator.start()
-    world.until(lambda: world.counts("train") == (64, 64, 64), "all run by the status")
+    world.until(lambda: world.counts("train") == (64, 64, 64), "the status counts all members as running")
     log.read()
     assert log.twice() == []
-    # The API server may have no success to log for the one bind that the killed process did not wait for.
+    # For the one bind in progress when the process was killed, the audit log may have no success.
     assert sum(log.counts[f"{world.namespace}/{name}"] for name in world.pods("train")) >= 63
     assert world.reason("train") == "Scheduled"

@@ -1,4 +1,4 @@
-"""Claims of PodGroups of Kubernetes 1.37 on a real API server with controllers: one claim for all members."""
+"""Claims of Kubernetes 1.37 PodGroups on a real API server with controllers: all members share one claim."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GATE = "--feature-gates=DRAWorkloadResourceClaims=true"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane whose controllers create claims for PodGroups."""
+    """Start a control plane whose controllers create claims for PodGroups."""
     with GROUPS.serve() as plane:
         plane.start_kwok()
         start_kube_controller_manager(plane, ["--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"])
@@ -31,14 +31,14 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """An operator with the feature gate."""
+    """Start an operator with the feature gate."""
     with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
         operator.start(GATE)
         yield operator
 
 
 def test_members_share_the_claim_of_their_group(plane: ControlPlane, operator: OperatorProcess) -> None:
-    """The claim of the template is created once, reserved for the PodGroup, and both members go to its node."""
+    """One claim is created from the template and reserved for the PodGroup, and both members are bound to its node."""
     with live_devices(plane, operator, NAMESPACE) as world:
         world.profile({})
         node = world.machine("a", {"name": "card"})
