@@ -20,7 +20,7 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import PodInfo
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import FakeApi, Hang, Stream
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -58,13 +58,13 @@ async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> N
     registry.register(Quota)
     scheduler = Scheduler(VirtualClock(), RecordingWriter(), registry=registry)
     meta = {"name": "x", "uid": "uid-x", "resourceVersion": "1"}
-    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         for path in ("/api/v1/pods", *WORKLOADS, *STORAGE):
             api.on("GET", path, _listed())
         api.on("GET", "/api/v1/nodes", _listed({"metadata": {**meta, "annotations": {"a": "b"}}}))
         api.on("GET", QUOTAS.path, _listed({"metadata": {**meta, "namespace": "team"}, "spec": {"pods": 3}}))
         readiness = Readiness(())
-        informers = ClusterInformers(connection, scheduler, HastyClock(), readiness)
+        informers = ClusterInformers(connection, scheduler, InstantClock(), readiness)
         assert f"{QUOTAS.path} are being listed" in readiness.missing
         tasks = [asyncio.create_task(informer.run()) for _, informer in informers]
         async with asyncio.timeout(60):

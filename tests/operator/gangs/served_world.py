@@ -16,7 +16,7 @@ from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterIn
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.operator.gangs.group_recording import RecordingObserver
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
 from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
@@ -68,7 +68,7 @@ class World:
         self.clock = VirtualClock()
         self.scheduler = Scheduler(self.clock, RecordingWriter())
         self.readiness = Readiness(())
-        self.informers = ClusterInformers(connection, self.scheduler, HastyClock(), self.readiness)
+        self.informers = ClusterInformers(connection, self.scheduler, InstantClock(), self.readiness)
         self.observer = RecordingObserver()
         self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock, observer=self.observer)
 
@@ -107,7 +107,7 @@ class World:
 
 async def served_world() -> AsyncIterator[World]:
     """Yield a server that serves neither API and has only empty collections; the body of a fixture."""
-    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         for path in ALWAYS:
             api.on("GET", path, Stream(*listed(), Hang()))
         for path in (PLUGINS, NATIVE, OLDER):

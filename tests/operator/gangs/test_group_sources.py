@@ -30,7 +30,7 @@ from tests.operator.gangs.served_world import (
     served_world,
     serves,
 )
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.background import until
 from tests.support.builders import pod
 from tests.support.fake_api import Answer, Hang, Stream, refusal
@@ -118,7 +118,7 @@ async def test_a_process_without_custom_resources(world: World) -> None:
     """``run --config`` reads no PodGroups of Bayplan's own API, so pods that name one are gated."""
     clock = world.clock
     alone = Scheduler(clock, RecordingWriter())
-    connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
+    connection = ApiConnection(world.api, ConnectionOptions(), InstantClock())
     GroupSources(alone, ClusterInformers(connection, alone, clock), connection, clock, apis=UsedApis(bayplan=False))
     unread = alone.context.queue.gangs.unread(GroupSource.BAYPLAN)
     assert unread is not None
@@ -128,7 +128,7 @@ async def test_a_process_without_custom_resources(world: World) -> None:
 async def test_apis_that_are_turned_off(world: World) -> None:
     """With the feature gate off the label and the field are ignored: the pod is scheduled as a single pod."""
     alone = Scheduler(world.clock, RecordingWriter())
-    connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
+    connection = ApiConnection(world.api, ConnectionOptions(), InstantClock())
     informers = ClusterInformers(connection, alone, world.clock)
     GroupSources(alone, informers, connection, world.clock, apis=UsedApis(others=False))
     gangs = alone.context.queue.gangs

@@ -1,4 +1,4 @@
-"""A scripted API server, a connection to it, and a clock whose delays cost nothing."""
+"""A scripted API server, a connection to it, and a clock whose sleeps return at once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from scheduler_core.ports import Timer
 from tests.support.fake_api import FakeApi
 
 
-class HastyClock:
-    """Real time, but sleeping is noted and done with; timers keep their real time."""
+class InstantClock:
+    """Real time with sleeps that are recorded and return at once; timers keep their real time."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -38,8 +38,8 @@ class HastyClock:
 
 
 @pytest.fixture
-def clock() -> HastyClock:
-    return HastyClock()
+def clock() -> InstantClock:
+    return InstantClock()
 
 
 @pytest.fixture
@@ -49,6 +49,6 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def connection(api: FakeApi, clock: HastyClock) -> AsyncIterator[ApiConnection]:
+async def connection(api: FakeApi, clock: InstantClock) -> AsyncIterator[ApiConnection]:
     async with ApiConnection(api, ConnectionOptions(), clock) as connection:
         yield connection

@@ -1,4 +1,4 @@
-"""Tests of plain kubeconfigs and service accounts: the same credentials as the client library loads."""
+"""Tests of plain kubeconfigs and service accounts: both load the same credentials as the client library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DATA = base64.b64encode(_AUTHORITY.encode()).decode()
 
 
 def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
-    """Write a kubeconfig and the files that it may name."""
+    """Write a kubeconfig and the files that it names."""
     for name, text in {"ca.crt": _AUTHORITY, "me.crt": "cert", "me.key": "key", "token": "from file"}.items():
         (folder / name).write_text(text)
     content = {
@@ -35,8 +35,8 @@ def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> P
     return path
 
 
-def compared(credentials: Credentials) -> dict[str, Any]:
-    """Return the credentials with the text of the certificate authority, wherever it is."""
+def comparable(credentials: Credentials) -> dict[str, Any]:
+    """Return the credentials as values, with the certificate authority as text."""
     values = dataclasses.asdict(credentials)
     file, data = values.pop("ssl_ca_cert"), values.pop("ca_cert_data")
     return {**values, "authority": Path(file).read_text() if file else data}
@@ -65,13 +65,13 @@ _HTTPS = {"server": "https://127.0.0.1:6443"}
     ],
 )
 async def test_loaded_as_by_the_client_library(cluster: dict[str, Any], user: dict[str, Any], tmp_path: Path) -> None:
-    """A plain kubeconfig gives the credentials that the library would load, relative file names included."""
+    """A plain kubeconfig loads the same credentials as the client library, relative file names included."""
     path = kubeconfig(tmp_path, cluster, user)
     own, expected = Credentials(), Credentials()
     PlainKubeconfig(path, None).load(own)
     load: Any = load_kube_config  # the library has no annotations
     await load(config_file=str(path), client_configuration=expected, persist_config=False)
-    assert compared(own) == compared(expected)
+    assert comparable(own) == comparable(expected)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ async def test_loaded_as_by_the_client_library(cluster: dict[str, Any], user: di
         pytest.param(_HTTPS, {"auth-provider": {"name": "oidc"}}, id="auth-provider"),
         pytest.param(_HTTPS, {"username": "a", "password": "b"}, id="password"),
         pytest.param(_HTTPS, {"client-certificate-data": _DATA, "client-key-data": _DATA}, id="certificate-data"),
-        pytest.param(_HTTPS | {"certificate-authority": "absent"}, {"token": "abc"}, id="no-such-file"),
+        pytest.param(_HTTPS | {"certificate-authority": "absent"}, {"token": "abc"}, id="missing-file"),
         pytest.param(_HTTPS | {"certificate-authority-data": "a"}, {"token": "abc"}, id="no-base64"),
         pytest.param(_HTTPS | {"disable-compression": True}, {"token": "abc"}, id="unknown-field"),
         pytest.param({"server": 1}, {"token": "abc"}, id="wrong-type"),
     ],
 )
-def test_left_to_the_client_library(cluster: dict[str, Any], user: dict[str, Any], tmp_path: Path) -> None:
-    """Anything else is rejected, so that the library reads it or reports what is wrong."""
+def test_other_kubeconfigs_are_rejected(cluster: dict[str, Any], user: dict[str, Any], tmp_path: Path) -> None:
+    """A kubeconfig with unsupported content is rejected, so that the client library reads it or reports the error."""
     path = kubeconfig(tmp_path, cluster, user)
     with pytest.raises(ValueError, match=r"\S"):
         PlainKubeconfig(path, None).load(Credentials())
@@ -96,7 +96,7 @@ def test_left_to_the_client_library(cluster: dict[str, Any], user: dict[str, Any
 
 @pytest.mark.parametrize("content", ["", "a: [", "contexts: []", "contexts: 1"])
 def test_not_a_kubeconfig(content: str, tmp_path: Path) -> None:
-    """A document that is no kubeconfig is rejected."""
+    """A document that is not a kubeconfig is rejected."""
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"\S"):
@@ -105,7 +105,7 @@ def test_not_a_kubeconfig(content: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The mounted files of a service account, and the environment of a pod."""
+    """Return the mounted files of a service account, and set the environment of a pod."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (tmp_path / "token").write_text("one\n")
@@ -114,7 +114,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_service_account(account: Path) -> None:
-    """The address comes from the environment; a rotated token is read again, without its line feed."""
+    """The address comes from the environment, and a rotated token is read again without its line feed."""
     access = await from_service_account(account)
     assert access.base_url == "https://[fd00::1]:443"
     assert access.ssl_context is not None

@@ -1,4 +1,4 @@
-"""Tests of the dispatcher's workers: which one executes the next write, and that no sendable write is left waiting."""
+"""Tests of the dispatcher's workers: task reuse, and that no sendable write is left waiting."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Traced(Write):
-    """A write that records the task that executes it.
+    """Write that records the task that executes it.
 
     Attributes:
         tasks: The tasks of all writes.
         errors: Raised by the next attempts, one each.
-        waits: Whether it waits before it ends, as for a response.
+        waits: Whether the write yields to the loop, as it does when it waits for a response.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ def key(name: str) -> ObjectKey:
 
 
 async def settle() -> None:
-    """Let every task that can run do so."""
+    """Run every task that is ready."""
     for _ in range(40):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 async def test_a_worker_continues_with_the_next(workers: int) -> None:
-    """A burst uses as many tasks as there are workers, not as many as writes."""
+    """A burst of writes uses as many tasks as there are workers, not as many as there are writes."""
     dispatcher = ApiDispatcher(DispatcherOptions(workers=workers), VirtualClock(), lambda: False)
     tasks: list[asyncio.Task[None] | None] = []
     for n in range(12):
@@ -62,8 +62,8 @@ async def test_a_worker_continues_with_the_next(workers: int) -> None:
     await dispatcher.close()
 
 
-async def test_refusals_in_a_row_let_others_run() -> None:
-    """Writes refused without any wait, as when a right is missing, do not block the loop."""
+async def test_consecutive_refusals_yield_to_other_tasks() -> None:
+    """Writes that are refused without a wait, for example for a missing right, do not block the loop."""
     dispatcher = ApiDispatcher(DispatcherOptions(workers=1), VirtualClock(), lambda: False)
     tasks: list[asyncio.Task[None] | None] = []
     for n in range(12):
@@ -75,19 +75,19 @@ async def test_refusals_in_a_row_let_others_run() -> None:
     await dispatcher.close()
 
 
-async def test_what_follows_a_write_takes_the_other_workers() -> None:
-    """Writes that arrive while all workers are busy are spread over all of them again."""
+async def test_writes_queued_by_a_write_use_all_workers() -> None:
+    """Writes that arrive while all workers are busy are spread over all workers."""
     dispatcher = ApiDispatcher(DispatcherOptions(workers=2), VirtualClock(), lambda: False)
     tasks: list[asyncio.Task[None] | None] = []
 
-    class Breeding(Traced):
-        """A write whose end queues more writes."""
+    class Spawning(Traced):
+        """Write that queues more writes when it ends."""
 
         def ended(self, error: Exception | None) -> None:
             for name in "bcd":
                 dispatcher.submit(Traced(tasks, name))
 
-    dispatcher.submit(Breeding(tasks, "a"))
+    dispatcher.submit(Spawning(tasks, "a"))
     await settle()
     assert (dispatcher.written, len(set(tasks))) == (4, 2)
     await dispatcher.close()
@@ -98,11 +98,11 @@ STEPS = ("event", "deletion", "patch", "failing", "hold", "tick", "long", *("pre
 
 @given(st.lists(st.sampled_from(STEPS), max_size=40), st.sampled_from([1, 2, 8]), st.sampled_from([3, 1000]))
 def test_no_sendable_write_is_left_waiting(steps: Sequence[str], workers: int, burst: int) -> None:
-    """After any sequence of events, another look at the queue finds no write that could be sent."""
-    asyncio.run(_play(steps, workers, burst))
+    """After any sequence of events, pump() finds no write that could be sent."""
+    asyncio.run(_run_steps(steps, workers, burst))
 
 
-async def _play(steps: Sequence[str], workers: int, burst: int) -> None:
+async def _run_steps(steps: Sequence[str], workers: int, burst: int) -> None:
     clock, presses, holds = VirtualClock(), False, 0
     options = DispatcherOptions(workers=workers, event_burst=burst, events_per_second=2.0, max_events=6)
     dispatcher = ApiDispatcher(options, clock, lambda: presses)
@@ -124,7 +124,7 @@ async def _play(steps: Sequence[str], workers: int, burst: int) -> None:
             await asyncio.wait_for(dispatcher.hold(key("pod")), 5)
             holds += 1
         elif step == "release":
-            # The bind backlog is over when one of them ends.
+            # The end of a bind ends the bind backlog.
             presses = False
             await dispatcher.hold(key("pod"))
             dispatcher.release(key("pod"), bound=n % 2 == 0)

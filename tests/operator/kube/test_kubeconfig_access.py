@@ -1,4 +1,4 @@
-"""Tests of credentials: kubeconfig forms, rotated tokens, messages."""
+"""Tests of access by kubeconfig: forms of credentials, rotated tokens, and error messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kubeconfig(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
 
 
 async def test_token(tmp_path: Path) -> None:
-    """A token in the kubeconfig becomes a bearer header; the server's URL loses its last slash."""
+    """A token in the kubeconfig becomes a bearer header, and the server's URL loses its trailing slash."""
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {"token": "abc"}))
     assert access.base_url == "http://127.0.0.1:1"
     assert await access.authorization() == "Bearer abc"
@@ -57,7 +57,7 @@ async def test_token_file_is_read_again(tmp_path: Path) -> None:
 
 
 async def test_credential_plugin(tmp_path: Path) -> None:
-    """An exec plugin returns the token, and is called again for a renewal."""
+    """An exec plugin returns the token and is called again when the token is renewed."""
     answer = tmp_path / "answer"
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [str(answer)]}
     credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
@@ -69,7 +69,7 @@ async def test_credential_plugin(tmp_path: Path) -> None:
 
 
 async def test_proxy_and_server_name(tmp_path: Path) -> None:
-    """The cluster's proxy and certificate name are passed on."""
+    """The cluster's proxy and TLS server name are passed to the connection."""
     extra = {"server": "https://[::1]:1/", "proxy-url": "http://proxy:3128", "tls-server-name": "kube"}
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {}, **extra))
     assert access.proxy == "http://proxy:3128"
@@ -84,7 +84,7 @@ async def test_proxy_and_server_name(tmp_path: Path) -> None:
         pytest.param(None, None, "does not exist", id="no-file"),
         pytest.param("", None, "cannot be used", id="empty-file"),
         pytest.param("clusters: []", None, "cannot be used", id="incomplete"),
-        pytest.param("a: [", None, "cannot be used", id="no-yaml"),
+        pytest.param("a: [", None, "cannot be used", id="invalid-yaml"),
     ],
 )
 async def test_bad_kubeconfig(tmp_path: Path, content: str | None, context: str | None, text: str) -> None:
@@ -98,7 +98,7 @@ async def test_bad_kubeconfig(tmp_path: Path, content: str | None, context: str 
 
 
 async def test_not_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside of a pod the message names the flag to set."""
+    """Outside a pod, the error message names the flag to set."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ConfigError, match="set --kubeconfig"):
         await from_service_account()

@@ -32,34 +32,34 @@ def lease(holder: str, version: str = "1", transitions: int = 3) -> Answer:
     return Answer(body={"metadata": metadata, "spec": spec})
 
 
-class NapClock(VirtualClock):
-    """A clock that records its only sleeper.
+class SleepRecordingClock(VirtualClock):
+    """Virtual clock that records the sleeps of its only user.
 
     Attributes:
-        naps: Number of sleeps.
-        wakes_at: Time of the wake-up.
+        sleeps: Number of sleeps.
+        sleep_ends: Time at which the current sleep ends.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.naps = 0
-        self.wakes_at = float("inf")
+        self.sleeps = 0
+        self.sleep_ends = float("inf")
         self.changed = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Record the call, and sleep."""
-        self.naps += 1
-        self.wakes_at = self.now() + seconds
+        """Record the sleep, then sleep."""
+        self.sleeps += 1
+        self.sleep_ends = self.now() + seconds
         self.changed.set()
         await super().sleep(seconds)
 
 
 class Candidate:
-    """A candidate "me", its server and its clock."""
+    """Candidate with identity "me", with its API connection and clock."""
 
     def __init__(self, api: FakeApi, options: ElectionOptions = OPTIONS) -> None:
         self.endpoint: LeaderEndpoint | None = LeaderEndpoint("http://127.0.0.1:1")
-        self.clock = NapClock()
+        self.clock = SleepRecordingClock()
         self.fence = WriteFence(self.clock, options.lease)
         self.connection = ApiConnection(api, ConnectionOptions(), self.clock, self.fence.check)
         self.election = LeaderElection(
@@ -69,31 +69,31 @@ class Candidate:
         self.run.add_done_callback(lambda _: self.clock.changed.set())
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, checking whenever the candidate sleeps or ends."""
+        """Wait until a condition holds; check it whenever the candidate sleeps or ends."""
         async with asyncio.timeout(60):
             while not condition():
                 self.clock.changed.clear()
                 await self.clock.changed.wait()
 
-    async def next_nap(self, naps: int) -> None:
-        """Wait until it sleeps again, or has ended."""
-        await self.until(lambda: self.run.done() or self.clock.naps > naps)
+    async def next_sleep(self, sleeps: int) -> None:
+        """Wait until the candidate sleeps again or has ended."""
+        await self.until(lambda: self.run.done() or self.clock.sleeps > sleeps)
 
-    async def stands_by(self) -> None:
-        """Wait until its first attempt is over."""
-        await self.until(lambda: self.clock.naps > 0)
+    async def until_standby(self) -> None:
+        """Wait until the first attempt to acquire the Lease is over."""
+        await self.until(lambda: self.clock.sleeps > 0)
 
-    async def leads(self) -> None:
-        """Wait until it leads and waits for its next renewal."""
-        await self.until(lambda: self.election.leading.is_set() and self.clock.wakes_at > self.clock.now())
+    async def until_leading(self) -> None:
+        """Wait until the candidate leads and sleeps until its next renewal."""
+        await self.until(lambda: self.election.leading.is_set() and self.clock.sleep_ends > self.clock.now())
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass from wake-up to wake-up, each until its work is done."""
+        """Advance the clock from sleep to sleep, and run the candidate's work after each."""
         until = self.clock.now() + seconds
-        while not self.run.done() and self.clock.wakes_at <= until:
-            naps = self.clock.naps
-            self.clock.advance(self.clock.wakes_at - self.clock.now())
-            await self.next_nap(naps)
+        while not self.run.done() and self.clock.sleep_ends <= until:
+            sleeps = self.clock.sleeps
+            self.clock.advance(self.clock.sleep_ends - self.clock.now())
+            await self.next_sleep(sleeps)
         if not self.run.done():
             self.clock.advance(max(until - self.clock.now(), 0))
 
@@ -114,7 +114,7 @@ async def me(api: FakeApi) -> AsyncIterator[Candidate]:
 
 
 def spec(api: FakeApi, method: str) -> dict[str, Any]:
-    """Return the spec that was written last."""
+    """Return the Lease spec of the last write."""
     found: dict[str, Any] = api.requests(method)[-1].json["spec"]
     return found
 
@@ -123,117 +123,119 @@ async def test_a_missing_lease_is_created(api: FakeApi, me: Candidate) -> None:
     """The first candidate creates the Lease, with no transition."""
     api.on("POST", LEASES, lease("me", transitions=0))
     api.on("PUT", LEASE, lease("me"))
-    await me.leads()
+    await me.until_leading()
     written = spec(api, "POST")
     assert (written["holderIdentity"], written["leaseDurationSeconds"], written["leaseTransitions"]) == ("me", 15, 0)
     assert me.election.is_leading_until == me.clock.now() + 10
 
 
 @pytest.mark.parametrize(
-    ("holder", "transitions"), [pytest.param("", 4, id="released"), pytest.param("me", 3, id="ours already")]
+    ("holder", "transitions"), [pytest.param("", 4, id="released"), pytest.param("me", 3, id="already ours")]
 )
 async def test_a_free_lease_is_acquired(api: FakeApi, me: Candidate, holder: str, transitions: int) -> None:
     """The write has the version that was read, keeps other fields, and counts a change of the holder."""
     api.on("GET", LEASE, lease(holder))
     api.on("PUT", LEASE, lease("me", "2"))
-    await me.leads()
+    await me.until_leading()
     put = api.requests("PUT")[0].json
     assert put["metadata"]["resourceVersion"] == "1"
     assert put["metadata"]["labels"] == {"team": "a"}
     assert put["spec"]["leaseTransitions"] == transitions
 
 
-async def test_a_held_lease_is_waited_for(api: FakeApi, me: Candidate) -> None:
-    """It is acquired when its version has not changed for its whole duration, by this process's own clock."""
+async def test_a_held_lease_is_acquired_after_its_duration(api: FakeApi, me: Candidate) -> None:
+    """A held Lease is acquired when its version has not changed for its whole duration on this process's clock."""
     api.on("GET", LEASE, lease("other"))
     api.on("PUT", LEASE, lease("me", "2", 4))
-    await me.stands_by()
+    await me.until_standby()
     await me.advance(14.9)
     assert not api.requests("PUT")
     assert me.election.holder == "other"
     await me.advance(5)
-    await me.leads()
+    await me.until_leading()
     assert spec(api, "PUT")["leaseTransitions"] == 4
 
 
 async def test_a_lease_is_acquired_when_it_expires(api: FakeApi, me: Candidate) -> None:
-    """The standby retries at that moment, whatever its jittered interval."""
+    """A standby retries at the moment when the Lease expires, whatever its jittered interval."""
     api.on("GET", LEASE, lease("other"))
     api.on("PUT", LEASE, lease("me", "2", 4))
-    await me.stands_by()
+    await me.until_standby()
     await me.advance(15)
     assert len(api.requests("PUT")) == 1
 
 
 async def test_a_renewed_lease_is_not_acquired(api: FakeApi, me: Candidate) -> None:
-    """Each new version starts its duration again."""
+    """Each new version of the Lease starts its duration again."""
     api.on("GET", LEASE, *(lease("other", str(version)) for version in range(100)))
-    await me.stands_by()
+    await me.until_standby()
     await me.advance(60)
     assert not api.requests("PUT")
     with pytest.raises(NotLeadingError):
         me.fence.check()
 
 
-def announced(api: FakeApi, method: str = "PUT") -> dict[str, str]:
-    """Return the annotations that were written last."""
+def written_annotations(api: FakeApi, method: str = "PUT") -> dict[str, str]:
+    """Return the annotations of the last write of the Lease."""
     found: dict[str, str] = api.requests(method)[-1].json["metadata"]["annotations"]
     return found
 
 
 async def test_a_leader_announces_its_endpoint(api: FakeApi, me: Candidate) -> None:
-    """With each renewal, since certificates change; other annotations stay, and a release removes its own."""
+    """Each renewal announces the current endpoint; other annotations stay, and a release removes the announcement."""
     old = lease("")
     old.body["metadata"]["annotations"] = {"others": "stay", ANNOTATION: announcement("other", LeaderEndpoint("x"))}
     api.on("GET", LEASE, old)
     api.on("PUT", LEASE, *(lease("me", str(version)) for version in range(2, 100)))
-    await me.leads()
-    assert announced(api) == {
+    await me.until_leading()
+    assert written_annotations(api) == {
         "others": "stay",
         ANNOTATION: '{"identity":"me","url":"http://127.0.0.1:1","certificateSha256":""}',
     }
     me.endpoint = LeaderEndpoint("https://192.0.2.1:1", "a" * 64)
     await me.advance(5)
-    assert announced_endpoint(announced(api)[ANNOTATION], "me") == me.endpoint
+    assert announced_endpoint(written_annotations(api)[ANNOTATION], "me") == me.endpoint
     me.endpoint = None
     await me.advance(5)
-    assert announced(api) == {}
+    assert written_annotations(api) == {}
     me.endpoint = LeaderEndpoint("http://127.0.0.1:1")
     api.on("GET", LEASE, lease("me"))
     await me.election.release(1)
-    assert announced(api) == {}
+    assert written_annotations(api) == {}
 
 
 async def test_a_created_lease_announces_the_endpoint(api: FakeApi, me: Candidate) -> None:
-    """It does so from its first version on."""
+    """A created Lease announces the endpoint from its first version on."""
     api.on("POST", LEASES, lease("me", transitions=0))
     api.on("PUT", LEASE, lease("me"))
-    await me.leads()
-    assert announced_endpoint(announced(api, "POST")[ANNOTATION], "me") == me.endpoint
+    await me.until_leading()
+    assert announced_endpoint(written_annotations(api, "POST")[ANNOTATION], "me") == me.endpoint
 
 
 @pytest.mark.parametrize(
-    ("writer", "known"), [pytest.param("other", True, id="its own"), pytest.param("before", False, id="an earlier one")]
+    ("writer", "is_read"),
+    [pytest.param("other", True, id="current holder"), pytest.param("before", False, id="earlier holder")],
 )
-async def test_a_standby_reads_the_leaders_endpoint(api: FakeApi, me: Candidate, writer: str, known: bool) -> None:
-    """An announcement of an earlier holder is not the address of this one."""
+async def test_a_standby_reads_the_leaders_endpoint(api: FakeApi, me: Candidate, writer: str, is_read: bool) -> None:
+    """A standby reads the endpoint that the current holder announced, not the endpoint of an earlier holder."""
     endpoint = LeaderEndpoint("https://192.0.2.1:10259", "0" * 64)
     held = lease("other")
     held.body["metadata"]["annotations"] = {ANNOTATION: announcement(writer, endpoint)}
     api.on("GET", LEASE, held)
-    await me.stands_by()
-    assert me.election.leader_endpoint == (endpoint if known else None)
+    await me.until_standby()
+    assert me.election.leader_endpoint == (endpoint if is_read else None)
 
 
-async def leading(api: FakeApi, me: Candidate) -> None:
+async def acquire_lease(api: FakeApi, me: Candidate) -> None:
+    """Let the candidate acquire a free Lease and renew it."""
     api.on("GET", LEASE, lease(""))
     api.on("PUT", LEASE, *(lease("me", str(version)) for version in range(2, 100)))
-    await me.leads()
+    await me.until_leading()
 
 
 async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
-    """Each renewal extends the time, and keeps the acquire time of the Lease."""
-    await leading(api, me)
+    """Each renewal extends the time of leadership and keeps the acquire time of the Lease."""
+    await acquire_lease(api, me)
     await me.advance(60)
     assert not me.run.done()
     assert me.election.is_leading_until == me.clock.now() + 10
@@ -245,8 +247,8 @@ async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
     "answer", [pytest.param(refusal(500, "etcd is away"), id="error"), pytest.param(refusal(429, "slow"), id="busy")]
 )
 async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, answer: Answer) -> None:
-    """It leads until the renew deadline, and ends before another process may acquire the Lease."""
-    await leading(api, me)
+    """A leader that cannot renew ends at the renew deadline, before another process can acquire the Lease."""
+    await acquire_lease(api, me)
     began = me.clock.now()
     api.on("PUT", LEASE, answer)
     await me.advance(30)
@@ -257,16 +259,16 @@ async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, ans
         me.fence.check()
 
 
-async def test_a_frozen_server_does_not_hold_a_leader(api: FakeApi, me: Candidate) -> None:
-    """A request without a response is cancelled in time for another one, and at the deadline."""
-    await leading(api, me)
+async def test_a_renewal_without_a_response_is_cancelled(api: FakeApi, me: Candidate) -> None:
+    """A renewal without a response is cancelled for a second attempt, and again at the renew deadline."""
+    await acquire_lease(api, me)
     before = len(api.requests("PUT"))
     api.on("PUT", LEASE, Answer(gate=asyncio.Event()))
-    naps = me.clock.naps
+    sleeps = me.clock.sleeps
     me.clock.advance(2)
     await api.until(lambda: len(api.requests("PUT")) == before + 1)
     me.clock.advance(5)
-    await me.next_nap(naps)
+    await me.next_sleep(sleeps)
     me.clock.advance(2)
     await api.until(lambda: len(api.requests("PUT")) == before + 2)
     me.clock.advance(1)
@@ -276,8 +278,8 @@ async def test_a_frozen_server_does_not_hold_a_leader(api: FakeApi, me: Candidat
 
 
 async def test_a_renewal_whose_response_was_lost_is_repeated(api: FakeApi, me: Candidate) -> None:
-    """A conflict with its own write is no loss: the Lease is read and written again."""
-    await leading(api, me)
+    """After a conflict with its own write, a leader reads the Lease and renews it again."""
+    await acquire_lease(api, me)
     api.on("PUT", LEASE, refusal(409, "changed"), lease("me", "8"))
     api.on("GET", LEASE, lease("me", "7"))
     await me.advance(2)
@@ -286,8 +288,8 @@ async def test_a_renewal_whose_response_was_lost_is_repeated(api: FakeApi, me: C
 
 
 async def test_another_holder_ends_a_leader_at_once(api: FakeApi, me: Candidate) -> None:
-    """The process that wrote over the Lease leads now."""
-    await leading(api, me)
+    """A leader ends at once when another process has written itself to the Lease."""
+    await acquire_lease(api, me)
     api.on("PUT", LEASE, refusal(409, "changed"))
     api.on("GET", LEASE, lease("other", "7"))
     await me.advance(2)
@@ -296,8 +298,8 @@ async def test_another_holder_ends_a_leader_at_once(api: FakeApi, me: Candidate)
 
 
 async def test_a_release_clears_the_holder(api: FakeApi, me: Candidate) -> None:
-    """The next leader need not wait, and this process does not lead again."""
-    await leading(api, me)
+    """A release clears the holder so that the next leader need not wait, and this process does not lead again."""
+    await acquire_lease(api, me)
     api.on("GET", LEASE, lease("me", "2"))
     await me.election.release(1)
     written = spec(api, "PUT")
@@ -310,16 +312,16 @@ async def test_a_release_clears_the_holder(api: FakeApi, me: Candidate) -> None:
 
 
 async def test_a_standby_releases_nothing(api: FakeApi, me: Candidate) -> None:
-    """The Lease of another process is not touched."""
+    """A release by a standby does not write the Lease of another process."""
     api.on("GET", LEASE, lease("other"))
-    await me.stands_by()
+    await me.until_standby()
     await me.election.release(1)
     assert not api.requests("PUT")
 
 
 async def test_a_paused_process_does_not_lead_when_it_resumes(api: FakeApi, me: Candidate) -> None:
-    """Its clock has moved on: nothing is sent before the loss is detected, and the Lease is not read."""
-    await leading(api, me)
+    """A process that was paused beyond its deadline sends nothing, and ends without reading the Lease."""
+    await acquire_lease(api, me)
     requests = len(api.seen)
     me.clock.advance(60)
     with pytest.raises(NotLeadingError):
@@ -331,11 +333,11 @@ async def test_a_paused_process_does_not_lead_when_it_resumes(api: FakeApi, me: 
 
 
 async def test_a_lease_duration_is_rounded_up(api: FakeApi) -> None:
-    """Others acquire it by the written duration: 3.9 s must not become 3 s when this process relies on 3.5 s."""
+    """The written duration is rounded up: 3.9 s must not become 3 s if this process relies on a deadline of 3.5 s."""
     api.on("GET", LEASE, lease(""))
     api.on("PUT", LEASE, lease("me", "2"))
     candidate = Candidate(api, ElectionOptions("ns", "bayplan", 3.9, 3.5, 1.0))
-    await candidate.leads()
+    await candidate.until_leading()
     assert spec(api, "PUT")["leaseDurationSeconds"] == 4
     candidate.run.cancel()
     await asyncio.wait([candidate.run])
@@ -343,9 +345,9 @@ async def test_a_lease_duration_is_rounded_up(api: FakeApi) -> None:
 
 
 async def test_writes_are_fenced(api: FakeApi, me: Candidate) -> None:
-    """Without the Lease a bind is not sent; reads and writes of the Lease itself are."""
+    """Without the Lease a bind is not sent; reads are."""
     api.on("GET", LEASE, lease("other"))
-    await me.stands_by()
+    await me.until_standby()
     with pytest.raises(NotLeadingError):
         await me.connection.request(ApiRequest("POST", "/binding", b"{}", lane=Lane.BINDS))
     assert not api.requests("POST")
@@ -355,14 +357,14 @@ async def test_writes_are_fenced(api: FakeApi, me: Candidate) -> None:
 @pytest.mark.parametrize(
     ("options", "path"),
     [
-        pytest.param(ElectionOptions("n", "l", 10, 10, 2), "leaseDuration", id="lease not above renew"),
-        pytest.param(ElectionOptions("n", "l", 15, 2.4, 2), "renewDeadline", id="a second attempt"),
+        pytest.param(ElectionOptions("n", "l", 10, 10, 2), "leaseDuration", id="lease not longer than renew deadline"),
+        pytest.param(ElectionOptions("n", "l", 15, 2.4, 2), "renewDeadline", id="no time for a second attempt"),
         pytest.param(ElectionOptions("n", "l", 0.5, 0.2, 0.1), "leaseDuration", id="below a second"),
-        pytest.param(ElectionOptions("n", "l", 15, 10, 0), "retryPeriod", id="no pause"),
+        pytest.param(ElectionOptions("n", "l", 15, 10, 0), "retryPeriod", id="zero"),
     ],
 )
 async def test_durations_must_be_consistent(api: FakeApi, options: ElectionOptions, path: str) -> None:
-    """A Lease that could not work is rejected with the field that is wrong."""
+    """Inconsistent durations are rejected with the field that is wrong."""
     clock = VirtualClock()
     with pytest.raises(ConfigError, match=f"leaderElection.{path}"):
         LeaderElection(ApiConnection(api, ConnectionOptions(), clock), options, clock, WriteFence(clock))

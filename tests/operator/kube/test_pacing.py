@@ -1,4 +1,4 @@
-"""Tests of backoff, the token bucket and the real clock."""
+"""Tests of Backoff, TokenBucket and SystemClock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 def test_backoff_doubles_up_to_its_maximum() -> None:
-    """Every delay is between half and all of a step that doubles; a reset starts over."""
+    """Every delay is between half of a step and the step, which doubles; a reset starts over."""
     backoff = Backoff(1.0, 10.0, seed=3)
     for step in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
         assert step / 2 <= backoff.next_delay() <= step
@@ -28,12 +28,12 @@ def test_backoff_doubles_up_to_its_maximum() -> None:
     [pytest.param(1, 0.2, id="first"), pytest.param(3, 0.8, id="third"), pytest.param(5000, 30.0, id="many")],
 )
 def test_delay_of_try(tries: int, step: float) -> None:
-    """The delay depends only on the number of attempts."""
+    """The delay depends only on the number of the attempt."""
     assert step / 2 <= delay_of_try(tries, 0.2, 30.0) <= step
 
 
-async def test_bucket_keeps_rate_and_order() -> None:
-    """After the burst each caller waits for its own token, in the order of arrival."""
+async def test_callers_get_tokens_in_order_at_the_rate() -> None:
+    """After the burst, callers get tokens at the rate, in the order of their arrival."""
     clock = VirtualClock()
     bucket = TokenBucket(2.0, 2, clock)
     taken: list[int] = []
@@ -54,7 +54,7 @@ async def test_bucket_keeps_rate_and_order() -> None:
 
 
 def test_try_take_returns_the_wait() -> None:
-    """Without a token nothing is taken, and the wait is returned."""
+    """Without a token, try_take() takes nothing and returns the wait."""
     clock = VirtualClock()
     bucket = TokenBucket(4.0, 1, clock)
     assert bucket.try_take() == 0.0
@@ -65,7 +65,7 @@ def test_try_take_returns_the_wait() -> None:
 
 
 async def test_system_clock() -> None:
-    """The real clock moves forward, returns UTC and calls back on the loop."""
+    """The system clock moves forward, returns UTC, and runs callbacks on the event loop."""
     clock: Clock = SystemClock()
     before, called = clock.now(), asyncio.Event()
     clock.call_later(0.001, called.set)

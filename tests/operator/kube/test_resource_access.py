@@ -15,7 +15,7 @@ PATH = "/apis/apps/v1/namespaces/ops/controllerrevisions"
 
 
 async def test_list_is_sorted_by_revision(api: FakeApi, connection: ApiConnection) -> None:
-    """Revisions are selected by label, oldest first."""
+    """Revisions are selected by label and sorted, oldest first."""
     items = [{"metadata": {"name": name}, "revision": n, "data": {"x": n}} for name, n in [("b", 2), ("a", 10)]]
     api.on("GET", PATH, Answer(body={"items": items[::-1]}))
     found = await ControllerRevisions(connection, "ops").list({"z": "1", "a": "2"})
@@ -23,8 +23,8 @@ async def test_list_is_sorted_by_revision(api: FakeApi, connection: ApiConnectio
     assert api.seen[0].query == {"labelSelector": "a=2,z=1"}
 
 
-async def test_create_names_its_owner(api: FakeApi, connection: ApiConnection) -> None:
-    """A revision is created with labels, owner and data."""
+async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiConnection) -> None:
+    """A revision is created with its labels, owner and data."""
     api.on("POST", PATH, Answer(201, {"metadata": {"name": "r", "uid": "u"}, "revision": 3}))
     owner = OwnerReference("SchedulerProfile", "batch", "uid-p", "bayplan.dev/v1alpha1", controller=True)
     meta = AnnotatedMeta("r", labels={"l": "1"}, owner_references=(owner,))
@@ -53,15 +53,15 @@ async def test_create_names_its_owner(api: FakeApi, connection: ApiConnection) -
     }
 
 
-@pytest.mark.parametrize("answer", [pytest.param(Answer(), id="there"), pytest.param(refusal(404, "no"), id="gone")])
+@pytest.mark.parametrize("answer", [pytest.param(Answer(), id="exists"), pytest.param(refusal(404, "no"), id="gone")])
 async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: Answer) -> None:
-    """A revision is deleted by UID; one that is gone is no error."""
+    """A revision is deleted by UID, and a missing revision is no error."""
     api.on("DELETE", f"{PATH}/r", answer)
     await ControllerRevisions(connection, "ops").delete("r", "u")
     assert api.seen[0].json["preconditions"] == {"uid": "u"}
 
 
-async def test_unreadable_list(api: FakeApi, connection: ApiConnection) -> None:
+async def test_an_unreadable_list_is_an_error(api: FakeApi, connection: ApiConnection) -> None:
     """A response that is not a list raises an error of the core's tree."""
     api.on("GET", PATH, Answer(body=b"<html>"))
     with pytest.raises(ClusterWriteError, match="cannot be read"):
@@ -76,7 +76,7 @@ async def test_unreadable_list(api: FakeApi, connection: ApiConnection) -> None:
     ],
 )
 async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
-    """A status is merged by the status subresource."""
+    """A status is merged through the status subresource."""
     api.on("PATCH", path, Answer())
     resource = ObjectPath("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
     await patch_status(connection, resource, {"pending": 3, "lastError": None})

@@ -1,4 +1,4 @@
-"""The version of the API server and what it lacks: reported once, and no error of the lookup ends the operator."""
+"""Tests of the check of the API server's version and resources; a failed lookup never ends the operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.server_version_support import ServerSupport, ServerWatch
 
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Answer, FakeApi, refusal
 from tests.support.virtual_clock import VirtualClock
 
@@ -27,7 +27,7 @@ def serves(*names: str) -> Answer:
 
 
 def newest(api: FakeApi) -> None:
-    """Script a server that lacks nothing."""
+    """Script a server of the newest release, with every resource."""
     api.on("GET", "/version", version("37", "1"))
     api.on("GET", GANGS, serves("workloads", "podgroups"))
     api.on("GET", DEVICES, serves("resourceclaims"))
@@ -41,7 +41,7 @@ async def looked_up(connection: ApiConnection, *, reads_pages: bool = False) -> 
 
 
 async def test_the_newest_release_lacks_nothing(api: FakeApi, connection: ApiConnection) -> None:
-    """Only the version is known."""
+    """For the newest release only the version is reported."""
     newest(api)
     assert await looked_up(connection) == ServerSupport("v1.37.1", is_supported=True)
 
@@ -50,20 +50,20 @@ async def test_the_newest_release_lacks_nothing(api: FakeApi, connection: ApiCon
     ("minor", "is_supported"),
     [
         pytest.param("35", True, id="oldest"),
-        pytest.param("36+", True, id="of-a-vendor"),
+        pytest.param("36+", True, id="vendor-suffix"),
         pytest.param("34", False, id="older"),
         pytest.param("38", False, id="newer"),
     ],
 )
 async def test_releases(api: FakeApi, connection: ApiConnection, minor: str, is_supported: bool) -> None:
-    """A release that Bayplan is not tested with is named as such."""
+    """A release that Bayplan is not tested with is reported as unsupported."""
     newest(api)
     api.on("GET", "/version", version(minor))
     assert (await looked_up(connection)).is_supported is is_supported
 
 
-async def test_what_an_older_server_lacks(api: FakeApi, connection: ApiConnection) -> None:
-    """Each is reported with its consequence; a version without the resource counts as absent."""
+async def test_missing_resources_are_reported(api: FakeApi, connection: ApiConnection) -> None:
+    """Each missing resource is reported; a served API version without the resource counts as missing."""
     api.on("GET", "/version", version("35", "4"))
     api.on("GET", GANGS, refusal(404, "the server could not find the requested resource", "NotFound"))
     api.on("GET", DEVICES, serves("deviceclasses"))
@@ -83,10 +83,10 @@ async def test_what_an_older_server_lacks(api: FakeApi, connection: ApiConnectio
         pytest.param(Answer(body=["no version"]), id="unreadable"),
     ],
 )
-async def test_it_is_reported_once_and_again_after_an_upgrade(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, caplog: pytest.LogCaptureFixture, answer: Answer
+async def test_the_version_is_logged_once_and_after_an_upgrade(
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, caplog: pytest.LogCaptureFixture, answer: Answer
 ) -> None:
-    """A failed lookup is repeated; equal results are not logged again."""
+    """A failed lookup is repeated, and an unchanged result is not logged again."""
     caplog.set_level(logging.INFO)
     newest(api)
     api.on("GET", "/version", answer, version("36", "3"), version("36", "3"), version("37", "1"))
@@ -96,5 +96,7 @@ async def test_it_is_reported_once_and_again_after_an_upgrade(
     assert not running.done()
     running.cancel()
     assert watch.support.version == "v1.37.1"
-    said = [record.getMessage() for record in caplog.records if record.name == "bayplan.kube.server_version_support"]
-    assert said == ["The API server is Kubernetes v1.36.3", "The API server is Kubernetes v1.37.1"]
+    messages = [
+        record.getMessage() for record in caplog.records if record.name == "bayplan.kube.server_version_support"
+    ]
+    assert messages == ["The API server is Kubernetes v1.36.3", "The API server is Kubernetes v1.37.1"]

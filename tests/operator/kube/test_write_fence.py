@@ -1,4 +1,4 @@
-"""No write requested before the loss of the Lease is sent after it, whatever it waited for."""
+"""Tests of the write fence: a write requested before the Lease is lost is not sent after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.model.storage import PersistentVolumeClaim
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Answer, FakeApi
 from tests.support.virtual_clock import VirtualClock
 
@@ -29,11 +29,11 @@ CONDITION = PodCondition("PodScheduled", "False", "Unschedulable", "no")
 
 
 class Fence:
-    """The right to write.
+    """Scripted write fence.
 
     Attributes:
         is_open: Whether this process leads.
-        passes: How often the fence still passes while it is open; None for no limit.
+        passes: Number of calls that still pass while the fence is open; None for no limit.
     """
 
     def __init__(self) -> None:
@@ -47,15 +47,15 @@ class Fence:
             raise NotLeadingError("lost")
 
 
-class NapClock(VirtualClock):
-    """A clock that reports when a task sleeps."""
+class SleepReportingClock(VirtualClock):
+    """Virtual clock that sets an event when a task sleeps."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asleep = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Record the call, and sleep."""
+        """Set the event, then sleep."""
         self.asleep.set()
         await super().sleep(seconds)
 
@@ -66,7 +66,7 @@ def fence() -> Fence:
 
 
 @pytest.fixture
-async def connection(api: FakeApi, clock: HastyClock, fence: Fence) -> AsyncIterator[ApiConnection]:
+async def connection(api: FakeApi, clock: InstantClock, fence: Fence) -> AsyncIterator[ApiConnection]:
     async with ApiConnection(api, ConnectionOptions(), clock, fence) as connection:
         yield connection
 
@@ -75,8 +75,8 @@ def changes(api: FakeApi) -> list[str]:
     return [f"{seen.method} {seen.path}" for seen in api.seen if seen.method != "GET"]
 
 
-async def test_a_wait_for_a_pooled_connection(api: FakeApi, clock: HastyClock) -> None:
-    """A bind that waited for a free connection is not sent after the Lease is lost; its connection stays usable."""
+async def test_a_bind_that_waited_for_a_connection_is_fenced(api: FakeApi, clock: InstantClock) -> None:
+    """A bind that waited for a connection is not sent after the Lease is lost; the connection stays usable."""
     fence, gate = Fence(), asyncio.Event()
     api.on("POST", PATH, Answer(201, gate=gate), Answer(201))
     async with ApiConnection(api, ConnectionOptions(bind_connections=1), clock, fence) as connection:
@@ -102,18 +102,18 @@ async def test_a_wait_for_a_pooled_connection(api: FakeApi, clock: HastyClock) -
         pytest.param(Lane.READS, id="by the client library, as through a proxy"),
     ],
 )
-async def test_the_time_between_request_and_sending(
+async def test_the_fence_is_checked_again_before_sending(
     api: FakeApi, connection: ApiConnection, fence: Fence, lane: Lane
 ) -> None:
-    """The fence is checked again when the bytes are written: a paused process may resume there."""
+    """The fence is checked again when the bytes are written, because a paused process may resume there."""
     fence.passes = 1
     with pytest.raises(NotLeadingError):
         await connection.request(ApiRequest("POST", PATH, b"{}", lane=lane))
     assert changes(api) == []
 
 
-async def test_a_write_that_passes_is_whole(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
-    """The fence does not change the request: body, type and length arrive."""
+async def test_a_write_that_passes_is_unchanged(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
+    """The fence does not change the body, type and length of a request."""
     api.on("POST", PATH, Answer(201))
     fence.passes = 2
     await connection.request(BIND)
@@ -121,7 +121,7 @@ async def test_a_write_that_passes_is_whole(api: FakeApi, connection: ApiConnect
     assert (seen.body, seen.headers["Content-Type"], seen.headers["Content-Length"]) == (b"{}", "application/json", "2")
 
 
-async def test_a_wait_in_the_rate_limit(api: FakeApi) -> None:
+async def test_a_write_that_waited_for_the_rate_limit_is_fenced(api: FakeApi) -> None:
     """A write that waited for the rate limit is not sent after the Lease is lost."""
     clock, fence = VirtualClock(), Fence()
     api.on("POST", PATH, Answer(201))
@@ -136,9 +136,9 @@ async def test_a_wait_in_the_rate_limit(api: FakeApi) -> None:
     assert len(changes(api)) == 1
 
 
-async def test_a_wait_that_the_server_requests(api: FakeApi) -> None:
-    """A write with the response 429 is not repeated after the Lease is lost."""
-    clock, fence = NapClock(), Fence()
+async def test_a_retry_requested_by_the_server_is_fenced(api: FakeApi) -> None:
+    """A write with response 429 is not repeated after the Lease is lost."""
+    clock, fence = SleepReportingClock(), Fence()
     api.on("POST", PATH, Answer(429, {}, {"Retry-After": "5"}), Answer(201))
     async with ApiConnection(api, ConnectionOptions(), clock, fence) as connection:
         write = asyncio.create_task(connection.request(BIND))
@@ -152,7 +152,7 @@ async def test_a_wait_that_the_server_requests(api: FakeApi) -> None:
 
 
 async def test_a_review_is_not_fenced(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
-    """A standby may authenticate its callers: a review is a POST and changes nothing."""
+    """A standby can send a review, which is a POST that changes nothing."""
     fence.is_open = False
     api.on("POST", "/reviews", Answer(201))
     await connection.request(ApiRequest("POST", "/reviews", b"{}", changes_nothing=True))
@@ -206,7 +206,7 @@ async def _queued(write: Callable[[], None]) -> None:
 async def test_every_kind_of_write_is_fenced(
     send: Send, api: FakeApi, connection: ApiConnection, writer: KubeWriter, fence: Fence
 ) -> None:
-    """Without the Lease none of them is sent, neither first nor as a retry."""
+    """Without the Lease no kind of write is sent, neither at first nor as a retry."""
     fence.is_open = False
     try:
         await send(connection, writer)
@@ -221,7 +221,7 @@ async def test_every_kind_of_write_is_fenced(
 
 
 @pytest.fixture
-async def writer(connection: ApiConnection, clock: HastyClock) -> AsyncIterator[KubeWriter]:
+async def writer(connection: ApiConnection, clock: InstantClock) -> AsyncIterator[KubeWriter]:
     options = DispatcherOptions(retry_initial_seconds=0.0, retry_maximum_seconds=0.0)
     writer = KubeWriter(connection, WriterOptions(dispatcher=options), clock)
     await writer.start()

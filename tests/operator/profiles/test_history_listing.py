@@ -12,7 +12,7 @@ from bayplan.profiles.history_listing import PROFILES, ProfileHistory, read_hist
 from bayplan.profiles.rollback import PLUGIN_CONFIGS, RollbackError, plan_rollback, target, write
 
 from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 EVERYWHERE = "/apis/apps/v1/controllerrevisions"
@@ -58,7 +58,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 async def history(api: FakeApi, namespace: str | None = None) -> ProfileHistory:
-    async with ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         return await read_history(connection, "batch", namespace, "own")
 
 
@@ -152,7 +152,7 @@ async def test_references(api: FakeApi, answer: Answer, words: str) -> None:
     keeps(api, EVERYWHERE, revision(1, 10, references={"pack": "NodeResourcesFit"}, **referring), revision(2, 20))
     api.on("GET", f"{PLUGIN_CONFIGS}/pack", answer)
     found = await history(api)
-    async with ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         with pytest.raises(RollbackError, match=words):
             await plan_rollback(connection, found, 1, resolved=False)
         planned = await plan_rollback(connection, found, 1, resolved=True)
@@ -164,7 +164,7 @@ async def test_what_is_written(api: FakeApi) -> None:
     keeps(api, EVERYWHERE, revision(1, 10), revision(2, 20))
     api.on("PUT", PROFILE, Answer(body=profile(10)))
     found = await history(api)
-    async with ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         await write(connection, await plan_rollback(connection, found, None, resolved=False), dry_run=True)
     (request,) = api.requests("PUT", PROFILE)
     sent = json.loads(request.body)
@@ -185,7 +185,7 @@ async def test_refused_writes(api: FakeApi, status: int, error: type[Exception],
     keeps(api, EVERYWHERE, revision(1, 10), revision(2, 20))
     api.on("PUT", PROFILE, refusal(status, "no"))
     found = await history(api)
-    async with ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         planned = await plan_rollback(connection, found, None, resolved=False)
         with pytest.raises(error, match=words):
             await write(connection, planned, dry_run=False)

@@ -26,7 +26,7 @@ from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 EXTENDERS = [{"urlPrefix": "http://licences.example.com", "filterVerb": "filter"}]
@@ -107,7 +107,7 @@ def source_of(
     api.on("GET", f"{OWN}/pluginconfigs", EMPTY)
     api.on("GET", "/apis/apps/v1/namespaces/system/controllerrevisions", EMPTY)
     access = cast("ConfiguredAccess", None)  # only for kopf's own connection, which reading does not use
-    clock, groups = HastyClock(), BayplanGroups(scheduler.group_feed)
+    clock, groups = InstantClock(), BayplanGroups(scheduler.group_feed)
     ports = ResourcePorts(connection, access, groups, clock, ProfileOwnership(None))
     return CustomResourceProfiles(scheduler, ports, load_settings({"namespace": "system"}))
 
@@ -115,7 +115,7 @@ def source_of(
 async def test_pod_groups_that_are_refused_hold_no_profile_back() -> None:
     """The profiles are read; PodGroups are unknown, with the reason, until a list of them arrives."""
     scheduler = offline_scheduler()
-    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         api.on("GET", f"{OWN}/podgroups", EMPTY, refusal(403, "not yours"), EMPTY)
         source = source_of(api, connection, scheduler, EMPTY)
         reasons = []
@@ -137,7 +137,7 @@ async def test_profiles_are_live_while_kopf_is_imported(monkeypatch: pytest.Monk
     monkeypatch.setattr(profile_sources, "import_module", interrupted)
     profile = {"metadata": {"name": "batch", "uid": "1"}, "spec": {}}
     listed = Answer(body={"items": [profile], "metadata": {"resourceVersion": "5"}})
-    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         api.on("GET", f"{OWN}/podgroups", EMPTY)
         source = source_of(api, connection, scheduler, listed)
         await source.read()

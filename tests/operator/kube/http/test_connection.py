@@ -1,4 +1,4 @@
-"""Tests of requests: responses, credentials, limits."""
+"""Tests of ApiConnection: responses, credentials, and limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduler_core.errors import (
     ServerUnavailableError,
     WriteTimeoutError,
 )
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 PATH = "/api/v1/things/a"
@@ -48,7 +48,7 @@ PATH = "/api/v1/things/a"
 async def test_status_becomes_error(
     api: FakeApi, connection: ApiConnection, status: int, kind: type[ClusterWriteError]
 ) -> None:
-    """A refusal raises the error of its status with the server's message."""
+    """An error response raises the exception of its status with the server's message."""
     api.on("GET", PATH, refusal(status, "because of it"))
     with pytest.raises(kind, match=rf"GET {PATH}: HTTP {status}: because of it") as caught:
         await connection.request(ApiRequest("GET", PATH))
@@ -66,7 +66,7 @@ async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) 
     assert seen.headers["User-Agent"].startswith("bayplan/")
 
 
-async def test_retry_after_is_honoured(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+async def test_retry_after_is_honoured(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
     """HTTP 429 is retried after the time that the server requests."""
     busy = Answer(429, {"message": "busy"}, {"Retry-After": "3"})
     api.on("GET", PATH, busy, busy, Answer(200, b"ok"))
@@ -82,10 +82,10 @@ async def test_retry_after_ends_with_the_timeout(api: FakeApi, connection: ApiCo
     assert len(api.seen) == 3
 
 
-async def test_how_long_the_response_after_a_retry_is_awaited(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, monkeypatch: pytest.MonkeyPatch
+async def test_timeout_of_a_retried_request(
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server may take the whole timeout for a bind that is sent again; other requests end with their timeout."""
+    """A retried bind gets its whole timeout again; a retried request of another lane gets the rest of its timeout."""
     send, seconds = ApiConnection._send, []
 
     async def recorded(self: ApiConnection, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
@@ -100,38 +100,38 @@ async def test_how_long_the_response_after_a_retry_is_awaited(
     assert seconds == [10, 10, 10, 6]
 
 
-async def test_no_server(clock: HastyClock, api: FakeApi) -> None:
-    """A refused connection means that nothing was sent."""
+async def test_a_refused_connection_is_unavailable(clock: InstantClock, api: FakeApi) -> None:
+    """A refused connection raises ServerUnavailableError, because nothing was sent."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
 
-        class Nowhere(FakeApi):
+        class UnreachableApi(FakeApi):
             @property
             def base_url(self) -> str:
                 return url
 
-        async with ApiConnection(Nowhere(), ConnectionOptions(), clock) as connection:
+        async with ApiConnection(UnreachableApi(), ConnectionOptions(), clock) as connection:
             with pytest.raises(ServerUnavailableError, match="cannot be reached"):
                 await connection.request(ApiRequest("GET", PATH))
 
 
 async def test_lost_answer(api: FakeApi, connection: ApiConnection) -> None:
-    """A connection that breaks after sending leaves the outcome unknown."""
+    """A connection that breaks after the request was sent raises ResponseLostError: the outcome is unknown."""
     api.on("POST", PATH, Answer(disconnect=True))
     with pytest.raises(ResponseLostError, match="broke before the response"):
         await connection.request(ApiRequest("POST", PATH, b"{}"))
 
 
 async def test_timeout(api: FakeApi, connection: ApiConnection) -> None:
-    """No response in time leaves the outcome unknown."""
+    """A request without a response in time raises WriteTimeoutError: the outcome is unknown."""
     api.on("POST", PATH, Answer(gate=asyncio.Event()))
     with pytest.raises(WriteTimeoutError, match="no response in time"):
         await connection.request(ApiRequest("POST", PATH, b"{}", timeout=0.05))
 
 
-class Rotating(FakeApi):
-    """Access to an API server with one token after the other."""
+class RotatingTokens(FakeApi):
+    """Access to an API server with a sequence of tokens."""
 
     def __init__(self, api: FakeApi, tokens: list[str]) -> None:
         super().__init__()
@@ -146,18 +146,18 @@ class Rotating(FakeApi):
         return next(self._tokens)
 
 
-async def test_renewed_token_after_401(api: FakeApi, clock: HastyClock) -> None:
+async def test_renewed_token_after_401(api: FakeApi, clock: InstantClock) -> None:
     """After HTTP 401 the credentials are read again, and the request is repeated if they changed."""
-    access = Rotating(api, ["Bearer old", "Bearer new"])
+    access = RotatingTokens(api, ["Bearer old", "Bearer new"])
     api.on("GET", PATH, refusal(401, "who?"), Answer(200, b"ok"))
     async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
     assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer old", "Bearer new"]
 
 
-async def test_token_is_read_again_every_minute(api: FakeApi, clock: HastyClock) -> None:
-    """A rotated token file is used without an error in between."""
-    access = Rotating(api, ["Bearer first", "Bearer second"])
+async def test_token_is_read_again_every_minute(api: FakeApi, clock: InstantClock) -> None:
+    """The token is read again after a minute, so a rotated token is used without an HTTP 401 in between."""
+    access = RotatingTokens(api, ["Bearer first", "Bearer second"])
     api.on("GET", PATH, Answer())
     async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         await connection.request(ApiRequest("GET", PATH))
@@ -176,8 +176,8 @@ async def test_token_is_read_again_every_minute(api: FakeApi, clock: HastyClock)
         pytest.param(Lane.LEASES, 0, id="leases-never-wait"),
     ],
 )
-async def test_rate_limit(api: FakeApi, clock: HastyClock, lane: Lane, delays: int) -> None:
-    """Requests beyond the burst wait for the rate, except those for the Lease."""
+async def test_rate_limit(api: FakeApi, clock: InstantClock, lane: Lane, delays: int) -> None:
+    """Requests beyond the burst wait for the rate limit, except requests for the Lease."""
     api.on("GET", PATH, Answer())
     async with ApiConnection(api, ConnectionOptions(qps=0.001, burst=2), clock) as connection:
         for _ in range(5):
@@ -186,8 +186,8 @@ async def test_rate_limit(api: FakeApi, clock: HastyClock, lane: Lane, delays: i
     assert all(seconds > 900 for seconds in clock.slept)
 
 
-async def test_lanes_do_not_share_connections(api: FakeApi, clock: HastyClock) -> None:
-    """Binds and Leases have connections although writes use all of theirs."""
+async def test_lanes_do_not_share_connections(api: FakeApi, clock: InstantClock) -> None:
+    """A bind is sent although all connections for other writes are in use."""
     gate = asyncio.Event()
     api.on("POST", PATH, Answer(gate=gate))
     api.on("PUT", PATH, Answer(200, b"bound"))
@@ -210,22 +210,24 @@ async def test_lanes_do_not_share_connections(api: FakeApi, clock: HastyClock) -
         pytest.param("api/v1/pods", id="relative"),
     ],
 )
-async def test_a_path_that_is_not_quoted_is_not_sent(api: FakeApi, connection: ApiConnection, path: str) -> None:
-    """A name cannot inject anything into a request."""
+async def test_an_unquoted_path_is_rejected(api: FakeApi, connection: ApiConnection, path: str) -> None:
+    """A path with unquoted characters is rejected, so a name cannot inject headers."""
     with pytest.raises(ClusterWriteError, match="quote its parts"):
         await connection.request(ApiRequest("POST", path, b"{}", lane=Lane.BINDS))
     assert api.seen == []
 
 
-async def test_closed_connection_says_so(connection: ApiConnection) -> None:
-    """After closing, requests fail at once with a clear message."""
+async def test_a_closed_connection_rejects_requests(connection: ApiConnection) -> None:
+    """A request on a closed connection fails at once with a clear message."""
     await connection.close()
     with pytest.raises(ServerUnavailableError, match="is closed"):
         await connection.request(ApiRequest("GET", PATH))
 
 
-async def test_environment_proxy_is_not_used(api: FakeApi, clock: HastyClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the kubeconfig's proxy is used, not the environment's."""
+async def test_environment_proxy_is_not_used(
+    api: FakeApi, clock: InstantClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection ignores the proxy of the environment."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     api.on("GET", PATH, Answer(200, b"ok"))
@@ -233,7 +235,7 @@ async def test_environment_proxy_is_not_used(api: FakeApi, clock: HastyClock, mo
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
 
 
-def test_bodies_that_are_no_status() -> None:
-    """A proxy's HTML page becomes part of the message and not a decoding error."""
+def test_an_error_body_that_is_no_status_is_shown() -> None:
+    """An error body that is not a Status, such as a proxy's HTML page, becomes part of the message."""
     error = api_error("GET /x", 502, b"<html>bad gateway</html>")
     assert str(error) == "GET /x: HTTP 502: <html>bad gateway</html>"

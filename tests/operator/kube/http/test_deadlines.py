@@ -1,4 +1,4 @@
-"""Tests of many deadlines with one timer."""
+"""Tests of Deadlines, which ends many futures with one timer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from bayplan.kube.http.keep_alive_pool import Deadlines
 
 
-async def test_the_nearest_comes_first() -> None:
-    """A deadline that is nearer than earlier ones is in time, and the earlier ones are kept."""
+async def test_futures_end_in_the_order_of_their_deadlines() -> None:
+    """Futures end in the order of their deadlines, whatever the order in which they were registered."""
     deadlines, loop = Deadlines(), asyncio.get_running_loop()
     late, early, never = loop.create_future(), loop.create_future(), loop.create_future()
     now = loop.time()
@@ -25,24 +25,24 @@ async def test_the_nearest_comes_first() -> None:
     assert not never.done()
 
 
-async def test_done_and_removed_futures_are_left_alone() -> None:
-    """A result stays, and a future without a deadline is not ended."""
+async def test_done_and_removed_futures_do_not_time_out() -> None:
+    """A future that has a result and a removed future do not time out."""
     deadlines, loop = Deadlines(), asyncio.get_running_loop()
-    answered, forgotten, watched = loop.create_future(), loop.create_future(), loop.create_future()
+    answered, removed, watched = loop.create_future(), loop.create_future(), loop.create_future()
     now = loop.time()
     deadlines.watch(answered, now + 0.01)
-    deadlines.watch(forgotten, now + 0.01)
+    deadlines.watch(removed, now + 0.01)
     deadlines.watch(watched, now + 0.01)
     answered.set_result("in time")
-    deadlines.forget(forgotten)
+    deadlines.forget(removed)
     with pytest.raises(TimeoutError):
         await watched
-    assert (await answered, forgotten.done()) == ("in time", False)
+    assert (await answered, removed.done()) == ("in time", False)
     deadlines.forget(answered)
 
 
-async def test_after_a_rest() -> None:
-    """After all deadlines are over, the next one works like the first."""
+async def test_a_deadline_after_all_others_have_passed() -> None:
+    """A deadline that is set after all others have passed ends its future."""
     deadlines, loop = Deadlines(), asyncio.get_running_loop()
     for _ in range(2):
         future = loop.create_future()

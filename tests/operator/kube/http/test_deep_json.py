@@ -42,14 +42,14 @@ def pod_json(managed_fields: str) -> str:
     "text",
     [
         pytest.param("null", id="scalar"),
-        pytest.param(nested(MAX_DEPTH), id="as deep as may be"),
-        pytest.param(json.dumps([{"a": "[{[{" * 200}]), id="brackets in a text"),
-        pytest.param(json.dumps(['\\"' * 200 + "[" * 200]), id="escapes in a text"),
+        pytest.param(nested(MAX_DEPTH), id="maximum depth"),
+        pytest.param(json.dumps([{"a": "[{[{" * 200}]), id="brackets in a string"),
+        pytest.param(json.dumps(['\\"' * 200 + "[" * 200]), id="escapes in a string"),
         pytest.param("[" + ",".join("{}" for _ in range(500)) + "]", id="wide"),
     ],
 )
 def test_shallow_json_is_unchanged(text: str) -> None:
-    """JSON within the depth is returned as it is."""
+    """JSON within the maximum depth is returned unchanged."""
     assert shallow(text.encode()) == text.encode()
 
 
@@ -60,7 +60,7 @@ def test_shallow_json_is_unchanged(text: str) -> None:
         pytest.param(
             f'{{"before":1,"deep":{nested(DEEPEST - 1)},"after":"}}"}}',
             f'{{"before":1,"deep":{nested(MAX_DEPTH - 1, "null")},"after":"}}"}}',
-            id="what stands beside it stays",
+            id="other values are unchanged",
         ),
         pytest.param(
             "[" * MAX_DEPTH + f"[1],2,{nested(300)}" + "]" * MAX_DEPTH,
@@ -70,7 +70,7 @@ def test_shallow_json_is_unchanged(text: str) -> None:
     ],
 )
 def test_deep_values_are_null(text: str, expected: str) -> None:
-    """Only values nested too deep are replaced."""
+    """Values nested deeper than the maximum depth become null; other values are unchanged."""
     assert shallow(text.encode()) == expected.encode()
 
 
@@ -79,23 +79,23 @@ def test_deep_values_are_null(text: str, expected: str) -> None:
     [
         pytest.param("[" * 500, id="never closed"),
         pytest.param("]" * 500, id="never opened"),
-        pytest.param('"' + "[" * 500, id="text without an end"),
+        pytest.param('"' + "[" * 500, id="string without an end"),
         pytest.param('"' + "\\" * 100_001, id="backslashes without an end"),
     ],
 )
 def test_invalid_json_stays_invalid(text: str) -> None:
-    """A decoder still reports broken JSON."""
+    """Invalid JSON is still reported by a decoder."""
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(shallow(text.encode()))
 
 
 def test_a_decoder_reads_deep_json() -> None:
-    """The rest of a pod is read whatever its author wrote into managedFields."""
+    """A pod with deeply nested managedFields is decoded without them."""
     assert DeepDecoder(Pod).decode(pod_json(nested(DEEPEST - 5)).encode()).spec.scheduler_name == "batch"
 
 
 def test_a_watch_delivers_a_deep_pod() -> None:
-    """Such a pod is an event like any other, and its JSON can be stored for extenders."""
+    """A watch delivers a pod with deeply nested managedFields, and its stored JSON is shallow."""
     line = f'{{"type":"ADDED","object":{pod_json(nested(DEEPEST - 5))}}}'.encode()
     decoder = ObjectDecoder(Pod)
     event = decoder.line(line)
@@ -104,8 +104,8 @@ def test_a_watch_delivers_a_deep_pod() -> None:
     assert depth_of(bytes(decoder.raw(line))) < MAX_DEPTH
 
 
-async def test_a_response_for_kopf_is_cut() -> None:
-    """The reader gets whole lines and documents that it can read."""
+async def test_a_response_for_kopf_is_shallow() -> None:
+    """A response for kopf has deep values replaced, in streamed lines and in whole documents."""
     lines = [f'{{"number":{number},"deep":{nested(5000)}}}' for number in range(3)]
 
     async def streamed(_: web.Request) -> web.Response:
@@ -123,11 +123,11 @@ async def test_a_response_for_kopf_is_cut() -> None:
     port = runner.addresses[0][1]
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", response_class=ShallowResponse) as session:
-            async with session.get("/lines") as answer:
-                chunks = [chunk async for chunk in answer.content.iter_chunked(1000)]
+            async with session.get("/lines") as response:
+                chunks = [chunk async for chunk in response.content.iter_chunked(1000)]
             read: list[dict[str, Any]] = [json.loads(chunk) for chunk in chunks]
-            async with session.get("/whole") as answer:
-                document = await answer.json()
+            async with session.get("/whole") as response:
+                document = await response.json()
     finally:
         await runner.cleanup()
     assert [one["number"] for one in read] == [0, 1, 2]

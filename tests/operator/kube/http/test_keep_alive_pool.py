@@ -1,4 +1,4 @@
-"""Tests of short requests over keep-alive connections, against a server with scripted responses."""
+"""Tests of KeepAlivePool against a server with scripted responses."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\nok"
 
 @dataclass
 class Server:
-    """Sends the next of some texts for each request; None breaks the connection, "" is silence.
+    """Server that sends one scripted response a request; None closes the connection, b"" sends nothing.
 
     Attributes:
         connections: Number of accepted connections.
         requests: The requests as received.
-        asked: Set with the first request.
+        request_received: Set when the first request arrives.
     """
 
-    answers: list[bytes | None]
+    responses: list[bytes | None]
     connections: int = 0
     requests: list[bytes] = field(default_factory=list)
     port: int = 0
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    request_received: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
@@ -41,12 +41,12 @@ class Server:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 self.requests.append(head + await reader.readexactly(2))
-                self.asked.set()
-                answer = self.answers.pop(0) if self.answers else OK
-                if answer is None:
+                self.request_received.set()
+                response = self.responses.pop(0) if self.responses else OK
+                if response is None:
                     break
-                # In two parts, as a network may deliver it.
-                for piece in (answer[:20], answer[20:]):
+                # A network may deliver a response in parts.
+                for piece in (response[:20], response[20:]):
                     writer.write(piece)
                     await writer.drain()
                     await asyncio.sleep(0)
@@ -58,10 +58,10 @@ class Server:
 
 @asynccontextmanager
 async def pool_to(
-    *answers: bytes | None, limit: int = 4, clock: VirtualClock | None = None
+    *responses: bytes | None, limit: int = 4, clock: VirtualClock | None = None
 ) -> AsyncIterator[tuple[KeepAlivePool, Server]]:
     """Yield a pool and its server."""
-    server = Server(list(answers))
+    server = Server(list(responses))
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
     pool = KeepAlivePool(Endpoint("127.0.0.1", server.port), clock or VirtualClock(), limit)
@@ -74,13 +74,13 @@ async def pool_to(
 
 
 async def post(pool: KeepAlivePool, seconds: float = 5.0, fence: Callable[[], None] | None = None) -> tuple[int, bytes]:
-    """Return status and body of one request."""
-    answer = await pool.send(HEAD, b"{}", seconds, fence)
-    return answer.status, answer.body
+    """Send one request and return the status and the body."""
+    response = await pool.send(HEAD, b"{}", seconds, fence)
+    return response.status, response.body
 
 
 async def test_a_connection_is_used_again() -> None:
-    """Requests one after the other use one connection, and arrive whole."""
+    """Consecutive requests use one connection and arrive unchanged."""
     async with pool_to() as (pool, server):
         for _ in range(3):
             assert await post(pool) == (201, b"ok")
@@ -89,7 +89,7 @@ async def test_a_connection_is_used_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("response", "expected"),
     [
         pytest.param(OK, (201, b"ok"), id="with-a-length"),
         pytest.param(
@@ -102,22 +102,22 @@ async def test_a_connection_is_used_again() -> None:
         pytest.param(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n", (409, b""), id="a-refusal"),
     ],
 )
-async def test_answers(answer: bytes, found: tuple[int, bytes]) -> None:
-    """Every form of a response is read, and the connection can be used again."""
-    async with pool_to(answer) as (pool, server):
-        assert await post(pool) == found
+async def test_responses_are_read(response: bytes, expected: tuple[int, bytes]) -> None:
+    """Every form of a response is read, and its connection is used again."""
+    async with pool_to(response) as (pool, server):
+        assert await post(pool) == expected
         assert await post(pool) == (201, b"ok")
         assert server.connections == 1
 
 
-async def test_headers_come_by_lower_case_names() -> None:
-    """The server's spelling of a header does not matter."""
+async def test_header_names_are_lower_case() -> None:
+    """Response headers have lower-case names, whatever the server's spelling."""
     async with pool_to() as (pool, _):
         assert (await pool.send(HEAD, b"{}", 5.0, None)).headers["retry-after"] == "7"
 
 
 async def test_connection_close_is_honoured() -> None:
-    """After Connection: close the next request gets a new connection."""
+    """After the header "Connection: close" the next request uses a new connection."""
     closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"
     async with pool_to(closing) as (pool, server):
         assert await post(pool) == (200, b"x")
@@ -126,24 +126,24 @@ async def test_connection_close_is_honoured() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         pytest.param(None, id="broken-off"),
         pytest.param(b"SMTP ready, what else?\r\n\r\n" * 2, id="no-http"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhello", id="no-length"),
     ],
 )
-async def test_broken_answers(answer: bytes | None) -> None:
-    """It is then unknown whether the request was executed; the next one gets a new connection."""
-    async with pool_to(answer) as (pool, server):
+async def test_a_broken_response_is_an_error(response: bytes | None) -> None:
+    """A broken response raises BrokenResponseError, and the next request uses a new connection."""
+    async with pool_to(response) as (pool, server):
         with pytest.raises(BrokenResponseError):
             await post(pool)
         assert await post(pool) == (201, b"ok")
         assert server.connections == 2
 
 
-async def test_no_response_in_time() -> None:
-    """The connection is closed: a late response must not be read as that of the next request."""
+async def test_a_timeout_closes_the_connection() -> None:
+    """A timeout closes the connection, so a late response is not read as the response of the next request."""
     async with pool_to(b"") as (pool, server):
         with pytest.raises(TimeoutError):
             await post(pool, seconds=0.05)
@@ -151,27 +151,27 @@ async def test_no_response_in_time() -> None:
         assert server.connections == 2
 
 
-async def test_no_server() -> None:
-    """The error says that nothing was sent."""
+async def test_a_refused_connection_is_an_error() -> None:
+    """A refused connection raises NotConnectedError, because nothing was sent."""
     async with pool_to() as (_, server):
         port = server.port
     with pytest.raises(NotConnectedError):
         await post(KeepAlivePool(Endpoint("127.0.0.1", port), VirtualClock(), 1))
 
 
-async def test_the_limit_holds() -> None:
-    """More requests than connections wait for a free one."""
+async def test_connections_are_limited() -> None:
+    """Requests beyond the limit of connections wait for a free connection."""
     async with pool_to(limit=2) as (pool, server):
-        answers = await asyncio.gather(*(post(pool) for _ in range(20)))
-        assert answers == [(201, b"ok")] * 20
+        responses = await asyncio.gather(*(post(pool) for _ in range(20)))
+        assert responses == [(201, b"ok")] * 20
         assert server.connections == 2
 
 
-async def test_waiting_for_a_connection_counts() -> None:
-    """A request that waits for a connection times out too, and is then never sent."""
+async def test_a_wait_for_a_connection_times_out() -> None:
+    """A request that waits too long for a connection times out and is never sent."""
     async with pool_to(b"", limit=1) as (pool, server):
         stuck = asyncio.create_task(post(pool, seconds=5.0))
-        await server.asked.wait()
+        await server.request_received.wait()
         with pytest.raises(TimeoutError):
             await post(pool, seconds=0.05)
         stuck.cancel()
@@ -179,8 +179,8 @@ async def test_waiting_for_a_connection_counts() -> None:
         assert len(server.requests) == 1
 
 
-async def test_a_connection_idle_for_long_is_not_used() -> None:
-    """The server may close it at any moment, which would leave the outcome of a request unknown."""
+async def test_an_idle_connection_is_not_used_again() -> None:
+    """A connection idle for longer than a minute is not used again, because the server may close it at any moment."""
     clock = VirtualClock()
     async with pool_to(clock=clock) as (pool, server):
         await post(pool)
@@ -189,11 +189,11 @@ async def test_a_connection_idle_for_long_is_not_used() -> None:
         assert server.connections == 2
 
 
-async def test_the_fence_is_called_last() -> None:
-    """Its error is raised, and no byte has been sent."""
+async def test_an_error_of_the_fence_stops_the_request() -> None:
+    """An error of the fence is raised, and nothing is sent."""
 
     class RefusedError(Exception):
-        """The refusal of the fence."""
+        """Error of the fence."""
 
     def refuse() -> None:
         raise RefusedError
@@ -206,10 +206,10 @@ async def test_the_fence_is_called_last() -> None:
 
 
 async def test_closing_ends_requests_in_flight() -> None:
-    """A request whose connection is closed fails at once."""
+    """When the pool is closed, requests in flight fail at once."""
     async with pool_to(b"") as (pool, server):
         waiting = asyncio.create_task(post(pool))
-        await server.asked.wait()
+        await server.request_received.wait()
         pool.close()
         with pytest.raises(BrokenResponseError):
             await waiting
@@ -218,13 +218,13 @@ async def test_closing_ends_requests_in_flight() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param(OK, id="a whole second answer"),
-        pytest.param(b"HTTP/1.1 20", id="the beginning of one"),
-        pytest.param(b"what is this?", id="no HTTP"),
+        pytest.param(OK, id="a whole second response"),
+        pytest.param(b"HTTP/1.1 20", id="the beginning of a response"),
+        pytest.param(b"what is this?", id="not HTTP"),
     ],
 )
-async def test_a_second_response(more: bytes) -> None:
-    """The first response counts; what follows it must not be read as the response of the next request."""
+async def test_data_after_a_response_is_discarded(more: bytes) -> None:
+    """Data after a response is discarded with its connection and not read as the next response."""
     async with pool_to(OK + more) as (pool, server):
         assert await post(pool) == (201, b"ok")
         assert await post(pool) == (201, b"ok")
@@ -232,7 +232,7 @@ async def test_a_second_response(more: bytes) -> None:
 
 
 async def test_headers_belong_to_their_response() -> None:
-    """No header of the previous response or of an interim response is left."""
+    """A response has no headers of the previous response or of an interim response."""
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
     plain = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     async with pool_to(OK, hints + plain) as (pool, server):
@@ -243,35 +243,35 @@ async def test_headers_belong_to_their_response() -> None:
         assert server.connections == 1
 
 
-async def test_a_response_without_a_request() -> None:
-    """A server that sends something between requests, as before it closes, gets no request on that connection."""
-    said, left = asyncio.Event(), asyncio.Queue[None]()
+async def test_an_unrequested_response_closes_the_connection() -> None:
+    """A connection on which the server sends a response without a request is not used again."""
+    unrequested_sent, closed = asyncio.Event(), asyncio.Queue[None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(OK)
         await writer.drain()
-        if not said.is_set():
+        if not unrequested_sent.is_set():
             writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
             await writer.drain()
-            said.set()
+            unrequested_sent.set()
         await reader.read()
         writer.close()
-        left.put_nowait(None)
+        closed.put_nowait(None)
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     pool = KeepAlivePool(Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1]), VirtualClock(), 1)
     assert await post(pool) == (201, b"ok")
-    await said.wait()
+    await unrequested_sent.wait()
     assert await post(pool) == (201, b"ok")
     pool.close()
     for _ in range(2):
-        await left.get()
+        await closed.get()
     listening.close()
 
 
-async def test_a_server_without_a_handshake() -> None:
-    """TCP connects and TLS does not: the error after the timeout says that nothing was sent."""
+async def test_a_tls_handshake_times_out() -> None:
+    """A TLS handshake that does not complete raises NotConnectedError, because nothing was sent."""
     async with pool_to() as (_, server):
         tls = ssl.create_default_context()
         pool = KeepAlivePool(Endpoint("127.0.0.1", server.port, tls), VirtualClock(), 1, connect_seconds=0.05)
@@ -281,11 +281,11 @@ async def test_a_server_without_a_handshake() -> None:
             await post(pool, seconds=0.01)
 
 
-async def test_closing_while_others_wait() -> None:
-    """A request that waits for a connection gets none, and nothing of it is sent."""
+async def test_closing_ends_waiting_requests() -> None:
+    """When the pool is closed, a request that waits for a connection fails and is not sent."""
     async with pool_to(b"", limit=1) as (pool, server):
         stuck = asyncio.create_task(post(pool))
-        await server.asked.wait()
+        await server.request_received.wait()
         waiting = asyncio.create_task(post(pool))
         await asyncio.sleep(0)
         pool.close()
@@ -297,10 +297,10 @@ async def test_closing_while_others_wait() -> None:
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:
-    """Its response may still come and belongs to no request; the slot is free again."""
+    """A cancelled request closes its connection and frees its slot."""
     async with pool_to(b"", limit=1) as (pool, server):
         task = asyncio.create_task(post(pool))
-        await server.asked.wait()
+        await server.request_received.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

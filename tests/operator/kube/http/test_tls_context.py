@@ -1,4 +1,4 @@
-"""Tests of TLS contexts: what is trusted, and under which name, against a real TLS server."""
+"""Tests of client TLS contexts against a real TLS server: trusted certificates and verified names."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bayplan.kube.http.tls_context import client_context
 
 from tests.support.certificates import Authority, Pair
 
-AUTHORITY, STRANGER = Authority(), Authority("stranger")
+AUTHORITY, OTHER_AUTHORITY = Authority(), Authority("other")
 HOST = "127.0.0.1"
-PAIR = AUTHORITY.issue("kube.example")
-ELSEWHERE = AUTHORITY.issue("kube.example", "192.0.2.1")
+CERTIFICATE = AUTHORITY.issue("kube.example")
+FOR_OTHER_ADDRESS = AUTHORITY.issue("kube.example", "192.0.2.1")
 
 
 @asynccontextmanager
-async def served(pair: Pair, directory: Path) -> AsyncIterator[int]:
-    """Serve TLS with a certificate; the port."""
+async def tls_server(pair: Pair, directory: Path) -> AsyncIterator[int]:
+    """Serve TLS with a certificate and yield the port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pair.write(directory, "tls"))
 
@@ -34,45 +34,47 @@ async def served(pair: Pair, directory: Path) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def by_loop(port: int, context: ssl.SSLContext) -> None:
+async def connect_by_loop(port: int, context: ssl.SSLContext) -> None:
     """Connect as aiohttp does, with TLS by the event loop."""
     _, writer = await asyncio.open_connection(HOST, port, ssl=context)
     writer.close()
 
 
-async def by_socket(port: int, context: ssl.SSLContext) -> None:
+async def connect_by_socket(port: int, context: ssl.SSLContext) -> None:
     """Connect as the lanes of binds and writes do, with TLS by the socket."""
     (await open_socket(Endpoint(HOST, port, context))).close()
 
 
 Connect = Callable[[int, ssl.SSLContext], Awaitable[None]]
-in_both_ways = pytest.mark.parametrize("connect", [by_loop, by_socket])
+in_both_ways = pytest.mark.parametrize("connect", [connect_by_loop, connect_by_socket])
 
 
 @in_both_ways
-@pytest.mark.parametrize("trusted", [AUTHORITY.certificate, PAIR.certificate], ids=["its authority", "itself"])
+@pytest.mark.parametrize(
+    "trusted", [AUTHORITY.certificate, CERTIFICATE.certificate], ids=["authority", "certificate itself"]
+)
 async def test_a_certificate_is_trusted_by_its_authority_or_by_itself(
     connect: Connect, trusted: str, tmp_path: Path
 ) -> None:
-    """As in Go, a certificate that is named as an authority need not be a root."""
-    async with served(PAIR, tmp_path) as port:
+    """A server certificate is trusted if its authority or the certificate itself is configured, as in Go."""
+    async with tls_server(CERTIFICATE, tmp_path) as port:
         await connect(port, client_context(trusted))
 
 
 @in_both_ways
 async def test_other_certificates_are_rejected(connect: Connect, tmp_path: Path) -> None:
-    """Another authority, another certificate of this one, and the authorities of the system do not verify it."""
+    """A certificate is rejected if only other authorities, other certificates or the system's ones are trusted."""
     sibling = AUTHORITY.issue("kube.example")
-    async with served(PAIR, tmp_path) as port:
-        for trusted in (STRANGER.certificate, sibling.certificate, None):
+    async with tls_server(CERTIFICATE, tmp_path) as port:
+        for trusted in (OTHER_AUTHORITY.certificate, sibling.certificate, None):
             with pytest.raises(ssl.SSLCertVerificationError):
                 await connect(port, client_context(trusted))
 
 
 @in_both_ways
 async def test_the_name_is_verified(connect: Connect, tmp_path: Path) -> None:
-    """A certificate for another name is accepted under that name only, and for that host only."""
-    async with served(ELSEWHERE, tmp_path) as port:
+    """A certificate for another name is accepted only under the configured name and for the configured host."""
+    async with tls_server(FOR_OTHER_ADDRESS, tmp_path) as port:
         await connect(port, client_context(AUTHORITY.certificate, names={HOST: "kube.example"}))
         for names in ({}, {HOST: "other.example"}, {"127.0.0.2": "kube.example"}):
             with pytest.raises(ssl.SSLCertVerificationError):
@@ -80,13 +82,13 @@ async def test_the_name_is_verified(connect: Connect, tmp_path: Path) -> None:
 
 
 @in_both_ways
-async def test_nothing_is_verified_if_so_configured(connect: Connect, tmp_path: Path) -> None:
-    """``insecure-skip-tls-verify``."""
-    async with served(ELSEWHERE, tmp_path) as port:
-        await connect(port, client_context(STRANGER.certificate, is_verified=False))
+async def test_verification_can_be_disabled(connect: Connect, tmp_path: Path) -> None:
+    """A connection with ``insecure-skip-tls-verify`` accepts every certificate."""
+    async with tls_server(FOR_OTHER_ADDRESS, tmp_path) as port:
+        await connect(port, client_context(OTHER_AUTHORITY.certificate, is_verified=False))
 
 
 def test_an_empty_authority_is_an_error() -> None:
-    """It does not become the trust of the system."""
+    """An empty certificate authority is an error and does not select the system's authorities."""
     with pytest.raises(ValueError, match=r"[Ee]mpty"):
         client_context("")

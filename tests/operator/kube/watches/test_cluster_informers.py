@@ -1,4 +1,4 @@
-"""Tests of the informers: every resource, from a scripted API server into the feeds."""
+"""Tests of ClusterInformers: each resource from a scripted API server to the scheduler's indexes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterIn
 
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Hang, Stream, refusal
@@ -27,38 +27,38 @@ PATHS = ("/api/v1/nodes", "/api/v1/pods", *WORKLOADS, *STORAGE)
 Manifest = dict[str, Any]
 
 
-def line(kind: str, manifest: Manifest) -> bytes:
-    """Return an event of a watch."""
+def watch_event(kind: str, manifest: Manifest) -> bytes:
+    """Return a serialized event of a watch."""
     return json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
 
 
 def listed(*manifests: Manifest) -> list[bytes]:
     """Return a complete streamed list."""
     end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-    return [*(line("ADDED", each) for each in manifests), line("BOOKMARK", end)]
+    return [*(watch_event("ADDED", each) for each in manifests), watch_event("BOOKMARK", end)]
 
 
-def thing(name: str = "x", version: int = 1, **more: Any) -> Manifest:
+def namespaced(name: str = "x", version: int = 1, **more: Any) -> Manifest:
     """Return an object in namespace ``default``."""
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version), **more.pop("metadata", {})}
     return {"metadata": {"namespace": "default", **meta}, **more}
 
 
-def wide(name: str = "x", version: int = 1, **more: Any) -> Manifest:
+def cluster_scoped(name: str = "x", version: int = 1, **more: Any) -> Manifest:
     """Return a cluster-scoped object."""
-    made = thing(name, version, **more)
+    made = namespaced(name, version, **more)
     del made["metadata"]["namespace"]
     return made
 
 
 class World:
-    """A server, a scheduler, and the informers between them."""
+    """API server, scheduler, and the informers between them."""
 
     def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
         self.api = api
         self.scheduler = Scheduler(VirtualClock(), RecordingWriter())
         self.readiness = Readiness(())
-        self.informers = ClusterInformers(connection, self.scheduler, HastyClock(), self.readiness)
+        self.informers = ClusterInformers(connection, self.scheduler, InstantClock(), self.readiness)
 
     @property
     def columns(self) -> NodeColumns:
@@ -72,7 +72,7 @@ class World:
             yield
 
     async def until_missing(self, *fragments: str) -> list[str]:
-        """Wait until the missing conditions are as many as the fragments and each contains its fragment."""
+        """Wait until exactly these conditions are missing, one for each fragment of its text."""
 
         def are_missing() -> bool:
             missing = self.readiness.missing
@@ -86,67 +86,71 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     """Return a server on which every collection exists and is empty."""
-    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         for path in PATHS:
             api.on("GET", path, Stream(*listed(), Hang()))
         yield World(api, connection)
 
 
-def service_selects(columns: NodeColumns) -> bool:
+def has_default_selector(columns: NodeColumns) -> bool:
     """Return whether a pod labelled ``app=web`` has a default selector."""
     return not columns.workloads.default_selector(pod(labels={"app": "web"})).is_everything
 
 
-def rows() -> Iterator[Any]:
-    """Yield each resource with an object and a check that the scheduler has it."""
-    owner = thing(spec={"selector": {"matchLabels": {"app": "web"}}})
-    yield "nodes", wide(status={"allocatable": {"cpu": "1"}}), lambda known: known.row_of("x") >= 0
-    yield "namespaces", wide(metadata={"labels": {"a": "b"}}), lambda known: known.namespaces.get("x") == {"a": "b"}
-    yield "services", thing(spec={"selector": {"app": "web"}}), service_selects
+def resource_rows() -> Iterator[Any]:
+    """Yield each resource with an object and a check that the scheduler stores it."""
+    owner = namespaced(spec={"selector": {"matchLabels": {"app": "web"}}})
+    yield "nodes", cluster_scoped(status={"allocatable": {"cpu": "1"}}), lambda known: known.row_of("x") >= 0
+    yield (
+        "namespaces",
+        cluster_scoped(metadata={"labels": {"a": "b"}}),
+        lambda known: known.namespaces.get("x") == {"a": "b"},
+    )
+    yield "services", namespaced(spec={"selector": {"app": "web"}}), has_default_selector
     for resource in ("replicasets", "statefulsets"):
         yield resource, owner, lambda known: known.workloads.version == 1
-    plain = thing(spec={"selector": {"app": "web"}})
+    plain = namespaced(spec={"selector": {"app": "web"}})
     yield "replicationcontrollers", plain, lambda known: known.workloads.version == 1
     yield "poddisruptionbudgets", owner, lambda known: len(known.disruption_budgets) == 1
-    yield "persistentvolumes", wide(), lambda known: known.storage.volumes.get("x") is not None
-    yield "persistentvolumeclaims", thing(), lambda known: known.storage.claims.get("default/x") is not None
-    yield "storageclasses", wide(provisioner="p"), lambda known: known.storage.classes.get("x") is not None
-    yield "csinodes", wide(spec={"drivers": []}), lambda known: known.storage.csi_nodes.get("x") is not None
-    yield "csidrivers", wide(), lambda known: known.storage.drivers.get("x") is not None
-    room = thing(storageClassName="fast", capacity="1Gi")
-    yield "csistoragecapacities", room, lambda known: known.storage.capacities.get("default/x") is not None
-    attachment = wide(spec={"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}})
+    yield "persistentvolumes", cluster_scoped(), lambda known: known.storage.volumes.get("x") is not None
+    yield "persistentvolumeclaims", namespaced(), lambda known: known.storage.claims.get("default/x") is not None
+    yield "storageclasses", cluster_scoped(provisioner="p"), lambda known: known.storage.classes.get("x") is not None
+    yield "csinodes", cluster_scoped(spec={"drivers": []}), lambda known: known.storage.csi_nodes.get("x") is not None
+    yield "csidrivers", cluster_scoped(), lambda known: known.storage.drivers.get("x") is not None
+    capacity = namespaced(storageClassName="fast", capacity="1Gi")
+    yield "csistoragecapacities", capacity, lambda known: known.storage.capacities.get("default/x") is not None
+    attachment = cluster_scoped(spec={"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}})
     yield "volumeattachments", attachment, lambda known: known.storage.attachments.get("x") is not None
 
 
-ROWS = [pytest.param(*row, id=row[0]) for row in rows()]
+ROWS = [pytest.param(*row, id=row[0]) for row in resource_rows()]
 _PATH_OF = {path.rpartition("/")[2]: path for path in PATHS}
 
 
 def test_every_resource_has_its_row() -> None:
-    """The table below leaves out only pods, which another test of the operator covers."""
+    """The table of resources below leaves out only pods, which another test covers."""
     assert {row.id for row in ROWS} == set(_PATH_OF) - {"pods"}
 
 
-@pytest.mark.parametrize(("resource", "manifest", "is_known"), ROWS)
-async def test_a_listed_object_is_known_and_a_deleted_one_forgotten(
-    world: World, resource: str, manifest: Manifest, is_known: Any
+@pytest.mark.parametrize(("resource", "manifest", "is_stored"), ROWS)
+async def test_listed_objects_are_stored_and_deleted_ones_removed(
+    world: World, resource: str, manifest: Manifest, is_stored: Any
 ) -> None:
-    """Each collection is decoded as its struct and reaches the index that its plugins read."""
+    """Each resource is decoded as its struct and stored in the index that its plugins read."""
     deleted = asyncio.Event()
-    gone = line("DELETED", {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "10"}})
+    gone = watch_event("DELETED", {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "10"}})
     world.api.on("GET", _PATH_OF[resource], Stream(*listed(manifest), deleted, gone, Hang()))
     informer = world.informers.by_resource[resource]
     async with world.running():
         await world.until_missing()
-        assert is_known(world.columns)
+        assert is_stored(world.columns)
         deleted.set()
         await until(lambda: not informer.known)
-        assert not is_known(world.columns)
+        assert not is_stored(world.columns)
 
 
 async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> None:
-    """One late list holds back the start, and readiness names it."""
+    """An incomplete list delays the start, and readiness names its resource."""
     complete = asyncio.Event()
     world.api.on("GET", "/api/v1/services", Stream(complete, *listed(), Hang()))
     async with world.running():
@@ -166,7 +170,7 @@ async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> Non
                 "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 403: no; grant this process's "
                 'account the verbs list and watch on resource "csinodes" of API group "storage.k8s.io" in a ClusterRole'
             ),
-            id="no right",
+            id="forbidden",
         ),
         pytest.param(
             404,
@@ -182,19 +186,19 @@ async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> Non
                 "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 401: no; the API server "
                 "rejects the credentials of this process: renew its token or kubeconfig"
             ),
-            id="unknown",
+            id="unauthorized",
         ),
         pytest.param(
             500,
             "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 500: no",
-            id="broken for the moment",
+            id="server error",
         ),
     ],
 )
 async def test_a_failed_list_is_reported_with_its_remedy(
     world: World, caplog: pytest.LogCaptureFixture, status: int, expected: str
 ) -> None:
-    """A blocked start logs the cause and shows it at /readyz; then it continues."""
+    """A failed list is logged and reported by /readyz with its cause and remedy; the start continues after it."""
     path = "/apis/storage.k8s.io/v1/csinodes"
     world.api.on("GET", path, refusal(status, "no"))
     async with world.running():

@@ -1,4 +1,4 @@
-"""Tests of the informers of devices: when claims are withheld, and what reaches the index."""
+"""Tests of DeviceInformers: when claims are withheld, and which objects reach the index."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bayplan.kube.writes.claim_writes import ClaimWrites
 
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from tests.operator.kube.conftest import HastyClock
-from tests.operator.kube.watches.test_cluster_informers import listed, thing, wide
+from tests.operator.kube.conftest import InstantClock
+from tests.operator.kube.watches.test_cluster_informers import cluster_scoped, listed, namespaced
 from tests.support.background import running, until
 from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
@@ -24,9 +24,9 @@ ALL = (*REQUIRED, *OPTIONAL)
 
 
 class World:
-    """A server, a scheduler, and the informers of devices between them."""
+    """API server, scheduler, and the informers of devices between them."""
 
-    def __init__(self, api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+    def __init__(self, api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
         self.api = api
         self.scheduler = Scheduler(VirtualClock(), RecordingWriter())
         informers = ClusterInformers(connection, self.scheduler, clock, Readiness(()))
@@ -40,11 +40,11 @@ class World:
 
     @property
     def devices(self) -> DeviceIndex:
-        """The index of the scheduler."""
+        """Return the scheduler's index of devices."""
         return self.scheduler.context.cache.columns.devices
 
     def serve(self, *answers: Answer | tuple[str, ...], version: str = API) -> None:
-        """Script the answers to lookups of the API: refusals, or resources that are served."""
+        """Script the responses to lookups of the API: errors, or the resources that are served."""
         scripts = [
             each if isinstance(each, Answer) else Answer(body={"resources": [{"name": name} for name in each]})
             for each in answers
@@ -53,18 +53,20 @@ class World:
 
 
 @pytest.fixture
-async def world(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> World:
-    """A server with empty collections; which of them are served is up to the test."""
+async def world(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> World:
+    """Return a server with empty collections; each test sets which of them are served."""
     return World(api, connection, clock)
 
 
 async def test_withheld_until_all_are_listed(world: World) -> None:
-    """Claims are withheld from the start, and no longer when the objects are in the index."""
+    """Claims are withheld from the start until all objects are in the index."""
     world.serve(ALL)
     objects = {
-        "deviceclasses": wide("gpu"),
-        "resourceslices": wide("s", spec={"driver": "d", "pool": {"name": "p", "generation": 1}, "allNodes": True}),
-        "resourceclaims": thing("c"),
+        "deviceclasses": cluster_scoped("gpu"),
+        "resourceslices": cluster_scoped(
+            "s", spec={"driver": "d", "pool": {"name": "p", "generation": 1}, "allNodes": True}
+        ),
+        "resourceclaims": namespaced("c"),
     }
     for resource, manifest in objects.items():
         world.api.on("GET", f"{API}/{resource}", Stream(*listed(manifest), Hang()))
@@ -79,7 +81,7 @@ async def test_withheld_until_all_are_listed(world: World) -> None:
 
 
 async def test_a_server_without_taint_rules(world: World) -> None:
-    """Claims are allocated on servers that lack what is optional."""
+    """Claims are allocated on servers without the optional resources."""
     world.serve(tuple(REQUIRED))
     async with running(world.informers.run()):
         await until(lambda: not world.devices.withheld)
@@ -91,7 +93,7 @@ async def test_a_server_without_taint_rules(world: World) -> None:
     [pytest.param(refusal(404, "not found"), id="no API"), pytest.param(("resourceclaims",), id="not all resources")],
 )
 async def test_a_server_without_the_api(world: World, lacking: Answer | tuple[str, ...]) -> None:
-    """The reason says what is not served, and a later lookup finds it."""
+    """The reason for withholding is that the API is not served, and a later lookup finds the API."""
     world.serve(lacking)
     async with running(world.informers.run()):
         await until(lambda: world.devices.withheld == NOT_SERVED)
@@ -101,22 +103,22 @@ async def test_a_server_without_the_api(world: World, lacking: Answer | tuple[st
 
 
 async def test_a_server_with_an_older_version(world: World) -> None:
-    """Everything is read from it, and claims are written to it."""
+    """Claims are read and written in the older version if the server has only that."""
     world.serve(refusal(404, "not found"))
     world.serve(ALL, version=BETA)
-    world.api.on("GET", f"{BETA}/resourceclaims", Stream(*listed(thing("c")), Hang()))
+    world.api.on("GET", f"{BETA}/resourceclaims", Stream(*listed(namespaced("c")), Hang()))
     async with running(world.informers.run()):
         await until(lambda: not world.devices.withheld)
     claim = world.devices.claims.get("default/c")
     assert claim is not None
     path = f"{BETA}/namespaces/default/resourceclaims/c"
-    world.api.on("PATCH", path, Answer(body=thing("c")))
+    world.api.on("PATCH", path, Answer(body=namespaced("c")))
     assert (await world.writes.write_finalizers(claim)).key == "default/c"
     assert [seen.path for seen in world.api.seen if seen.method == "GET" and seen.path.startswith(f"{API}/")] == []
 
 
 async def test_taint_rules_of_an_older_version(world: World) -> None:
-    """They are read beside claims of the newer version."""
+    """Taint rules of the older version are read together with claims of the newer version."""
     world.serve(tuple(REQUIRED))
     world.serve(ALL, version=BETA)
     async with running(world.informers.run()):
@@ -125,8 +127,8 @@ async def test_taint_rules_of_an_older_version(world: World) -> None:
     assert read == {*(f"{API}/{name}" for name in REQUIRED), f"{BETA}/devicetaintrules"}
 
 
-async def test_the_version_stays(world: World) -> None:
-    """A version that is served later is not used by a process that has read another one."""
+async def test_the_version_does_not_change(world: World) -> None:
+    """A version that is served later is not used by a process that has read another version."""
     world.serve(refusal(404, "not found"), ALL)
     world.serve(ALL, version=BETA)
     async with running(world.informers.run()):
@@ -134,16 +136,16 @@ async def test_the_version_stays(world: World) -> None:
     assert world.api.requests("GET", f"{API}/resourceclaims") == []
 
 
-async def test_a_lookup_that_fails(world: World) -> None:
-    """It says nothing about what is served, and is repeated."""
+async def test_a_failed_lookup_is_repeated(world: World) -> None:
+    """A failed lookup of the API is repeated and does not count as an absent API."""
     world.serve(refusal(500, "away"), Answer(body=b"no JSON"), ALL)
     async with running(world.informers.run()):
         await until(lambda: not world.devices.withheld)
     assert len(world.api.requests("GET", API)) >= 3
 
 
-async def test_a_list_that_is_refused(world: World) -> None:
-    """The reason names the resource."""
+async def test_a_forbidden_list_is_reported(world: World) -> None:
+    """The reason for withholding names the resource that cannot be listed."""
     world.serve(ALL)
     world.api.on("GET", f"{API}/resourceslices", refusal(403, "resourceslices is forbidden"))
     async with running(world.informers.run()):

@@ -1,4 +1,4 @@
-"""Tests of informers against a scripted server: lists, watches, and their failures."""
+"""Tests of Informer against a scripted API server: lists, watches, and their failures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 
 from scheduler_core.model.pod import Pod
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Answer, Disconnect, FakeApi, Hang, Step, Stream, refusal
 
 PODS = "/api/v1/pods"
 
 
 class RecordingSink:
-    """Records its calls, and can be waited on."""
+    """Sink that records its calls and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -29,20 +29,20 @@ class RecordingSink:
         self._changed = asyncio.Event()
 
     def on_add(self, obj: Pod) -> None:
-        self._note(f"+{obj.metadata.name}@{obj.metadata.resource_version}")
+        self._record(f"+{obj.metadata.name}@{obj.metadata.resource_version}")
 
     def on_update(self, old: Pod, new: Pod) -> None:
-        self._note(f"{old.metadata.name}@{old.metadata.resource_version}>{new.metadata.resource_version}")
+        self._record(f"{old.metadata.name}@{old.metadata.resource_version}>{new.metadata.resource_version}")
 
     def on_delete(self, last_known: Pod) -> None:
-        self._note(f"-{last_known.metadata.name}@{last_known.metadata.resource_version}")
+        self._record(f"-{last_known.metadata.name}@{last_known.metadata.resource_version}")
 
     def on_synced(self) -> None:
-        self._note("synced")
+        self._record("synced")
 
     def on_trouble(self, reason: str) -> None: ...
 
-    def _note(self, what: str) -> None:
+    def _record(self, what: str) -> None:
         self.calls.append(what)
         self._changed.set()
         if what == self.failing:
@@ -85,10 +85,10 @@ HANG = Hang()
 
 
 @asynccontextmanager
-async def informing(
-    connection: ApiConnection, clock: HastyClock, sink: RecordingSink, options: InformerOptions | None = None
+async def run_informer(
+    connection: ApiConnection, clock: InstantClock, sink: RecordingSink, options: InformerOptions | None = None
 ) -> AsyncIterator[Informer[Pod]]:
-    """Yield an informer that runs until the block ends."""
+    """Run an informer until the block ends."""
     informer = Informer(connection, Resource(PODS), Pod, sink, clock, options=options or InformerOptions(seed=1))
     task = asyncio.create_task(informer.run())
     try:
@@ -105,7 +105,7 @@ def sink() -> RecordingSink:
 
 
 async def test_streamed_list_then_watch(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
     """The initial events are the list; the same stream continues as the watch."""
     gate = asyncio.Event()
@@ -123,7 +123,7 @@ async def test_streamed_list_then_watch(
             HANG,
         ),
     )
-    async with informing(connection, clock, sink) as informer:
+    async with run_informer(connection, clock, sink) as informer:
         await sink.until_called("synced")
         assert sink.calls == ["+a@1", "+b@2", "synced"]
         assert informer.resource_version == "5"
@@ -141,22 +141,22 @@ async def test_streamed_list_then_watch(
 
 @pytest.mark.parametrize("cut", [pytest.param(size, id=f"{size}-byte-chunks") for size in (7, 64, 1000)])
 async def test_chunks_cut_objects_anywhere(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, cut: int
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, cut: int
 ) -> None:
-    """It does not matter where the server cuts its chunks."""
+    """Objects are decoded wherever the server cuts its chunks."""
     text = added("a", 1) + added("b", 2) + bookmark(3, end=True) + event("MODIFIED", pod("a", 4))
     chunks: list[Step] = [text[at : at + cut] for at in range(0, len(text), cut)]
     api.on("GET", PODS, Stream(*chunks, HANG))
-    async with informing(connection, clock, sink):
+    async with run_informer(connection, clock, sink):
         await sink.until_called("a@1>4")
     assert sink.calls == ["+a@1", "+b@2", "synced", "a@1>4"]
 
 
-async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink) -> None:
+async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink) -> None:
     """An object of 20 MiB is read, far above the stream reader's line limit."""
     huge = added("huge", 1, spec={"nodeSelector": {"k": "x" * (20 << 20)}})
     api.on("GET", PODS, Stream(huge, bookmark(2, end=True), HANG))
-    async with informing(connection, clock, sink) as informer:
+    async with run_informer(connection, clock, sink) as informer:
         await sink.until_called("synced")
         assert len(informer.known["n/huge"].spec.node_selector["k"]) == 20 << 20
 
@@ -171,16 +171,16 @@ async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: Hasty
     ],
 )
 async def test_resumes_at_the_last_version(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, end: tuple[Step, ...]
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, end: tuple[Step, ...]
 ) -> None:
-    """However a stream ends, the next one starts at the last version, bookmarks included, and repeats no event."""
+    """A new stream starts at the last version, bookmarks included, and repeats no event."""
     api.on(
         "GET",
         PODS,
         Stream(added("a", 1), bookmark(5, end=True), bookmark(8), *end),
         Stream(added("b", 9), HANG),
     )
-    async with informing(connection, clock, sink) as informer:
+    async with run_informer(connection, clock, sink) as informer:
         await sink.until_called("+b@9")
         assert (informer.restarts, informer.relists) == (1, 0)
     assert sink.calls == ["+a@1", "synced", "+b@9"]
@@ -193,9 +193,9 @@ async def test_resumes_at_the_last_version(
     [pytest.param(Stream(EXPIRED), id="error-event"), pytest.param(refusal(410, "too old"), id="http")],
 )
 async def test_expired_version_relists_the_difference(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, refused: Any
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, refused: Any
 ) -> None:
-    """After a 410 the new list is compared with the known objects: adds, updates and deletes for the differences."""
+    """After HTTP 410 the new list is compared with the stored objects, and only the differences are delivered."""
     api.on(
         "GET",
         PODS,
@@ -210,7 +210,7 @@ async def test_expired_version_relists_the_difference(
             HANG,
         ),
     )
-    async with informing(connection, clock, sink) as informer:
+    async with run_informer(connection, clock, sink) as informer:
         await sink.until_called("-gone@3")
         assert informer.relists == 1
     assert sink.calls[:5] == ["+same@1", "+changed@2", "+gone@3", "+reborn@4", "synced"]
@@ -218,7 +218,7 @@ async def test_expired_version_relists_the_difference(
 
 
 async def test_interrupted_list_starts_over(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
     """A streamed list that breaks is requested again; synced is called once, after the complete one."""
     api.on(
@@ -227,13 +227,13 @@ async def test_interrupted_list_starts_over(
         Stream(added("a", 1), added("gone", 2), Disconnect()),
         Stream(added("a", 1), added("b", 3), bookmark(4, end=True), HANG),
     )
-    async with informing(connection, clock, sink):
+    async with run_informer(connection, clock, sink):
         await sink.until_called("synced")
     assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
 
 
-async def test_pages_where_the_streamed_list_is_refused(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+async def test_a_server_without_streamed_lists_is_read_in_pages(
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
     """A server without streamed lists is read in pages, then watched from the list's version."""
     api.on(
@@ -244,7 +244,7 @@ async def test_pages_where_the_streamed_list_is_refused(
         page(7, pod("b", 2)),
         Stream(added("c", 8), HANG),
     )
-    async with informing(connection, clock, sink, InformerOptions(page_limit=1)):
+    async with run_informer(connection, clock, sink, InformerOptions(page_limit=1)):
         await sink.until_called("+c@8")
     assert sink.calls == ["+a@1", "+b@2", "synced", "+c@8"]
     assert [seen.query.get("continue") for seen in api.seen[1:3]] == [None, "next"]
@@ -253,7 +253,7 @@ async def test_pages_where_the_streamed_list_is_refused(
 
 
 async def test_expired_page_starts_the_list_over(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
     """A 410 between pages starts over without the token; the difference is delivered."""
     api.on(
@@ -265,20 +265,16 @@ async def test_expired_page_starts_the_list_over(
         page(9, pod("a", 1), pod("b", 3)),
         Stream(HANG),
     )
-    async with informing(connection, clock, sink):
+    async with run_informer(connection, clock, sink):
         await sink.until_called("synced")
     assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
     assert "continue" not in api.seen[3].query
 
 
 async def test_unreadable_object_is_skipped(
-    api: FakeApi,
-    connection: ApiConnection,
-    clock: HastyClock,
-    sink: RecordingSink,
-    caplog: pytest.LogCaptureFixture,
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An object of another type is logged by name and counted; the stream continues, and its deletion still counts."""
+    """An object that cannot be decoded is logged and counted; the stream continues, and its deletion is delivered."""
     api.on(
         "GET",
         PODS,
@@ -292,7 +288,7 @@ async def test_unreadable_object_is_skipped(
             HANG,
         ),
     )
-    async with informing(connection, clock, sink) as informer:
+    async with run_informer(connection, clock, sink) as informer:
         await sink.until_called("+b@6")
         assert (informer.decode_errors, informer.restarts) == (3, 0)
     assert sink.calls == ["+a@2", "synced", "-a@2", "+b@6"]
@@ -300,65 +296,63 @@ async def test_unreadable_object_is_skipped(
 
 
 async def test_sink_error_does_not_end_the_stream(
-    api: FakeApi,
-    connection: ApiConnection,
-    clock: HastyClock,
-    sink: RecordingSink,
-    caplog: pytest.LogCaptureFixture,
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bug behind the sink costs one event: logged with its traceback and counted."""
+    """An exception in the sink is logged and counted, and costs one event."""
     sink.failing = "+a@1"
     api.on("GET", PODS, Stream(added("a", 1), added("b", 2), bookmark(3, end=True), HANG))
-    async with informing(connection, clock, sink) as informer:
+    async with run_informer(connection, clock, sink) as informer:
         await sink.until_called("synced")
         assert (informer.sink_errors, informer.restarts) == (1, 0)
     assert "the sink has a bug" in caplog.text
 
 
 async def test_frozen_server_is_detected(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
-    """After silence longer than the idle limit the watch is opened again at the last version."""
+    """When a watch is silent for longer than the idle limit, it is opened again at the last version."""
     api.on("GET", PODS, Stream(added("a", 1), bookmark(2, end=True), HANG), Stream(added("b", 3), HANG))
-    async with informing(connection, clock, sink, InformerOptions(idle_seconds=0.1)):
+    async with run_informer(connection, clock, sink, InformerOptions(idle_seconds=0.1)):
         await sink.until_called("+b@3")
     assert api.seen[1].query["resourceVersion"] == "2"
 
 
-async def test_never_spins(api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink) -> None:
+async def test_errors_back_off(
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
+) -> None:
     """A server that returns errors is called after growing, jittered delays up to the maximum."""
     api.on("GET", PODS, refusal(500, "no"))
-    async with informing(connection, clock, sink, InformerOptions(seed=1)):
+    async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.seen) == 12)
     steps = [min(0.2 * 2**n, 30.0) for n in range(11)]
     assert all(step / 2 <= slept <= step for step, slept in zip(steps, clock.slept, strict=False))
     assert len(clock.slept) >= 11
 
 
-async def test_streams_that_end_at_once_do_not_spin(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+async def test_streams_that_end_at_once_back_off(
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
-    """A server that accepts every watch and ends it at once is not called without delay."""
+    """A server that accepts every watch and ends it at once is called after growing delays."""
     api.on("GET", PODS, Stream(bookmark(1, end=True)), Stream())
-    async with informing(connection, clock, sink, InformerOptions(seed=1)):
+    async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.seen) == 10)
     assert clock.slept[7] > 5.0
 
 
 async def test_backoff_starts_over_after_a_success(
-    api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
     """Delays that grew during an outage are short again after a stream that delivered an event."""
     failures = [refusal(503, "away")] * 5
     api.on("GET", PODS, *failures, Stream(added("a", 1), bookmark(2, end=True)), refusal(503, "away"), Stream(HANG))
-    async with informing(connection, clock, sink, InformerOptions(seed=1)):
+    async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.seen) == 8)
     assert clock.slept[4] > 1.0
     assert clock.slept[5] <= 0.2
     assert sink.calls == ["+a@1", "synced"]
 
 
-async def test_long_chunks_let_others_run(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+async def test_a_burst_yields_to_other_tasks(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
     """While a burst of events is processed, other tasks run every few milliseconds."""
 
     class SlowSink(RecordingSink):
@@ -381,13 +375,13 @@ async def test_long_chunks_let_others_run(api: FakeApi, connection: ApiConnectio
 
     burst = b"".join(added(f"p{n}", n + 1) for n in range(200))
     api.on("GET", PODS, Stream(burst + bookmark(9000, end=True), HANG))
-    async with informing(connection, clock, sink):
+    async with run_informer(connection, clock, sink):
         await other()
     assert len(sink.calls) == 201
     assert most_between_turns <= 8
 
 
-async def test_selectors_are_sent(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
+async def test_selectors_are_sent(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
     """Field and label selectors are sent with every request."""
     api.on("GET", PODS, Stream(HANG))
     resource = Resource(PODS, "status.phase!=Failed", "app=x")

@@ -1,4 +1,4 @@
-"""Tests of lists in pages, against a scripted API server."""
+"""Tests of list_objects against a scripted API server."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def page(*names: Any, token: str = "") -> Answer:
 
 
 async def test_all_pages_are_read(api: FakeApi, connection: ApiConnection) -> None:
-    """In the server's order, each page with the token of the previous one."""
+    """Pages are read in the server's order, each with the token of the previous page."""
     api.on("GET", PODS, page("a", "b", token="more"), page("c"))
     pods, unreadable = await list_objects(connection, PODS, Pod)
     assert ([pod.metadata.name for pod in pods], unreadable) == (["a", "b", "c"], 0)
     assert [seen.query.get("continue") for seen in api.requests("GET", PODS)] == [None, "more"]
 
 
-async def test_what_cannot_be_read_is_counted(api: FakeApi, connection: ApiConnection) -> None:
-    """One unreadable object does not hide the others."""
+async def test_unreadable_objects_are_counted(api: FakeApi, connection: ApiConnection) -> None:
+    """An unreadable object is counted and does not hide the other objects."""
     api.on("GET", PODS, page("a", 5))
     pods, unreadable = await list_objects(connection, PODS, Pod)
     assert ([pod.metadata.name for pod in pods], unreadable) == (["a"], 1)
@@ -39,14 +39,14 @@ async def test_what_cannot_be_read_is_counted(api: FakeApi, connection: ApiConne
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        pytest.param(refusal(403, "no"), ForbiddenError, id="not allowed"),
-        pytest.param(Answer(body=b"<html>"), ClusterWriteError, id="no list"),
+        pytest.param(refusal(403, "no"), ForbiddenError, id="forbidden"),
+        pytest.param(Answer(body=b"<html>"), ClusterWriteError, id="not a list"),
     ],
 )
 async def test_refusals_are_raised(
     api: FakeApi, connection: ApiConnection, answer: Answer, error: type[Exception]
 ) -> None:
-    """The caller decides how to continue."""
+    """An error response is raised to the caller."""
     api.on("GET", PODS, answer)
     with pytest.raises(error):
         await list_objects(connection, PODS, Pod)

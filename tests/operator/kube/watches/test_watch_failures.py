@@ -1,4 +1,4 @@
-"""Tests of the log lines about watches that fail."""
+"""Tests of WatchOutages, which logs failed watches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def outages(caplog: pytest.LogCaptureFixture) -> WatchOutages:
 
 
 def test_an_outage_is_logged_once(outages: WatchOutages, caplog: pytest.LogCaptureFixture) -> None:
-    """Fifteen watches that fail for one reason are one line at the beginning and one at the end."""
+    """Fifteen watches that fail for one reason are logged once at the start and once at the end of the outage."""
     paths = [f"/api/v1/kind{number}" for number in range(15)]
     for _ in range(3):
         for path in paths:
@@ -35,7 +35,7 @@ def test_an_outage_is_logged_once(outages: WatchOutages, caplog: pytest.LogCaptu
 
 
 def test_the_next_outage_is_logged_again(outages: WatchOutages, caplog: pytest.LogCaptureFixture) -> None:
-    """An outage that is over does not hide the next one."""
+    """The outage after one that has ended is logged too."""
     for _ in range(2):
         outages.broke("/api/v1/pods", AWAY)
         outages.opened("/api/v1/pods")
@@ -52,7 +52,7 @@ def test_a_missing_right_is_logged_for_each_resource(outages: WatchOutages, capl
 
 
 def test_an_expired_version_is_not_logged(outages: WatchOutages, caplog: pytest.LogCaptureFixture) -> None:
-    """A watch that starts over with a list is no failure."""
+    """An expired version is not logged as a failure, because the watch starts over with a list."""
     outages.broke("/api/v1/pods", ResourceExpiredError("too old"))
     outages.opened("/api/v1/pods")
     assert caplog.messages == []

@@ -1,4 +1,4 @@
-"""Tests of the splitting and decoding of a watch's bytes."""
+"""Tests of LineSplitter and ObjectDecoder, which split and decode the bytes of a watch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_lines_do_not_depend_on_chunks(lines: list[bytes], cuts: st.DataObject) 
     ],
 )
 def test_bookmarks(line: bytes, expected: Bookmark) -> None:
-    """A bookmark has a version and may mark the end of the initial events."""
+    """A bookmark has a version and can mark the end of the initial events."""
     assert DECODER.line(line) == expected
 
 
@@ -63,14 +63,14 @@ def test_bookmarks(line: bytes, expected: Bookmark) -> None:
     ],
 )
 def test_objects(line: bytes) -> None:
-    """An object's event is decoded whatever the layout of its JSON."""
+    """An event is decoded whatever the layout of its JSON."""
     event = DECODER.line(line)
     assert isinstance(event, WatchEvent)
     assert (event.type, event.object.metadata.name) == ("MODIFIED", "a")
 
 
-def test_object_of_another_type_is_named() -> None:
-    """An object that cannot be decoded still has its identity and a reason."""
+def test_an_undecodable_object_has_its_identity() -> None:
+    """An object that cannot be decoded is returned with its identity and a reason."""
     pod = {"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "3"}, "spec": {"priority": "x"}}
     event = DECODER.line(json.dumps({"type": "ADDED", "object": pod}, separators=(",", ":")).encode())
     assert isinstance(event, Undecodable)
@@ -78,8 +78,8 @@ def test_object_of_another_type_is_named() -> None:
     assert "priority" in event.reason
 
 
-def test_listed_object_of_another_type_is_named() -> None:
-    """The same holds for an item of a list."""
+def test_an_undecodable_list_item_has_its_identity() -> None:
+    """A list item that cannot be decoded is returned with its identity."""
     event = DECODER.listed(Raw(b'{"metadata":{"name":"a"},"spec":{"priority":"x"}}'))
     assert isinstance(event, Undecodable)
     assert event.metadata.name == "a"
@@ -91,8 +91,8 @@ def test_listed_object_of_another_type_is_named() -> None:
         pytest.param(b'{"type":"ERROR","object":{"code":410,"message":"old"}}', ResourceExpiredError, id="410"),
         pytest.param(b'{"type":"ERROR","object":{"code":500,"message":"oh"}}', StreamEndedError, id="500"),
         pytest.param(b'{"type":"ADDED","object":{"meta', MalformedStreamError, id="cut-off"),
-        pytest.param(b"<html>", MalformedStreamError, id="no-json"),
-        pytest.param(b'{"type":"ADDED","object":3}', MalformedStreamError, id="no-object"),
+        pytest.param(b"<html>", MalformedStreamError, id="not-json"),
+        pytest.param(b'{"type":"ADDED","object":3}', MalformedStreamError, id="not-an-object"),
     ],
 )
 def test_lines_that_end_the_watch(line: bytes, error: type[Exception]) -> None:

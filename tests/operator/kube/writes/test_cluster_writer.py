@@ -13,7 +13,7 @@ from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, ClusterWriter, Event, ObjectReference, PodDeletion, PodStatusPatch
-from tests.operator.kube.conftest import HastyClock
+from tests.operator.kube.conftest import InstantClock
 from tests.support.devices import held
 from tests.support.fake_api import Answer, FakeApi, refusal
 
@@ -25,7 +25,7 @@ SCHEDULED = Event(ObjectReference("Pod", "a", "n"), "Normal", "Scheduled", "Bind
 
 
 @pytest.fixture
-async def writer(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> AsyncIterator[KubeWriter]:
+async def writer(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> AsyncIterator[KubeWriter]:
     api.on("POST", f"{POD}/binding", Answer(201))
     api.on("PATCH", f"{POD}/status", Answer())
     api.on("POST", EVENTS, Answer(201))
