@@ -79,7 +79,7 @@ class FaultyProxy:
         self._stopping = asyncio.Event()
         self._calmed = asyncio.Event()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -91,7 +91,6 @@ class FaultyProxy:
     ) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-        self._loop.close()
 
     def go_wrong(self, seed: int, rate: float) -> None:
         """From now on a share of the requests goes wrong, as the seed has it for each kind of request."""
@@ -115,6 +114,11 @@ class FaultyProxy:
         if kind not in self._plans:
             self._plans[kind] = random.Random(f"{self._seed} {kind}")
         return self._plans[kind]
+
+    def _run(self) -> None:
+        # The runner ends what is left of cancelled requests before it closes the loop; their sockets would leak.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         authority = Authority()
