@@ -1,4 +1,4 @@
-"""Metrics read from a real scheduler."""
+"""Tests of the metrics of a real scheduler."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ async def scheduler() -> Scheduler:
     scheduler = Scheduler(VirtualClock(), RecordingWriter())
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="batch"))])
     scheduler.feed.node_added(node("n1"))
-    scheduler.feed.pod_added(pod("placed", node_name="n1", scheduler_name="batch"))
-    scheduler.feed.pod_added(pod("waits", scheduler_name="batch"))
+    scheduler.feed.pod_added(pod("bound", node_name="n1", scheduler_name="batch"))
+    scheduler.feed.pod_added(pod("pending", scheduler_name="batch"))
     scheduler.feed.pod_added(pod("gated", scheduler_name="batch", gates=["g"]))
-    scheduler.feed.pod_added(pod("parked", scheduler_name="nobody"))
+    scheduler.feed.pod_added(pod("parked", scheduler_name="none"))
     record = scheduler.context.metrics.records["batch"]
     record.scheduled, record.unschedulable, record.errors = 3, 2, 1
     record.lost_binds = 4
-    scheduler.context.metrics.profiles["batch"].reuse_errors["Fickle"] = 5
+    scheduler.context.metrics.profiles["batch"].reuse_errors["Unstable"] = 5
     return scheduler
 
 
@@ -61,18 +61,18 @@ ROWS = [
     pytest.param("scheduler_cache_size", {"type": "assumed_pods"}, 0, id="assumed"),
     pytest.param("bayplan_parked_pods", {}, 1, id="parked"),
     pytest.param("bayplan_binds_lost_total", {"profile": "batch"}, 4, id="lost"),
-    pytest.param("bayplan_reuse_errors_total", {"profile": "batch", "plugin": "Fickle"}, 5, id="reuse"),
+    pytest.param("bayplan_reuse_errors_total", {"profile": "batch", "plugin": "Unstable"}, 5, id="reuse"),
 ]
 
 
 @pytest.mark.parametrize(("name", "labels", "value"), ROWS)
 def test_scheduler_metrics(scheduler: Scheduler, name: str, labels: dict[str, str], value: float) -> None:
-    """Each scrape has the current values."""
+    """Each scrape returns the current values."""
     assert metrics_registry(scheduler, {}).get_sample_value(name, labels) == value
 
 
 def test_live_revisions(scheduler: Scheduler) -> None:
-    """The live revision is a label; the previous one is not reported any more."""
+    """The revision metric has the live revision as label and no longer reports the previous one."""
     registry = metrics_registry(scheduler, {})
     first = {"profile": "batch", "revision": revision(scheduler)}
     assert registry.get_sample_value("bayplan_profile_revision_info", first) == 1
@@ -84,7 +84,7 @@ def test_live_revisions(scheduler: Scheduler) -> None:
 
 
 async def test_informer_metrics(scheduler: Scheduler) -> None:
-    """Counters of an informer carry the resource."""
+    """The metrics of an informer have its resource as label."""
     clock = VirtualClock()
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
         informer: Informer[Pod] = Informer(connection, Resource("/api/v1/pods"), Pod, IgnoringSink(), clock)

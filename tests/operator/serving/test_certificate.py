@@ -1,4 +1,4 @@
-"""The certificate of the server: generated, loaded from files, and reloaded."""
+"""Tests of the server's certificate: generated, loaded from files, and reloaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @asynccontextmanager
-async def served(certificate: ServedCertificate) -> AsyncIterator[int]:
+async def run_server(certificate: ServedCertificate) -> AsyncIterator[int]:
     """Run a server with the certificate and yield its port."""
     protection = Protection(certificate, clock=VirtualClock())
     server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), protection=protection)
@@ -39,7 +39,7 @@ async def served(certificate: ServedCertificate) -> AsyncIterator[int]:
         await server.stop()
 
 
-async def peer(port: int, context: ssl.SSLContext) -> tuple[x509.Certificate, str]:
+async def server_certificate(port: int, context: ssl.SSLContext) -> tuple[x509.Certificate, str]:
     """Return the certificate that a client receives, and the TLS version."""
     _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context)
     try:
@@ -51,7 +51,7 @@ async def peer(port: int, context: ssl.SSLContext) -> tuple[x509.Certificate, st
 
 
 def client_context(verify: bool = False, authority: str = "") -> ssl.SSLContext:
-    """Return a client context that verifies nothing, or by one authority."""
+    """Return a client context that verifies nothing, or that trusts one authority."""
     context = ssl.create_default_context(cadata=authority or None)
     if not verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -64,12 +64,12 @@ def settings_of(certificate: Path, key: Path) -> ServingSettings:
     return ServingSettings(tls_cert_file=str(certificate), tls_private_key_file=str(key))
 
 
-async def test_a_generated_certificate() -> None:
-    """It is for loopback and the host name, with ECDSA on P-256, and no two servers share a key."""
+async def test_a_generated_certificate_is_unique() -> None:
+    """A generated certificate is for loopback and the host name, uses ECDSA on P-256, and has its own key."""
     one, other = (ServedCertificate(ServingSettings(secure_serving=True)) for _ in range(2))
-    async with served(one) as port, served(other) as second:
-        certificate, version = await peer(port, client_context())
-        another, _ = await peer(second, client_context())
+    async with run_server(one) as port, run_server(other) as second:
+        certificate, version = await server_certificate(port, client_context())
+        another, _ = await server_certificate(second, client_context())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "localhost" in names.get_values_for_type(x509.DNSName)
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == [LOOPBACK, "::1"]
@@ -84,49 +84,49 @@ async def test_a_generated_certificate() -> None:
     ("minimum", "maximum", "is_served"),
     [
         pytest.param("VersionTLS12", ssl.TLSVersion.TLSv1_2, True, id="1.2 by default"),
-        pytest.param("VersionTLS13", ssl.TLSVersion.TLSv1_2, False, id="1.2 is rejected if 1.3 is the minimum"),
+        pytest.param("VersionTLS13", ssl.TLSVersion.TLSv1_2, False, id="1.2 rejected with minimum 1.3"),
     ],
 )
 async def test_the_minimum_version(minimum: str, maximum: ssl.TLSVersion, *, is_served: bool) -> None:
-    """Older TLS versions are rejected."""
+    """A client with an older TLS version than the minimum is rejected."""
     settings = ServingSettings.model_validate({"secureServing": True, "tlsMinVersion": minimum})
     client = client_context()
     client.maximum_version = maximum
-    async with served(ServedCertificate(settings)) as port:
+    async with run_server(ServedCertificate(settings)) as port:
         if is_served:
-            assert (await peer(port, client))[1] == "TLSv1.2"
+            assert (await server_certificate(port, client))[1] == "TLSv1.2"
         else:
             with pytest.raises((ssl.SSLError, ConnectionError)):
-                await peer(port, client)
+                await server_certificate(port, client)
 
 
 async def test_files_are_served_and_verified(tmp_path: Path) -> None:
-    """A client that trusts the authority verifies the certificate."""
+    """A client that trusts the authority verifies the served certificate."""
     authority = Authority()
     certificate, key = authority.issue("localhost").write(tmp_path, "tls")
-    async with served(ServedCertificate(settings_of(certificate, key))) as port:
-        received, _ = await peer(port, client_context(verify=True, authority=authority.certificate))
+    async with run_server(ServedCertificate(settings_of(certificate, key))) as port:
+        received, _ = await server_certificate(port, client_context(verify=True, authority=authority.certificate))
     assert received.subject.rfc4514_string() == "CN=localhost"
 
 
 async def test_changed_files_are_reloaded(tmp_path: Path) -> None:
-    """New connections get the renewed certificate; an incomplete renewal is not used."""
+    """New connections get the renewed certificate; a renewal of only one file is not used."""
     authority = Authority()
     certificate, key = authority.issue("first").write(tmp_path, "tls")
     one = ServedCertificate(settings_of(certificate, key))
     assert not await one.refresh()
     renewed = authority.issue("second")
-    async with served(one) as port:
+    async with run_server(one) as port:
         certificate.write_text(renewed.certificate)
         assert not await one.refresh()
-        assert (await peer(port, client_context()))[0].subject.rfc4514_string() == "CN=first"
+        assert (await server_certificate(port, client_context()))[0].subject.rfc4514_string() == "CN=first"
         key.write_text(renewed.key)
         assert await one.refresh()
-        assert (await peer(port, client_context()))[0].subject.rfc4514_string() == "CN=second"
+        assert (await server_certificate(port, client_context()))[0].subject.rfc4514_string() == "CN=second"
 
 
 async def test_the_server_reloads_the_files(tmp_path: Path) -> None:
-    """A renewed certificate is used without a restart."""
+    """A running server uses a renewed certificate without a restart."""
     authority = Authority()
     certificate, key = authority.issue("first").write(tmp_path, "tls")
     one, clock = ServedCertificate(settings_of(certificate, key)), VirtualClock()
@@ -134,10 +134,10 @@ async def test_the_server_reloads_the_files(tmp_path: Path) -> None:
     renewed = authority.issue("second")
     certificate.write_text(renewed.certificate)
     key.write_text(renewed.key)
-    async with served(one) as port:
+    async with run_server(one) as port:
         for _ in range(200):
             clock.advance(10)
-            if (await peer(port, client_context()))[0].subject.rfc4514_string() == "CN=second":
+            if (await server_certificate(port, client_context()))[0].subject.rfc4514_string() == "CN=second":
                 break
         else:
             raise AssertionError("the new certificate is not served")
@@ -146,7 +146,7 @@ async def test_the_server_reloads_the_files(tmp_path: Path) -> None:
         await reloading
 
 
-def with_passphrase(directory: Path) -> tuple[Path, Path]:
+def key_with_passphrase(directory: Path) -> tuple[Path, Path]:
     certificate, key = Authority().issue("one").write(directory, "tls")
     private = ec.generate_private_key(ec.SECP256R1())
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"passphrase"))
@@ -154,25 +154,25 @@ def with_passphrase(directory: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-def of_two_pairs(directory: Path) -> tuple[Path, Path]:
+def files_of_two_pairs(directory: Path) -> tuple[Path, Path]:
     authority = Authority()
     return authority.issue("one").write(directory, "one")[0], authority.issue("two").write(directory, "two")[1]
 
 
-def not_there(directory: Path) -> tuple[Path, Path]:
+def missing_files(directory: Path) -> tuple[Path, Path]:
     return directory / "no.crt", directory / "no.key"
 
 
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        pytest.param(not_there, "No such file", id="no files"),
-        pytest.param(of_two_pairs, "cannot be used", id="another's key"),
-        pytest.param(with_passphrase, "provide one without", id="a passphrase"),
+        pytest.param(missing_files, "No such file", id="no files"),
+        pytest.param(files_of_two_pairs, "cannot be used", id="key of another certificate"),
+        pytest.param(key_with_passphrase, "provide one without", id="key with passphrase"),
     ],
 )
-def test_files_that_cannot_be_used(tmp_path: Path, make: object, expected: str) -> None:
-    """The process does not start, and the error names the files."""
+def test_unusable_files_are_an_error(tmp_path: Path, make: object, expected: str) -> None:
+    """Files that cannot be used are a configuration error that names the remedy."""
     assert callable(make)
     with pytest.raises(ConfigError, match=expected) as raised:
         ServedCertificate(settings_of(*make(tmp_path)))

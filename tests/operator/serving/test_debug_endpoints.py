@@ -1,4 +1,4 @@
-"""The debug endpoints, over a real socket."""
+"""Tests of the debug endpoints over a real socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Source:
-    """Source of responses that records the limits of its calls."""
+    """Source of the endpoints' data that records the requested limits."""
 
     def __init__(self) -> None:
         self.limits: list[int] = []
@@ -77,8 +77,8 @@ async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterato
     await server.stop()
 
 
-async def get(server: HealthServer, path: str) -> tuple[int, bytes]:
-    """Get a path."""
+async def send(server: HealthServer, path: str) -> tuple[int, bytes]:
+    """Send a GET request and return status and body."""
     url = f"http://{LOOPBACK}:{server.port}{path}"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
         return answer.status, await answer.read()
@@ -86,46 +86,46 @@ async def get(server: HealthServer, path: str) -> tuple[int, bytes]:
 
 async def test_the_index_names_every_endpoint(server: HealthServer) -> None:
     """The index lists all paths."""
-    status, body = await get(server, INDEX_PATH)
+    status, body = await send(server, INDEX_PATH)
     assert status == 200
     for path in (STATUS_PATH, CACHE_PATH, TASKS_PATH, PROFILE_PATH, "/debug/explain"):
         assert path in body.decode()
 
 
 async def test_the_status_has_a_limit(server: HealthServer, source: Source) -> None:
-    """The default limit is 20 for each place."""
-    status, body = await get(server, STATUS_PATH)
+    """The status is limited to 20 objects of each kind by default, and the limit can be set."""
+    status, body = await send(server, STATUS_PATH)
     assert status == 200
     assert read_status(body).version == "1"
-    await get(server, f"{STATUS_PATH}?limit=0")
+    await send(server, f"{STATUS_PATH}?limit=0")
     assert source.limits == [20, 0]
 
 
 async def test_the_status_with_documents(server: HealthServer, source: Source) -> None:
-    """The documents of the page are returned only if requested."""
-    report = read_status_report((await get(server, f"{STATUS_PATH}?limit=7&panels=true"))[1])
+    """The documents of the page are returned only on request."""
+    report = read_status_report((await send(server, f"{STATUS_PATH}?limit=7&panels=true"))[1])
     assert (report.status.version, report.documents.panels, report.documents.taken) == (
         "1",
         {"gangs": {"total": 3}},
         "now",
     )
     with pytest.raises(ServerUnavailableError, match="documents of panels"):
-        read_status_report((await get(server, f"{STATUS_PATH}?limit=7&panels=false"))[1])
+        read_status_report((await send(server, f"{STATUS_PATH}?limit=7&panels=false"))[1])
     assert source.limits == [7, 7]
 
 
 async def test_the_cache_check(server: HealthServer, source: Source) -> None:
-    """The response has the differences, or an error if the API server is unavailable."""
-    assert await get(server, CACHE_PATH) == (200, b'{"differences":["Node a: is not in the cache"]}')
+    """The response lists the differences, or is an error if the API server is unavailable."""
+    assert await send(server, CACHE_PATH) == (200, b'{"differences":["Node a: is not in the cache"]}')
     source.is_server_unavailable = True
-    status, body = await get(server, CACHE_PATH)
+    status, body = await send(server, CACHE_PATH)
     assert status == 503
     assert "nodes or pods cannot be listed: connection refused; retry" in json.loads(body)["error"]
 
 
 async def test_the_leader_is_named(server: HealthServer) -> None:
-    """The response has the leader and its address."""
-    status, body = await get(server, LEADER_PATH)
+    """The response has the leader and its endpoint."""
+    status, body = await send(server, LEADER_PATH)
     assert (status, json.loads(body)) == (
         200,
         {
@@ -138,18 +138,18 @@ async def test_the_leader_is_named(server: HealthServer) -> None:
 
 
 async def test_tasks_are_listed_with_their_stacks(server: HealthServer) -> None:
-    """The stack of the test's own task names this file."""
-    status, body = await get(server, TASKS_PATH)
+    """Tasks are listed with their stacks, here that of this test."""
+    status, body = await send(server, TASKS_PATH)
     assert status == 200
     assert "test_debug_endpoints.py" in body.decode()
 
 
 async def test_a_profile_as_text_and_as_a_file(server: HealthServer) -> None:
-    """The profile covers the event loop while it runs."""
-    status, body = await get(server, f"{PROFILE_PATH}?seconds=0.05")
+    """A profile of the event loop is returned as text or as a pstats file."""
+    status, body = await send(server, f"{PROFILE_PATH}?seconds=0.05")
     assert status == 200
     assert "function calls" in body.decode()
-    status, body = await get(server, f"{PROFILE_PATH}?seconds=0.05&format=pstats")
+    status, body = await send(server, f"{PROFILE_PATH}?seconds=0.05&format=pstats")
     assert status == 200
     assert isinstance(marshal.loads(body), dict)  # noqa: S302 - our own response
 
@@ -158,21 +158,23 @@ async def test_a_profile_as_text_and_as_a_file(server: HealthServer) -> None:
     ("path", "status", "text"),
     [
         pytest.param(f"{STATUS_PATH}?limit=many", 400, "limit must be a number", id="limit"),
-        pytest.param(f"{PROFILE_PATH}?seconds=0", 400, "seconds must be above 0 and at most 60", id="no time"),
-        pytest.param(f"{PROFILE_PATH}?seconds=nan", 400, "seconds must be above 0 and at most 60", id="no number"),
+        pytest.param(f"{PROFILE_PATH}?seconds=0", 400, "seconds must be above 0 and at most 60", id="zero seconds"),
+        pytest.param(
+            f"{PROFILE_PATH}?seconds=nan", 400, "seconds must be above 0 and at most 60", id="seconds not a number"
+        ),
         pytest.param(f"{PROFILE_PATH}?format=svg", 400, "format must be text or pstats", id="format"),
     ],
 )
-async def test_invalid_parameters(server: HealthServer, path: str, status: int, text: str) -> None:
-    """The error says which values are valid."""
-    got, body = await get(server, path)
+async def test_invalid_parameters_are_rejected(server: HealthServer, path: str, status: int, text: str) -> None:
+    """The error message has the valid values."""
+    got, body = await send(server, path)
     assert got == status
     assert text in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("server", [False], indirect=True)
 async def test_profiling_is_disabled_by_default(server: HealthServer) -> None:
-    """The error names the flag."""
-    status, body = await get(server, PROFILE_PATH)
+    """While profiling is disabled, the error names the flag that enables it."""
+    status, body = await send(server, PROFILE_PATH)
     assert status == 403
     assert "--enable-profiling" in json.loads(body)["error"]

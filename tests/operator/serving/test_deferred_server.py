@@ -1,4 +1,4 @@
-"""Tests of the server that listens before it responds."""
+"""Tests of DeferredServer, which accepts connections before it can respond."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def health_only(
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> ServedParts:
-    """Parts that a server without endpoints never reads."""
+    """Return parts that a server without endpoints never reads."""
     monkeypatch.setattr(deferred_server, "import_module", lambda _: SimpleNamespace(operator_server=health_only))
     return cast("ServedParts", object())
 
 
 async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
-    """A connection is accepted from the start, and its request is answered when the server starts."""
+    """A connection is accepted from the start, and its request gets a response when the server starts."""
     server = DeferredServer((LOOPBACK, 0), ServingSettings(), parts)
     reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
     writer.write(PROBE)
@@ -60,8 +60,8 @@ async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
     await server.stop()
 
 
-async def test_a_generated_certificate_is_announced_when_there_is_one(parts: ServedParts) -> None:
-    """The certificate is generated at the start of the server, and the endpoint contains its hash."""
+async def test_a_generated_certificate_is_announced_after_the_start(parts: ServedParts) -> None:
+    """The certificate is generated when the server starts, and the endpoint then has its hash."""
     server = DeferredServer((LOOPBACK, 0), ServingSettings(secure_serving=True), parts)
     assert server.endpoint(LOOPBACK) is None
     await server.start()
@@ -72,7 +72,7 @@ async def test_a_generated_certificate_is_announced_when_there_is_one(parts: Ser
 
 
 async def test_a_server_that_never_started_stops_listening(parts: ServedParts) -> None:
-    """The port is free again."""
+    """A server that is stopped before its start frees the port."""
     server = DeferredServer((LOOPBACK, 0), ServingSettings(), parts)
     port = server.port
     await server.stop()
@@ -80,13 +80,13 @@ async def test_a_server_that_never_started_stops_listening(parts: ServedParts) -
 
 
 def test_certificate_files_are_read_at_construction(parts: ServedParts) -> None:
-    """Files that cannot be used are an error of the settings, before anything listens."""
+    """Unusable certificate files are a configuration error before the server listens."""
     settings = ServingSettings(tls_cert_file="/nowhere.crt", tls_private_key_file="/nowhere.key")
     with pytest.raises(ConfigError, match=r"/nowhere\.crt"):
         DeferredServer((LOOPBACK, 0), settings, parts)
 
 
-def test_a_host_without_address_is_an_error() -> None:
-    """The error names the flag, and no socket stays open."""
+def test_an_unavailable_address_is_an_error() -> None:
+    """An address that the host does not have is an error that names the flag."""
     with pytest.raises(ConfigError, match="--serve-address"):
         Listener(("203.0.113.1", 0))

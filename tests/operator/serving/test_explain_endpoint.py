@@ -1,4 +1,4 @@
-"""The explain endpoint, over a real socket."""
+"""Tests of the explain endpoint over a real socket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from scheduler_core.model.pod_group import GroupSource
 
 USAGE = "specify a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
 LOOPBACK = "127.0.0.1"
-KNOWN = Explanation(
+EXPLANATION = Explanation(
     namespace="shop",
     name="web",
     scheduler_name="spread",
@@ -43,15 +43,15 @@ GANG = GangExplanation(
 )
 
 
-def explained(namespace: str, name: str) -> Explanation | None:
-    """Explain one pod, and fail for another."""
+def explain_pod(namespace: str, name: str) -> Explanation | None:
+    """Return the explanation of one pod, and raise an error for the pod "odd"."""
     if name == "odd":
         raise QuantityError("quantity 1x cannot be read")
-    return KNOWN if (namespace, name) == ("shop", "web") else None
+    return EXPLANATION if (namespace, name) == ("shop", "web") else None
 
 
-def explained_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
-    """Explain one gang of one API."""
+def explain_gang_of_one_api(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    """Return the explanation of one gang of one API."""
     return GANG if (namespace, name) == ("ml", "train") and source in (None, GroupSource.BAYPLAN) else None
 
 
@@ -64,15 +64,15 @@ def readiness() -> Readiness:
 
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
-    endpoint = ExplainEndpoint(explained, readiness, explain_gang=explained_gang)
+    endpoint = ExplainEndpoint(explain_pod, readiness, explain_gang=explain_gang_of_one_api)
     server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     yield server
     await server.stop()
 
 
-async def explain(server: HealthServer, **query: str) -> tuple[int, bytes]:
-    """Get the explanation of a pod or gang."""
+async def request(server: HealthServer, **query: str) -> tuple[int, bytes]:
+    """Request the explanation of a pod or gang."""
     url = f"http://{LOOPBACK}:{server.port}{EXPLAIN_PATH}"
     async with aiohttp.ClientSession() as client, client.get(url, params=query) as answer:
         assert answer.content_type == "application/json"
@@ -87,25 +87,27 @@ def error_in(body: bytes) -> str:
 
 
 async def test_an_explanation_of_a_pod(server: HealthServer) -> None:
-    """The response is decoded to the same explanation."""
-    status, body = await explain(server, namespace="shop", pod="web")
-    assert (status, read_explanation(body)) == (200, KNOWN)
+    """The response decodes to the explanation of the pod."""
+    status, body = await request(server, namespace="shop", pod="web")
+    assert (status, read_explanation(body)) == (200, EXPLANATION)
 
 
-@pytest.mark.parametrize("api", [pytest.param({}, id="any API"), pytest.param({"api": "bayplan.dev"}, id="its API")])
+@pytest.mark.parametrize(
+    "api", [pytest.param({}, id="without API"), pytest.param({"api": "bayplan.dev"}, id="with API")]
+)
 async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
-    """The API may be specified."""
-    status, body = await explain(server, namespace="ml", podgroup="train", **api)
+    """The response decodes to the explanation of the gang, with or without its API in the request."""
+    status, body = await request(server, namespace="ml", podgroup="train", **api)
     assert (status, read_gang_explanation(body)) == (200, GANG)
 
 
-async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
-    """A dry run would disturb a cycle that waits for an extender."""
-    endpoint = ExplainEndpoint(explained, readiness, lambda: True, explained_gang)
+async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
+    """Requests are rejected while a scheduling cycle waits for an extender, because a dry run would disturb it."""
+    endpoint = ExplainEndpoint(explain_pod, readiness, lambda: True, explain_gang_of_one_api)
     server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
-        status, body = await explain(server, namespace="ml", podgroup="train")
+        status, body = await request(server, namespace="ml", podgroup="train")
     finally:
         await server.stop()
     assert (status, error_in(body)) == (503, "a scheduling cycle waits for an extender; retry")
@@ -114,65 +116,65 @@ async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "text"),
     [
-        pytest.param({}, 400, USAGE, id="no pod named"),
-        pytest.param({"pod": "web"}, 400, USAGE, id="no namespace named"),
+        pytest.param({}, 400, USAGE, id="no pod and no namespace"),
+        pytest.param({"pod": "web"}, 400, USAGE, id="no namespace"),
         pytest.param(
             {"namespace": "shop", "pod": "gone"},
             404,
             "pod shop/gone not found; check the namespace and the name",
-            id="no such pod",
+            id="missing pod",
         ),
-        pytest.param({"namespace": "ml", "podgroup": "train", "pod": "web"}, 400, USAGE, id="a pod and a gang"),
+        pytest.param({"namespace": "ml", "podgroup": "train", "pod": "web"}, 400, USAGE, id="pod and gang"),
         pytest.param(
             {"namespace": "ml", "podgroup": "gone"},
             404,
             "PodGroup ml/gone not found; check the namespace and the name",
-            id="no such gang",
+            id="missing gang",
         ),
         pytest.param(
             {"namespace": "ml", "podgroup": "train", "api": "scheduling.k8s.io"},
             404,
             "PodGroup ml/train not found; check the namespace and the name",
-            id="no such gang in that API",
+            id="missing gang of the API",
         ),
         pytest.param(
             {"namespace": "ml", "podgroup": "train", "api": "volcano.sh"},
             400,
             'api: unsupported value "volcano.sh": supported values: bayplan.dev, scheduling.x-k8s.io, '
             "scheduling.k8s.io",
-            id="an unsupported API",
+            id="unsupported API",
         ),
         pytest.param(
             {"namespace": "shop", "pod": "odd"},
             422,
             "pod shop/odd cannot be explained: quantity 1x cannot be read",
-            id="a pod that cannot be read",
+            id="unreadable pod",
         ),
     ],
 )
 async def test_errors(server: HealthServer, query: dict[str, str], status: int, text: str) -> None:
-    """Each error says what to do."""
-    answered, body = await explain(server, **query)
-    assert (answered, error_in(body)) == (status, text)
+    """Each error message names the cause or the remedy."""
+    found, body = await request(server, **query)
+    assert (found, error_in(body)) == (status, text)
 
 
-async def test_waits_for_readiness() -> None:
-    """Pods are not explained before the process is ready."""
+async def test_requests_are_rejected_until_ready() -> None:
+    """Requests are rejected until the process is ready."""
     waiting = Readiness(("pods are being listed",))
-    endpoint = ExplainEndpoint(explained, waiting)
+    endpoint = ExplainEndpoint(explain_pod, waiting)
     server = HealthServer(Listener((LOOPBACK, 0)), waiting, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
-        status, body = await explain(server, namespace="shop", pod="web")
+        status, body = await request(server, namespace="shop", pod="web")
     finally:
         await server.stop()
     assert (status, error_in(body)) == (503, "not ready: pods are being listed; retry")
 
 
 async def test_a_standby_names_the_leader(server: HealthServer, readiness: Readiness) -> None:
-    """It does not schedule, so its explanation would not match the leader's decisions."""
+    """A standby rejects requests and names the leader, whose decisions it cannot explain."""
     readiness.stand_by(lambda: "standby, other leads")
-    status, body = await explain(server, namespace="shop", pod="web")
+    status, body = await request(server, namespace="shop", pod="web")
     assert (status, error_in(body)) == (503, "standby, other leads; send the request to the leader, or use --offline")
 
 
@@ -188,6 +190,6 @@ async def test_a_standby_names_the_leader(server: HealthServer, readiness: Readi
         pytest.param(None, False, id="unknown"),
     ],
 )
-def test_only_callers_on_the_host(remote: str | None, is_local: bool) -> None:
-    """The response names pods of every namespace, and the port has no authentication."""
+def test_callers_on_this_host(remote: str | None, is_local: bool) -> None:
+    """Only loopback addresses count as this host."""
     assert is_on_this_host(remote) is is_local

@@ -1,4 +1,4 @@
-"""Metrics of attempts of gangs with kube-scheduler's names, read from a real scheduler."""
+"""Tests of the metrics of gang attempts, which have kube-scheduler's names, with a real scheduler."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DURATION = "scheduler_podgroup_scheduling_attempt_duration_seconds"
 ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 
 
-def tried(size: int, *, priority: int = 0, running: int = 0) -> Rig:
-    """Return a scheduler with a node of 4 CPUs, pods of one CPU that run on it, and a gang of such pods."""
+def rig_with_gang(size: int, *, priority: int = 0, running: int = 0) -> Rig:
+    """Return a scheduler with a node of 4 CPUs, running pods of one CPU, and a gang of such pods."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("a"), *(pod(f"old-{number}", requests={"cpu": "1"}, node_name="a") for number in range(running)))
@@ -29,14 +29,14 @@ def tried(size: int, *, priority: int = 0, running: int = 0) -> Rig:
 @pytest.mark.parametrize(
     ("size", "priority", "running", "result"),
     [
-        pytest.param(3, 0, 0, "scheduled", id="placed"),
+        pytest.param(3, 0, 0, "scheduled", id="scheduled"),
         pytest.param(5, 0, 0, "unschedulable", id="too large"),
-        pytest.param(4, 10, 2, "waiting_on_preemption", id="others are evicted for it"),
+        pytest.param(4, 10, 2, "waiting_on_preemption", id="preemption"),
     ],
 )
-async def test_an_attempt_is_counted(size: int, priority: int, running: int, result: str) -> None:
-    """Attempts are counted by result, and the search for nodes as well."""
-    made = tried(size, priority=priority, running=running)
+async def test_attempts_are_counted_by_result(size: int, priority: int, running: int, result: str) -> None:
+    """An attempt is counted by its result and observed in both histograms."""
+    made = rig_with_gang(size, priority=priority, running=running)
     async with made.running():
         await made.until(lambda: any(made.context.metrics.profiles[DEFAULT_NAME].groups[result].counts))
     registry = metrics_registry(made.scheduler, {})
@@ -47,7 +47,7 @@ async def test_an_attempt_is_counted(size: int, priority: int, running: int, res
 
 
 def test_buckets_are_those_of_the_reference() -> None:
-    """1 ms, doubled fourteen times."""
-    registry = metrics_registry(tried(1).scheduler, {})
+    """The buckets are kube-scheduler's: 1 ms, doubled fourteen times."""
+    registry = metrics_registry(rig_with_gang(1).scheduler, {})
     bounds = [f"{2**power / 1000:g}" for power in range(15)]
     assert [registry.get_sample_value(f"{ALGORITHM}_bucket", {"le": bound}) for bound in bounds] == [0.0] * 15

@@ -1,4 +1,4 @@
-"""The HTTP endpoints, over a real socket."""
+"""Tests of the HTTP server over a real socket."""
 
 from __future__ import annotations
 
@@ -26,60 +26,60 @@ def readiness() -> Readiness:
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
     metrics = CollectorRegistry()
-    Gauge("answer", "Of everything.", registry=metrics).set(42)
+    Gauge("answer", "Test value.", registry=metrics).set(42)
     server = HealthServer(Listener((LOOPBACK, 0)), readiness, metrics)
     await server.start()
     yield server
     await server.stop()
 
 
-async def get(server: HealthServer, path: str) -> tuple[int, str]:
+async def send(server: HealthServer, path: str) -> tuple[int, str]:
     async with aiohttp.ClientSession() as client, client.get(f"http://{LOOPBACK}:{server.port}{path}") as answer:
         return answer.status, await answer.text()
 
 
 @pytest.mark.parametrize("path", [pytest.param("/livez", id="livez"), pytest.param("/healthz", id="healthz")])
-async def test_alive_before_ready(server: HealthServer, path: str) -> None:
+async def test_liveness_does_not_need_readiness(server: HealthServer, path: str) -> None:
     """A process is alive before its lists are complete."""
-    assert await get(server, path) == (200, "ok\n")
+    assert await send(server, path) == (200, "ok\n")
 
 
-async def test_ready_when_everything_is_fulfilled(server: HealthServer, readiness: Readiness) -> None:
-    """Before that the response names what is missing; a stopping process is not ready any more."""
+async def test_readiness_follows_its_conditions(server: HealthServer, readiness: Readiness) -> None:
+    """A process is ready when all conditions are fulfilled and until it stops; the response names what is missing."""
     readiness.fulfil("nodes are being listed")
-    assert await get(server, "/readyz") == (503, "not ready: pods are being listed\n")
+    assert await send(server, "/readyz") == (503, "not ready: pods are being listed\n")
     readiness.fulfil("pods are being listed")
-    assert await get(server, "/readyz") == (200, "ok\n")
+    assert await send(server, "/readyz") == (200, "ok\n")
     readiness.stop()
-    assert await get(server, "/readyz") == (503, "not ready: the process is stopping\n")
+    assert await send(server, "/readyz") == (503, "not ready: the process is stopping\n")
 
 
-async def test_a_standby_is_ready_and_says_so(server: HealthServer, readiness: Readiness) -> None:
-    """After it takes over, conditions that are not fulfilled count."""
+async def test_a_standby_is_ready(server: HealthServer, readiness: Readiness) -> None:
+    """A standby is ready and reports its role; when it leads, unfulfilled conditions count."""
     readiness.stand_by(lambda: "standby, other leads")
-    assert await get(server, "/readyz") == (200, "ok: standby, other leads\n")
+    assert await send(server, "/readyz") == (200, "ok: standby, other leads\n")
     readiness.lead()
-    assert (await get(server, "/readyz"))[0] == 503
+    assert (await send(server, "/readyz"))[0] == 503
 
 
 async def test_metrics(server: HealthServer) -> None:
     """Metrics are served in the text format."""
-    status, text = await get(server, "/metrics")
+    status, text = await send(server, "/metrics")
     assert status == 200
     assert "answer 42.0" in text
 
 
 async def test_a_port_in_use_is_an_error(server: HealthServer) -> None:
-    """The error names the address and the flag."""
+    """A port in use is an error that names the address and the flag."""
     with pytest.raises(ConfigError, match=r"cannot listen on .*--serve-address"):
         Listener((LOOPBACK, server.port))
 
 
 async def test_verbose_readiness(server: HealthServer, readiness: Readiness) -> None:
-    """With ``verbose`` each condition has a line, like the API server's checks; those added later come first."""
+    """With ``verbose`` each condition has a line in the API server's format, conditions that were added later first."""
     readiness.require("claims are being listed", lambda: "no right to list claims")
     readiness.fulfil("pods are being listed")
-    status, text = await get(server, "/readyz?verbose")
+    status, text = await send(server, "/readyz?verbose")
     assert status == 503
     assert text.splitlines() == [
         "[-]claims are listed failed: no right to list claims",
@@ -89,41 +89,43 @@ async def test_verbose_readiness(server: HealthServer, readiness: Readiness) -> 
     ]
     readiness.fulfil("claims are being listed")
     readiness.fulfil("nodes are being listed")
-    assert await get(server, "/readyz?verbose") == (
+    assert await send(server, "/readyz?verbose") == (
         200,
         "[+]claims are listed ok\n[+]pods are listed ok\n[+]nodes are listed ok\nreadyz check passed\n",
     )
 
 
 async def test_verbose_readiness_of_a_standby(server: HealthServer, readiness: Readiness) -> None:
-    """A standby passes with its role; a stopping process fails."""
+    """With ``verbose`` a standby passes with its role, and a stopping process fails."""
     readiness.stand_by(lambda: "standby, other leads")
-    assert await get(server, "/readyz?verbose") == (
+    assert await send(server, "/readyz?verbose") == (
         200,
         "[+]standby, other leads; ready to take over ok\nreadyz check passed\n",
     )
     readiness.stop()
-    assert (await get(server, "/readyz?verbose"))[0] == 503
+    assert (await send(server, "/readyz?verbose"))[0] == 503
 
 
 async def test_verbose_liveness(server: HealthServer) -> None:
-    """Liveness has one check."""
-    assert await get(server, "/livez?verbose") == (200, "[+]event loop ok\nlivez check passed\n")
+    """With ``verbose`` liveness has one check."""
+    assert await send(server, "/livez?verbose") == (200, "[+]event loop ok\nlivez check passed\n")
 
 
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
         pytest.param([], b"", id="nothing"),
-        pytest.param([b"GET /livez HTTP/1.1\r\nHo", b"st: a\r\n"], b"", id="half a request"),
+        pytest.param([b"GET /livez HTTP/1.1\r\nHo", b"st: a\r\n"], b"", id="incomplete request"),
         pytest.param([b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], b"ok\n", id="one request, then nothing"),
-        pytest.param([b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /li"], b"ok\n", id="one request and a half"),
+        pytest.param(
+            [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /li"], b"ok\n", id="one request, then an incomplete one"
+        ),
     ],
 )
 async def test_a_connection_without_a_complete_request_is_closed(
     monkeypatch: pytest.MonkeyPatch, readiness: Readiness, sent: list[bytes], answer: bytes
 ) -> None:
-    """No client keeps a connection open by sending a request slowly, or none."""
+    """A connection is closed if no complete request arrives within the idle time."""
     monkeypatch.setattr(health, "IDLE_SECONDS", 0.5)
     server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry())
     await server.start()

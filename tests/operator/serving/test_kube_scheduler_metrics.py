@@ -1,4 +1,4 @@
-"""Metrics with kube-scheduler's names, compared with those of a running kube-scheduler v1.36.3."""
+"""Tests of the metrics with kube-scheduler's names, which equal those of a running kube-scheduler v1.36.3."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ FAMILIES = [
 ]
 
 
-def scraped(made: Rig) -> dict[str, Metric]:
+def scrape(made: Rig) -> dict[str, Metric]:
     """Return the scraped families by name."""
     text = generate_latest(metrics_registry(made.scheduler, {})).decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
 def labels_of(family: Metric) -> set[tuple[str, ...]]:
-    """Return the label names of the samples of a family, without the bound of buckets."""
+    """Return the label names of a family's samples, without the bucket bound."""
     return {tuple(sorted(set(sample.labels) - {"le"})) for sample in family.samples}
 
 
@@ -78,33 +78,33 @@ def value(families: dict[str, Metric], name: str, sample: str, **labels: str) ->
     return found
 
 
-async def busy() -> Rig:
-    """Return a scheduler that has scheduled pods, rejected one, preempted for another, and called hints."""
+async def used_rig() -> Rig:
+    """Return a scheduler that has scheduled pods, rejected a pod, preempted a pod, and called hints."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"), node("n1"))
     for number in range(10):
-        # Of different classes, since the plugins are not called again for pods of one class.
+        # The pods have different pod classes, since plugins are not called again for a pod of the same class.
         made.add(pod(f"p{number}", image=f"image-{number}", requests={"cpu": f"{number + 1}m"}))
         assert await made.attempt()
     made.add(pod("huge", requests={"cpu": "100"}))
     assert not await made.attempt()
     made.add(node("n2"))
     for name in ("n0", "n1", "n2"):
-        made.add(running(name))
+        made.add(filling_pod(name))
     made.add(pod("urgent", requests={"cpu": "3"}, priority=1000))
     assert not await made.attempt()
     return made
 
 
-def running(node_name: str) -> Pod:
+def filling_pod(node_name: str) -> Pod:
     """Return a pod of low priority that fills a node."""
     return pod(f"fills-{node_name}", node_name=node_name, requests={"cpu": "3"}, priority=1)
 
 
 @pytest.mark.parametrize("expected", FAMILIES, ids=lambda each: each.name)
-async def test_a_family_equals_kube_schedulers(expected: Family) -> None:
-    """Type, label names and buckets are those that dashboards expect."""
-    family = scraped(await busy())[expected.name]
+async def test_family_equals_that_of_kube_scheduler(expected: Family) -> None:
+    """The type, the label names and the buckets of a family equal kube-scheduler's."""
+    family = scrape(await used_rig())[expected.name]
     assert family.type == expected.kind
     assert labels_of(family) == {expected.labels}
     bounds = {sample.labels["le"] for sample in family.samples if "le" in sample.labels}
@@ -112,9 +112,9 @@ async def test_a_family_equals_kube_schedulers(expected: Family) -> None:
     assert all(not bound.endswith(".0") for bound in bounds)
 
 
-async def test_attempts() -> None:
-    """Each attempt is counted once with its result and its duration; a bound pod is counted with its attempts."""
-    families = scraped(await busy())
+async def test_attempts_are_counted() -> None:
+    """Each attempt is counted with its result and duration, and each bound pod with its number of attempts."""
+    families = scrape(await used_rig())
     for result, count in (("scheduled", 10), ("unschedulable", 2), ("error", 0)):
         labels = {"profile": "default-scheduler", "result": result}
         assert value(families, "scheduler_schedule_attempts", "scheduler_schedule_attempts_total", **labels) == count
@@ -126,9 +126,9 @@ async def test_attempts() -> None:
     assert value(families, name, f"{name}_count", attempts="1") == 10
 
 
-async def test_preemption() -> None:
-    """Attempts count the pods for which DefaultPreemption was called, victims those of executed preemptions."""
-    families = scraped(await busy())
+async def test_preemptions_are_counted() -> None:
+    """Preemption attempts count calls of DefaultPreemption, and victims count those of executed preemptions."""
+    families = scrape(await used_rig())
     assert value(families, "scheduler_preemption_attempts", "scheduler_preemption_attempts_total") == 2
     name = "scheduler_preemption_victims"
     assert (value(families, name, f"{name}_count"), value(families, name, f"{name}_sum")) == (1, 1)
@@ -136,9 +136,9 @@ async def test_preemption() -> None:
     assert value(families, name, f"{name}_total", result="success") == 1
 
 
-async def test_evaluations() -> None:
-    """PreFilter counts pods that it did not skip, Filter and Score count nodes; a plugin that was not called has 0."""
-    families = scraped(await busy())
+async def test_plugin_evaluations_are_counted() -> None:
+    """PreFilter counts pods that were not skipped, Filter and Score count nodes, and an uncalled plugin has 0."""
+    families = scrape(await used_rig())
     name = "scheduler_plugin_evaluation"
     counted = {
         (sample.labels["extension_point"], sample.labels["plugin"]): sample.value for sample in families[name].samples
@@ -149,9 +149,9 @@ async def test_evaluations() -> None:
     assert counted["Filter", "NodePorts"] == 0
 
 
-async def test_points() -> None:
-    """A point is counted once for each cycle that ran it, by status."""
-    families = scraped(await busy())
+async def test_extension_points_are_counted() -> None:
+    """An extension point is counted once for each cycle that ran it, by status."""
+    families = scrape(await used_rig())
     name = "scheduler_framework_extension_point_duration_seconds"
 
     def count(point: str, status: str) -> float:
@@ -168,17 +168,17 @@ async def test_points() -> None:
 
 
 async def test_plugins_are_timed_in_one_cycle_of_ten() -> None:
-    """The sampled cycles are deterministic."""
-    families = scraped(await busy())
+    """Plugins are timed in one cycle of ten, chosen deterministically."""
+    families = scrape(await used_rig())
     name = "scheduler_plugin_execution_duration_seconds"
     labels = {"plugin": "DefaultBinder", "extension_point": "Bind", "status": "Success"}
     assert value(families, name, f"{name}_count", **labels) == 1
 
 
 async def test_a_withdrawn_profile_has_no_metrics() -> None:
-    """A later profile with the same name starts at zero."""
-    made = await busy()
+    """A withdrawn profile has no samples, so a later profile of the same name starts at zero."""
+    made = await used_rig()
     made.scheduler.withdraw("default-scheduler")
-    families = scraped(made)
+    families = scrape(made)
     assert not families["scheduler_framework_extension_point_duration_seconds"].samples
     assert not families["scheduler_plugin_evaluation"].samples

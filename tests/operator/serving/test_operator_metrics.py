@@ -1,4 +1,4 @@
-"""Metrics of the operator around the scheduler."""
+"""Tests of the operator's own metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-def scraped(clock: VirtualClock, election: LeaderElection | None = None) -> CollectorRegistry:
+def registry_of(clock: VirtualClock, election: LeaderElection | None = None) -> CollectorRegistry:
     registry = CollectorRegistry()
     sources = OperatorSources(election, clock, lambda: RECONCILES, lambda: CONDITIONS, PodArrivals(clock, lambda: True))
     registry.register(OperatorCollector(sources))
@@ -54,44 +54,50 @@ async def election(clock: VirtualClock) -> AsyncIterator[LeaderElection]:
 @pytest.mark.parametrize(
     ("name", "labels", "value"),
     [
-        pytest.param("bayplan_leader", {"lease": ""}, 1, id="without an election the process leads"),
-        pytest.param("leader_election_master_status", {"name": ""}, None, id="no status without an election"),
+        pytest.param("bayplan_leader", {"lease": ""}, 1, id="leader without election"),
+        pytest.param("leader_election_master_status", {"name": ""}, None, id="no master status without election"),
         pytest.param(
-            "bayplan_reconciles_total", {"resource": "schedulerprofiles", "result": "success"}, 3, id="reconciled"
+            "bayplan_reconciles_total",
+            {"resource": "schedulerprofiles", "result": "success"},
+            3,
+            id="successful reconciles",
         ),
-        pytest.param("bayplan_reconciles_total", {"resource": "statuses", "result": "error"}, 2, id="not written"),
+        pytest.param("bayplan_reconciles_total", {"resource": "statuses", "result": "error"}, 2, id="failed writes"),
         pytest.param(
-            "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "True"}, 1, id="holds"
+            "bayplan_profile_condition",
+            {"profile": "batch", "type": "Ready", "status": "True"},
+            1,
+            id="condition status",
         ),
         pytest.param(
-            "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "False"}, 0, id="not False"
+            "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "False"}, 0, id="other status"
         ),
         pytest.param(
             "bayplan_plugin_config_condition",
             {"plugin_config": "pack", "type": "Valid", "status": "False"},
             1,
-            id="a plugin configuration that is not valid",
+            id="plugin config condition",
         ),
     ],
 )
-def test_values(clock: VirtualClock, name: str, labels: dict[str, str], value: float | None) -> None:
-    """The metrics have the values of the sources."""
-    assert scraped(clock).get_sample_value(name, labels) == value
+def test_values_of_the_sources(clock: VirtualClock, name: str, labels: dict[str, str], value: float | None) -> None:
+    """The metrics have the values of their sources."""
+    assert registry_of(clock).get_sample_value(name, labels) == value
 
 
-async def test_a_standby(clock: VirtualClock, election: LeaderElection) -> None:
-    """Both metrics of a candidate without the Lease are 0, Bayplan's and component-base's."""
-    registry = scraped(clock, election)
+async def test_a_standby_has_no_leader_status(clock: VirtualClock, election: LeaderElection) -> None:
+    """The leader metrics of a standby are 0, Bayplan's and component-base's."""
+    registry = registry_of(clock, election)
     assert registry.get_sample_value("bayplan_leader", {"lease": "ops/bayplan"}) == 0
     assert registry.get_sample_value("leader_election_master_status", {"name": "bayplan"}) == 0
     assert registry.get_sample_value("bayplan_leader_transitions_total", {"lease": "ops/bayplan"}) == 0
 
 
-def test_arrivals(clock: VirtualClock) -> None:
-    """Pending pods are counted; pods of the first list and bound pods are not."""
-    is_listed, taken = asyncio.Event(), list[str]()
+def test_arrival_latency_of_pending_pods(clock: VirtualClock) -> None:
+    """The arrival latency covers pending pods, but not bound pods or pods of the first list."""
+    is_listed, added = asyncio.Event(), list[str]()
     arrivals = PodArrivals(clock, is_listed.is_set)
-    add = arrivals.counting(lambda pod: taken.append(pod.metadata.name))
+    add = arrivals.counting(lambda pod: added.append(pod.metadata.name))
 
     def pod(name: str, age: float, node_name: str = "") -> Pod:
         created = clock.wall() - timedelta(seconds=age)
@@ -100,15 +106,15 @@ def test_arrivals(clock: VirtualClock) -> None:
     add(pod("listed", 100))
     is_listed.set()
     add(pod("new", 3))
-    add(pod("of a fast clock", -5))
-    add(pod("placed", 50, "n1"))
-    add(Pod(ObjectMeta(name="of no time")))
-    assert taken == ["listed", "new", "of a fast clock", "placed", "of no time"]
+    add(pod("from the future", -5))
+    add(pod("bound", 50, "n1"))
+    add(Pod(ObjectMeta(name="without time")))
+    assert added == ["listed", "new", "from the future", "bound", "without time"]
     assert (arrivals.seconds.count, arrivals.seconds.total) == (2, 3.0)
 
 
-async def test_gangs_wait() -> None:
-    """The wait of a gang starts with its quorum and ends when it is scheduled."""
+async def test_gang_wait_is_observed() -> None:
+    """The wait of a gang starts with its quorum and ends when the gang is scheduled."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.scheduler.group_feed.group_changed(group(min_member=3))

@@ -1,4 +1,4 @@
-"""The endpoints of the page over a real socket: headers, files, authorization, and who may not read."""
+"""Tests of the page's endpoints over a real socket: headers, files, authorization, and access."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCRIPT = b"export const answer = 42;\n" * 20
 
 
 class Reviewer:
-    """Reviewer of two users: ``reader`` may do everything that the page needs, ``scraper`` only get paths."""
+    """Reviewer of two users: ``reader`` has every permission that the page needs, ``scraper`` only for paths."""
 
     def __init__(self) -> None:
         self.is_unavailable = False
@@ -55,11 +55,11 @@ class Reviewer:
         return Access(user.username == "reader", "by no role")
 
 
-class Served:
-    """A served page.
+class PageServer:
+    """Server of the page.
 
     Attributes:
-        is_local: Whether requests count as those of the same host.
+        is_local: Whether requests count as requests from this host.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -68,12 +68,12 @@ class Served:
         self.readiness = Readiness(("profiles are being read",))
         self.readiness.fulfil("profiles are being read")
         self.is_local = True
-        authorization = RequestAuthorization(self.reviewer, self.world.clock, self.trusted, own_paths=PAGE_PATH)
+        authorization = RequestAuthorization(self.reviewer, self.world.clock, self.is_trusted, own_paths=PAGE_PATH)
         self.documents = PageDocuments(self.world.sources, 1)
         page = PageEndpoints(
             documents=self.documents,
             assets=read_assets(directory),
-            access=PageAccess(authorization, self.trusted),
+            access=PageAccess(authorization, self.is_trusted),
             readiness=self.readiness,
             leader=lambda: LeaderState(
                 True, "ns/bayplan", "other_1", LeaderEndpoint("https://10.0.0.1:10259", "0" * 64)
@@ -91,11 +91,11 @@ class Served:
             background=self.documents,
         )
 
-    def trusted(self, remote: str | None) -> bool:
+    def is_trusted(self, remote: str | None) -> bool:
         return self.is_local and is_on_this_host(remote)
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, Mapping[str, str], bytes]:
-        """Get a path, without following redirects."""
+        """Send a GET request without following redirects."""
         url = f"http://{LOOPBACK}:{self.server.port}{path}"
         async with (
             aiohttp.ClientSession(auto_decompress=False) as client,
@@ -104,25 +104,25 @@ class Served:
             return answer.status, answer.headers, await answer.read()
 
     async def error(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Get a path that is rejected; return the status and the reason."""
+        """Send a GET request that is rejected; return the status and the error message."""
         status, _, body = await self.get(path, headers)
         return status, json.loads(body)["error"]
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(tmp_path: Path) -> AsyncIterator[PageServer]:
     (tmp_path / "panels").mkdir()
     (tmp_path / "index.html").write_text("<!doctype html>")
     (tmp_path / "panels" / "pending.mjs").write_bytes(SCRIPT)
     (tmp_path.parent / "secret").write_text("secret")
-    made = Served(tmp_path)
+    made = PageServer(tmp_path)
     await made.server.start()
     yield made
     await made.server.stop()
 
 
-async def test_every_response_has_the_headers(served: Served) -> None:
-    """No response allows scripts or frames of another origin."""
+async def test_every_response_has_the_headers(served: PageServer) -> None:
+    """Every response has headers that forbid scripts and frames of other origins."""
     paths = ("", "/", "/assets/panels/pending.mjs", "/assets/none", "/data/pending", "/data/none", "/data/room")
     for path in paths:
         _, headers, _ = await served.get(f"/page{path}")
@@ -133,8 +133,8 @@ async def test_every_response_has_the_headers(served: Served) -> None:
     assert {name: headers[name] for name in HEADERS} == dict(HEADERS)
 
 
-async def test_static_files(served: Served) -> None:
-    """Files need no token; they are revalidated by their hash."""
+async def test_static_files(served: PageServer) -> None:
+    """Static files need no token and are revalidated by their hash."""
     served.is_local = False
     status, headers, _ = await served.get("/page")
     assert (status, headers["Location"]) == (308, "page/")
@@ -150,8 +150,8 @@ async def test_static_files(served: Served) -> None:
         assert (await served.get(f"/page/assets/{path}"))[0] == 404
 
 
-async def test_documents(served: Served) -> None:
-    """Each panel is a document; data is not cached."""
+async def test_documents(served: PageServer) -> None:
+    """Each panel has a document that is not cached."""
     served.world.rig.add(node("a"))
     for name in served.documents.stream.names:
         status, headers, body = await served.get(f"/page/data/{name}")
@@ -160,8 +160,8 @@ async def test_documents(served: Served) -> None:
     assert (await served.error("/page/data/none"))[0] == 404
 
 
-async def test_work_and_room(served: Served) -> None:
-    """Requests with parameters are validated."""
+async def test_documents_with_parameters(served: PageServer) -> None:
+    """Requests with parameters are validated and return a document."""
     served.world.rig.add(node("a", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
     served.world.add(pod("one", requests={"cpu": "9"}))
     found = json.loads((await served.get("/page/data/work?namespace=default&pod=one"))[2])
@@ -180,8 +180,8 @@ async def test_work_and_room(served: Served) -> None:
 @pytest.mark.parametrize(
     "path", ["data/overview", "data/work?namespace=a&pod=b", "data/room?requests=cpu%3D1", "events"]
 )
-async def test_who_may_read(served: Served, path: str) -> None:
-    """Callers from other hosts need a token whose user may list what the page shows."""
+async def test_callers_from_other_hosts_need_permission(served: PageServer, path: str) -> None:
+    """A caller from another host needs a token whose user may list what the page shows."""
     served.is_local = False
     status, text = await served.error(f"/page/{path}")
     assert (status, "kubectl create token" in text) == (401, True)
@@ -190,12 +190,12 @@ async def test_who_may_read(served: Served, path: str) -> None:
     assert status == 403
     assert text.startswith('forbidden: User "scraper" cannot list pods in all namespaces: by no role; ')
     served.reviewer.is_unavailable = True
-    assert (await served.error(f"/page/{path}", {"Authorization": "Bearer of-nobody-yet"}))[0] == 503
+    assert (await served.error(f"/page/{path}", {"Authorization": "Bearer of-new-user"}))[0] == 503
 
 
 @pytest.mark.parametrize("header", [{"Authorization": "Bearer of-reader"}, {TOKEN_HEADER: "of-reader"}])
-async def test_a_reader(served: Served, header: Mapping[str, str]) -> None:
-    """The API server's proxy strips Authorization, so the token may be in another header."""
+async def test_a_token_in_either_header_is_accepted(served: PageServer, header: Mapping[str, str]) -> None:
+    """The token may be in another header, because the API server's proxy strips Authorization."""
     served.is_local = False
     assert (await served.get("/page/data/overview", header))[0] == 200
     assert served.reviewer.calls == ["reader get /page/data", "reader list pods", "reader list nodes"]
@@ -205,13 +205,13 @@ async def test_a_reader(served: Served, header: Mapping[str, str]) -> None:
     ("host", "status"),
     [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:10259", 200), ("rebound.example:10259", 401), ("", 401)],
 )
-async def test_the_host_of_a_caller_on_the_same_host(served: Served, host: str, status: int) -> None:
-    """A name that another site resolves to loopback is not accepted."""
+async def test_the_host_header_of_a_local_caller(served: PageServer, host: str, status: int) -> None:
+    """A local request is rejected if its Host header is a name that another site can resolve to loopback."""
     assert (await served.get("/page/data/overview", {"Host": host}))[0] == status
 
 
 async def test_without_authorization_other_hosts_are_rejected() -> None:
-    """The remedy is in the message."""
+    """Without authorization a request from another host is rejected with a message that has the remedy."""
     access = PageAccess(None, lambda _: False)
     request = aiohttp.test_utils.make_mocked_request("GET", "/page/data/overview")
     denial = await access.denial(request)
@@ -219,8 +219,8 @@ async def test_without_authorization_other_hosts_are_rejected() -> None:
     assert (denial.code, "kubectl port-forward" in denial.message) == (403, True)
 
 
-async def test_a_standby_names_the_leader(served: Served) -> None:
-    """Static files are served by a standby, too."""
+async def test_a_standby_names_the_leader(served: PageServer) -> None:
+    """A standby rejects requests for documents and names the leader; it serves static files."""
     served.readiness.stand_by(lambda: "standby, other_1 leads")
     status, _, body = await served.get("/page/data/overview")
     found = json.loads(body)
@@ -236,15 +236,15 @@ async def test_a_standby_names_the_leader(served: Served) -> None:
     assert (await served.get("/page/"))[0] == 200
 
 
-async def test_not_ready(served: Served) -> None:
-    """The response names what is missing."""
+async def test_requests_for_documents_are_rejected_until_ready(served: PageServer) -> None:
+    """Until the process is ready, the response names the missing conditions."""
     served.readiness.require("pods are being listed", lambda: "")
     status, _, body = await served.get("/page/data/overview")
     assert (status, json.loads(body)["notReady"]) == (503, ["pods are being listed"])
 
 
-async def test_events_and_the_limit_of_viewers(served: Served) -> None:
-    """The stream begins with the documents; a second viewer is rejected until the first one has left."""
+async def test_viewers_are_limited(served: PageServer) -> None:
+    """The event stream begins with the documents, and a viewer beyond the limit is rejected until another leaves."""
     served.world.rig.add(node("a"))
     url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=nodes"
     async with aiohttp.ClientSession() as client:
@@ -264,8 +264,8 @@ async def test_events_and_the_limit_of_viewers(served: Served) -> None:
         assert status == 200
 
 
-async def test_metrics(served: Served) -> None:
-    """Viewers, rejected ones, documents by panel, their time, and the bytes of documents and events."""
+async def test_metrics(served: PageServer) -> None:
+    """The metrics count viewers, rejected viewers, documents by panel, their time, and sent bytes."""
     assert await sample(served, "bayplan_page_viewers") == 0
     url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=gangs"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
@@ -283,15 +283,15 @@ async def test_metrics(served: Served) -> None:
     assert await sample(served, "bayplan_page_seconds_total") == 1.5
 
 
-async def sample(served: Served, name: str) -> float:
+async def sample(served: PageServer, name: str) -> float:
     """Return a sample of the scrape."""
     lines = (await served.get("/metrics"))[2].decode().splitlines()
     (value,) = (line.rpartition(" ")[2] for line in lines if line.rpartition(" ")[0] == name)
     return float(value)
 
 
-async def status_of(served: Served) -> int:
-    """Open the stream and return the status; 503 while the viewer before is not gone yet."""
+async def status_of(served: PageServer) -> int:
+    """Open the event stream and return the status, which is 503 until the previous viewer has left."""
     url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=rates"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
         if answer.status == 200:

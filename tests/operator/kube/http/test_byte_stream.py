@@ -1,4 +1,4 @@
-"""Tests of ByteStream over one connection, plain and with TLS: large data, socket_pair of the connection, and trust."""
+"""Tests of ByteStream over one connection, plain and with TLS: large data, closed connections, and trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the dispatcher's queue: order, merging, retries, bounds, and yielding to binds."""
+"""Tests of the queue of ApiDispatcher: order, merging, retries, bounds, and yielding to binds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Log:
-    """The executed writes in order, and how each write ended."""
+    """Executed writes in order, and the outcome of each write."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.ended: dict[str, Exception | None] = {}
-        self.on_wire: set[str] = set()
+        self.in_flight: set[str] = set()
         self.failures: dict[str, list[Exception]] = {}
         self.gates: dict[str, asyncio.Event] = {}
 
 
-class Noted(Write):
-    """A write whose effect is a text; merging joins the texts."""
+class RecordedWrite(Write):
+    """Write that records its text when it is executed; merging joins the texts."""
 
     def __init__(self, log: Log, text: str, name: str = "", rank: Rank = Rank.PATCH, tries: int | None = None) -> None:
         super().__init__(key(name or text), rank, tries)
@@ -35,14 +35,14 @@ class Noted(Write):
         self.merges = rank is Rank.PATCH
 
     def absorb(self, later: Write) -> bool:
-        if not isinstance(later, Noted) or not self.merges or not later.merges:
+        if not isinstance(later, RecordedWrite) or not self.merges or not later.merges:
             return False
         self.text = f"{self.text}+{later.text}"
         return True
 
     async def carry_out(self) -> None:
         log = self.log
-        log.on_wire.add(self.text)
+        log.in_flight.add(self.text)
         try:
             if (gate := log.gates.get(self.text)) is not None:
                 await gate.wait()
@@ -50,7 +50,7 @@ class Noted(Write):
                 raise failures.pop(0)
             log.done.append(self.text)
         finally:
-            log.on_wire.discard(self.text)
+            log.in_flight.discard(self.text)
 
     def ended(self, error: Exception | None) -> None:
         self.log.ended[self.text] = error
@@ -87,7 +87,7 @@ def pressure() -> Pressure:
 
 @pytest.fixture
 async def make(time: VirtualClock, pressure: Pressure) -> AsyncIterator[Callable[..., ApiDispatcher]]:
-    """Makes dispatchers and closes them."""
+    """Return a factory of dispatchers that are closed after the test."""
     made: list[ApiDispatcher] = []
 
     def make(**options: float) -> ApiDispatcher:
@@ -100,7 +100,7 @@ async def make(time: VirtualClock, pressure: Pressure) -> AsyncIterator[Callable
 
 
 async def settle() -> None:
-    """Let every task that can run do so."""
+    """Run every task that is ready."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -108,13 +108,13 @@ async def settle() -> None:
 Make = Callable[..., ApiDispatcher]
 
 
-async def test_one_write_of_an_object_at_a_time(make: Make, log: Log) -> None:
-    """Writes of one object keep their order; those queued behind one in flight are merged into one."""
+async def test_writes_of_one_object_keep_their_order(make: Make, log: Log) -> None:
+    """Writes of one object keep their order; writes queued behind one in flight are merged into one."""
     dispatcher = make()
     log.gates["1"] = asyncio.Event()
     for text in "123":
-        dispatcher.submit(Noted(log, text, "pod"))
-    dispatcher.submit(Noted(log, "other"))
+        dispatcher.submit(RecordedWrite(log, text, "pod"))
+    dispatcher.submit(RecordedWrite(log, "other"))
     await settle()
     assert log.done == ["other"]
     log.gates["1"].set()
@@ -124,13 +124,13 @@ async def test_one_write_of_an_object_at_a_time(make: Make, log: Log) -> None:
 
 
 async def test_workers_are_bounded(make: Make, log: Log) -> None:
-    """No more writes than workers are in flight."""
+    """The number of writes in flight does not exceed the number of workers."""
     dispatcher = make(workers=2)
     for text in "abcd":
         log.gates[text] = asyncio.Event()
-        dispatcher.submit(Noted(log, text))
+        dispatcher.submit(RecordedWrite(log, text))
     await settle()
-    assert log.on_wire == {"a", "b"}
+    assert log.in_flight == {"a", "b"}
     for gate in log.gates.values():
         gate.set()
     await settle()
@@ -138,25 +138,25 @@ async def test_workers_are_bounded(make: Make, log: Log) -> None:
 
 
 async def test_deletions_before_patches_before_events(make: Make, log: Log) -> None:
-    """When workers are scarce, deletions go first and events last."""
+    """When workers are scarce, deletions are sent first and events last."""
     dispatcher = make(workers=1)
     log.gates["first"] = asyncio.Event()
-    dispatcher.submit(Noted(log, "first"))
-    dispatcher.submit(Noted(log, "event", rank=Rank.EVENT))
-    dispatcher.submit(Noted(log, "patch"))
-    dispatcher.submit(Noted(log, "deletion", rank=Rank.DELETION))
+    dispatcher.submit(RecordedWrite(log, "first"))
+    dispatcher.submit(RecordedWrite(log, "event", rank=Rank.EVENT))
+    dispatcher.submit(RecordedWrite(log, "patch"))
+    dispatcher.submit(RecordedWrite(log, "deletion", rank=Rank.DELETION))
     log.gates["first"].set()
     await settle()
     assert log.done == ["first", "deletion", "patch", "event"]
 
 
 async def test_retry_merges_later_writes(make: Make, log: Log, time: VirtualClock) -> None:
-    """A write that failed on the server waits, merges later ones, and is sent again as one."""
+    """A write that failed on the server waits, merges later writes, and is sent again as one write."""
     dispatcher = make(retry_initial_seconds=1.0)
     log.failures["1"] = [ServerUnavailableError("away")]
-    dispatcher.submit(Noted(log, "1", "pod"))
+    dispatcher.submit(RecordedWrite(log, "1", "pod"))
     await settle()
-    dispatcher.submit(Noted(log, "2", "pod"))
+    dispatcher.submit(RecordedWrite(log, "2", "pod"))
     await settle()
     assert log.done == []
     time.advance(1.0)
@@ -166,10 +166,10 @@ async def test_retry_merges_later_writes(make: Make, log: Log, time: VirtualCloc
 
 
 async def test_attempts_are_limited(make: Make, log: Log, time: VirtualClock) -> None:
-    """A write with limited attempts is given up after them, and gets the error."""
+    """A write with limited attempts is given up after its last attempt and gets the error."""
     dispatcher = make()
     log.failures["e"] = [ServerUnavailableError("away") for _ in range(5)]
-    dispatcher.submit(Noted(log, "e", rank=Rank.EVENT, tries=3))
+    dispatcher.submit(RecordedWrite(log, "e", rank=Rank.EVENT, tries=3))
     for _ in range(5):
         await settle()
         time.advance(60.0)
@@ -178,13 +178,13 @@ async def test_attempts_are_limited(make: Make, log: Log, time: VirtualClock) ->
 
 
 async def test_refusals_are_not_retried(make: Make, log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """A forbidden write is given up at once, with a line in the log; the next write of the object is sent."""
+    """A forbidden write is logged and given up at once, and the next write of the object is sent."""
     dispatcher = make()
     log.failures["1"] = [ForbiddenError("RBAC says no")]
     log.gates["1"] = asyncio.Event()
-    dispatcher.submit(Noted(log, "1", "pod"))
+    dispatcher.submit(RecordedWrite(log, "1", "pod"))
     await settle()
-    dispatcher.submit(Noted(log, "2", "pod"))
+    dispatcher.submit(RecordedWrite(log, "2", "pod"))
     log.gates["1"].set()
     await settle()
     assert log.done == ["2"]
@@ -196,9 +196,9 @@ async def test_oldest_events_are_dropped(make: Make, log: Log, pressure: Pressur
     """Beyond the bound the oldest events are dropped; patches are never dropped for space."""
     dispatcher = make(max_events=3)
     pressure.on = True
-    dispatcher.submit(Noted(log, "patch"))
+    dispatcher.submit(RecordedWrite(log, "patch"))
     for n in range(5):
-        dispatcher.submit(Noted(log, f"e{n}", rank=Rank.EVENT))
+        dispatcher.submit(RecordedWrite(log, f"e{n}", rank=Rank.EVENT))
     assert dispatcher.dropped_events == 2
     assert isinstance(log.ended["e0"], WriteDroppedError)
     pressure.on = False
@@ -208,10 +208,10 @@ async def test_oldest_events_are_dropped(make: Make, log: Log, pressure: Pressur
 
 
 async def test_events_are_rate_limited(make: Make, log: Log, time: VirtualClock) -> None:
-    """Events beyond the burst follow at the rate."""
+    """Events beyond the burst are sent at the configured rate."""
     dispatcher = make(events_per_second=2.0, event_burst=1)
     for n in range(3):
-        dispatcher.submit(Noted(log, f"e{n}", rank=Rank.EVENT))
+        dispatcher.submit(RecordedWrite(log, f"e{n}", rank=Rank.EVENT))
     await settle()
     assert log.done == ["e0"]
     time.advance(0.5)
@@ -223,13 +223,13 @@ async def test_events_are_rate_limited(make: Make, log: Log, time: VirtualClock)
 
 
 async def test_writes_yield_to_binds_for_a_while(make: Make, log: Log, time: VirtualClock, pressure: Pressure) -> None:
-    """While many binds are pending, patches and events wait, deletions do not; after the longest delay they go."""
+    """While many binds are pending, patches and events wait up to the longest delay; deletions do not wait."""
     dispatcher = make(defer_seconds=2.0, overdue_event_workers=1)
     pressure.on = True
     for n in range(3):
-        dispatcher.submit(Noted(log, f"e{n}", rank=Rank.EVENT))
-    dispatcher.submit(Noted(log, "patch"))
-    dispatcher.submit(Noted(log, "deletion", rank=Rank.DELETION))
+        dispatcher.submit(RecordedWrite(log, f"e{n}", rank=Rank.EVENT))
+    dispatcher.submit(RecordedWrite(log, "patch"))
+    dispatcher.submit(RecordedWrite(log, "deletion", rank=Rank.DELETION))
     await settle()
     assert log.done == ["deletion"]
     time.advance(1.9)
@@ -239,21 +239,19 @@ async def test_writes_yield_to_binds_for_a_while(make: Make, log: Log, time: Vir
     time.advance(0.2)
     await settle()
     assert log.done == ["deletion", "patch"]
-    assert log.on_wire == {"e0"}  # overdue events share one worker
+    assert log.in_flight == {"e0"}  # overdue events share one worker
     log.gates["e0"].set()
     await settle()
     assert log.done == ["deletion", "patch", "e0", "e1", "e2"]
 
 
 @pytest.mark.parametrize("tenths", range(1, 20))
-async def test_times_that_do_not_add_up(
-    make: Make, log: Log, time: VirtualClock, pressure: Pressure, tenths: int
-) -> None:
-    """A wait that rounds to just before its due time ends all the same, without a busy loop."""
+async def test_a_rounded_wait_ends(make: Make, log: Log, time: VirtualClock, pressure: Pressure, tenths: int) -> None:
+    """A wait that rounds to just before its due time ends without a busy loop."""
     dispatcher = make(defer_seconds=0.3)
     pressure.on = True
     time.advance(tenths / 10)
-    dispatcher.submit(Noted(log, "patch"))
+    dispatcher.submit(RecordedWrite(log, "patch"))
     await settle()
     time.advance(0.302)
     await settle()
@@ -261,26 +259,26 @@ async def test_times_that_do_not_add_up(
 
 
 async def test_late_events_take_any_worker(make: Make, log: Log, time: VirtualClock, pressure: Pressure) -> None:
-    """A permanent backlog of binds must not let the events of a slow server pile up."""
+    """Late events use all workers, so a permanent backlog of binds does not delay them without limit."""
     dispatcher = make(defer_seconds=2.0, late_seconds=10.0, overdue_event_workers=1, workers=8)
     pressure.on = True
     for n in range(5):
         log.gates[f"e{n}"] = asyncio.Event()
-        dispatcher.submit(Noted(log, f"e{n}", rank=Rank.EVENT))
+        dispatcher.submit(RecordedWrite(log, f"e{n}", rank=Rank.EVENT))
     time.advance(2.1)
     await settle()
-    assert log.on_wire == {"e0"}
+    assert log.in_flight == {"e0"}
     time.advance(8.0)
     await settle()
-    assert log.on_wire == {"e0", "e1", "e2", "e3", "e4"}
+    assert log.in_flight == {"e0", "e1", "e2", "e3", "e4"}
 
 
-async def test_binds_over_releases_the_rest(make: Make, log: Log, pressure: Pressure) -> None:
-    """The end of the last pending bind sends what waited for it."""
+async def test_the_end_of_the_last_bind_releases_writes(make: Make, log: Log, pressure: Pressure) -> None:
+    """When the last pending bind ends, the writes that waited for it are sent."""
     dispatcher = make()
     pressure.on = True
     await dispatcher.hold(key("bound"))
-    dispatcher.submit(Noted(log, "e", rank=Rank.EVENT))
+    dispatcher.submit(RecordedWrite(log, "e", rank=Rank.EVENT))
     await settle()
     assert log.done == []
     pressure.on = False
@@ -294,13 +292,13 @@ async def test_binds_over_releases_the_rest(make: Make, log: Log, pressure: Pres
     [pytest.param(True, [], id="bound-drops-them"), pytest.param(False, ["during"], id="not-bound-sends-them")],
 )
 async def test_patches_around_a_bind(make: Make, log: Log, pressure: Pressure, bound: bool, done: list[str]) -> None:
-    """A bind drops the pod's queued patch and holds later ones until its outcome."""
+    """A bind drops the pod's queued patch and holds later patches until its outcome."""
     dispatcher = make()
     pressure.on = True
-    dispatcher.submit(Noted(log, "before", "pod"))
+    dispatcher.submit(RecordedWrite(log, "before", "pod"))
     await dispatcher.hold(key("pod"))
     pressure.on = False
-    dispatcher.submit(Noted(log, "during", "pod"))
+    dispatcher.submit(RecordedWrite(log, "during", "pod"))
     await settle()
     assert log.done == []
     dispatcher.release(key("pod"), bound=bound)
@@ -310,12 +308,12 @@ async def test_patches_around_a_bind(make: Make, log: Log, pressure: Pressure, b
     assert dispatcher.queued == 0
 
 
-async def test_bind_waits_for_a_patch_on_the_wire(make: Make, log: Log) -> None:
-    """A bind waits for the pod's patch in flight; one that then fails is not sent again."""
+async def test_bind_waits_for_a_patch_in_flight(make: Make, log: Log) -> None:
+    """A bind waits for the pod's patch in flight, and the patch is not sent again if it fails."""
     dispatcher = make()
     log.gates["patch"] = asyncio.Event()
     log.failures["patch"] = [ServerUnavailableError("away")]
-    dispatcher.submit(Noted(log, "patch", "pod"))
+    dispatcher.submit(RecordedWrite(log, "patch", "pod"))
     await settle()
     hold = asyncio.create_task(dispatcher.hold(key("pod")))
     await settle()
@@ -331,33 +329,33 @@ async def test_deletion_does_not_wait_for_a_bind(make: Make, log: Log) -> None:
     """A deletion replaces the pod's queued patches and is sent although its bind is in flight."""
     dispatcher = make()
     await dispatcher.hold(key("pod"))
-    dispatcher.submit(Noted(log, "patch", "pod"))
-    dispatcher.submit(Noted(log, "deletion", "pod", Rank.DELETION))
+    dispatcher.submit(RecordedWrite(log, "patch", "pod"))
+    dispatcher.submit(RecordedWrite(log, "deletion", "pod", Rank.DELETION))
     await settle()
     assert log.done == ["deletion"]
     dispatcher.release(key("pod"), bound=False)
 
 
 async def test_drain_sends_everything(make: Make, log: Log, pressure: Pressure) -> None:
-    """Draining no longer yields to binds and returns when all is written."""
+    """Draining stops yielding to binds and returns when all writes are sent."""
     dispatcher = make()
     pressure.on = True
     for text in "abc":
-        dispatcher.submit(Noted(log, text, rank=Rank.EVENT))
+        dispatcher.submit(RecordedWrite(log, text, rank=Rank.EVENT))
     await dispatcher.drain(5.0)
     assert log.done == ["a", "b", "c"]
 
 
 async def test_close_reports_unwritten_writes(make: Make, log: Log) -> None:
-    """Writes in flight, just started or queued at the end get the error that they were not written."""
+    """On close, writes in flight, just started or queued end with WriteDroppedError."""
     dispatcher = make(workers=2)
     log.gates["wire"] = asyncio.Event()
-    dispatcher.submit(Noted(log, "wire", rank=Rank.DELETION))
+    dispatcher.submit(RecordedWrite(log, "wire", rank=Rank.DELETION))
     await settle()
-    dispatcher.submit(Noted(log, "started", rank=Rank.DELETION))
-    dispatcher.submit(Noted(log, "queued", rank=Rank.DELETION))
+    dispatcher.submit(RecordedWrite(log, "started", rank=Rank.DELETION))
+    dispatcher.submit(RecordedWrite(log, "queued", rank=Rank.DELETION))
     await dispatcher.close()
-    dispatcher.submit(Noted(log, "late", rank=Rank.DELETION))
+    dispatcher.submit(RecordedWrite(log, "late", rank=Rank.DELETION))
     assert log.done == []
     assert {text: type(error) for text, error in log.ended.items()} == dict.fromkeys(
         ("wire", "started", "queued", "late"), WriteDroppedError
@@ -368,7 +366,7 @@ async def test_cancelled_hold_can_be_released(make: Make, log: Log) -> None:
     """A bind that is cancelled while it waits leaves no hold behind."""
     dispatcher = make()
     log.gates["patch"] = asyncio.Event()
-    dispatcher.submit(Noted(log, "patch", "pod"))
+    dispatcher.submit(RecordedWrite(log, "patch", "pod"))
     await settle()
     hold = asyncio.create_task(dispatcher.hold(key("pod")))
     await settle()
@@ -376,7 +374,7 @@ async def test_cancelled_hold_can_be_released(make: Make, log: Log) -> None:
     with suppress(asyncio.CancelledError):
         await hold
     dispatcher.release(key("pod"), bound=False)
-    dispatcher.submit(Noted(log, "next", "pod"))
+    dispatcher.submit(RecordedWrite(log, "next", "pod"))
     log.gates["patch"].set()
     await settle()
     assert log.done == ["patch", "next"]

@@ -1,4 +1,4 @@
-"""Tests of binds: requests, concurrency, and how an ambiguous outcome is settled."""
+"""Tests of Binder: requests, concurrency, and how an ambiguous outcome is settled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def binder(connection: ApiConnection) -> Binder:
 
 
 async def test_binding_is_posted(api: FakeApi, binder: Binder) -> None:
-    """A bind is one POST with the UID in it; success is not read again."""
+    """A bind is one POST with the pod's UID, and after success the pod is not read."""
     api.on("POST", BIND, DONE)
     await binder.bind(BINDING)
     [seen] = api.seen
@@ -54,26 +54,26 @@ async def test_binding_is_posted(api: FakeApi, binder: Binder) -> None:
 
 
 def test_annotations_are_in_the_body() -> None:
-    """The API server copies the annotations of a Binding to the pod."""
+    """The body has the annotations of the Binding, which the API server copies to the pod."""
     body = binding_body(Binding("n", "a", "u", "node", (("example.com/devices", '0,"1"'),)))
     assert msgspec.json.decode(body)["metadata"]["annotations"] == {"example.com/devices": '0,"1"'}
 
 
 def test_names_are_escaped() -> None:
-    """Whatever characters a name contains, the body is valid JSON."""
+    """The body is valid JSON for every name."""
     assert b'"name":"a\\"b"' in binding_body(Binding("n", 'a"b', "u", "node"))
 
 
 @pytest.mark.parametrize(
     ("answer", "pod"),
     [
-        pytest.param(TAKEN, pod_on("node-1"), id="conflict-but-ours"),
-        pytest.param(LOST, pod_on("node-1"), id="lost-answer-of-a-bind-that-happened"),
-        pytest.param(refusal(504, "slow"), pod_on("node-1"), id="server-timeout-of-a-bind-that-happened"),
-        pytest.param(refusal(500, "etcd"), pod_on("node-1"), id="server-error-of-a-bind-that-happened"),
+        pytest.param(TAKEN, pod_on("node-1"), id="conflict-with-own-bind"),
+        pytest.param(LOST, pod_on("node-1"), id="lost-response"),
+        pytest.param(refusal(504, "slow"), pod_on("node-1"), id="server-timeout"),
+        pytest.param(refusal(500, "etcd"), pod_on("node-1"), id="server-error"),
     ],
 )
-async def test_ambiguous_bind_that_happened(api: FakeApi, binder: Binder, answer: Answer, pod: Answer) -> None:
+async def test_an_ambiguous_bind_that_succeeded(api: FakeApi, binder: Binder, answer: Answer, pod: Answer) -> None:
     """A bind without a clear response is a success if the pod is on the node."""
     api.on("POST", BIND, answer)
     api.on("GET", POD, pod)
@@ -98,7 +98,7 @@ async def test_ambiguous_bind_that_happened(api: FakeApi, binder: Binder, answer
 async def test_bind_that_failed(
     api: FakeApi, binder: Binder, answer: Answer, pod: Answer, expected: tuple[type[ClusterWriteError], str]
 ) -> None:
-    """The error of every failed bind says what is known of the pod."""
+    """The error of a failed bind reports the state of the pod."""
     error, text = expected
     api.on("POST", BIND, answer)
     api.on("GET", POD, pod)
@@ -109,15 +109,15 @@ async def test_bind_that_failed(
 
 
 async def test_broken_connection_is_retried_once(api: FakeApi, binder: Binder) -> None:
-    """If the server closed the connection during the request and the pod is unbound, the bind is sent once more."""
+    """If the connection breaks during the request and the pod is unbound, the bind is sent once more."""
     api.on("POST", BIND, LOST, DONE)
     api.on("GET", POD, pod_on(""))
     await binder.bind(BINDING)
     assert [seen.method for seen in api.seen] == ["POST", "GET", "POST"]
 
 
-async def test_broken_connections_end(api: FakeApi, binder: Binder) -> None:
-    """If the second attempt breaks too, the bind has failed."""
+async def test_a_second_broken_connection_fails_the_bind(api: FakeApi, binder: Binder) -> None:
+    """If the second attempt breaks too, the bind fails."""
     api.on("POST", BIND, LOST)
     api.on("GET", POD, pod_on(""))
     with pytest.raises(ServerUnavailableError, match="was not bound"):
@@ -134,7 +134,7 @@ async def test_timed_out_bind_is_read(api: FakeApi, connection: ApiConnection) -
 
 
 async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
-    """No more binds than the limit are in flight; the others are counted as waiting."""
+    """No more binds than the limit are in flight; the other binds are counted as waiting."""
     gate = asyncio.Event()
     for name in "abcde":
         api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
@@ -150,19 +150,19 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
 @pytest.mark.parametrize(
     ("answer", "node"),
     [
-        pytest.param(pod_on("node-1"), "node-1", id="there"),
+        pytest.param(pod_on("node-1"), "node-1", id="exists"),
         pytest.param(refusal(404, "no"), None, id="gone"),
     ],
 )
 async def test_read_pod(api: FakeApi, connection: ApiConnection, answer: Any, node: str | None) -> None:
-    """Reading a pod returns it, or None if it is gone."""
+    """read_pod() returns the pod, or None if the pod is gone."""
     api.on("GET", POD, answer)
     pod = await read_pod(connection, "n", "a")
     assert (pod and pod.spec.node_name) == node
 
 
-async def test_read_pod_that_is_none(api: FakeApi, connection: ApiConnection) -> None:
-    """A response that is not a pod is an error, not a deleted pod."""
+async def test_a_response_that_is_no_pod_is_an_error(api: FakeApi, connection: ApiConnection) -> None:
+    """A response that is not a pod is an error and does not count as a deleted pod."""
     api.on("GET", POD, Answer(body=b"<html>"))
     with pytest.raises(ClusterWriteError, match="not a readable pod"):
         await read_pod(connection, "n", "a")

@@ -40,7 +40,7 @@ def writes(connection: ApiConnection) -> ClaimWrites:
 
 
 def allocated() -> ResourceClaim:
-    """Return an allocated claim with one consumer, in version 7."""
+    """Return an allocated claim with one consumer, with resource version 7."""
     found = with_meta(held({"device": "d"}, name="c0"), resource_version="7", finalizers=("f",))
     assert found.status.allocation is not None
     dated = replace(found.status.allocation, allocation_timestamp=STAMP)
@@ -48,8 +48,8 @@ def allocated() -> ResourceClaim:
     return replace(found, status=replace(found.status, allocation=dated, reserved_for=(consumer,)))
 
 
-async def test_fulfils_the_port(writes: ClaimWrites) -> None:
-    """It implements the core's port; mypy checks the signatures at this assignment."""
+async def test_implements_the_port(writes: ClaimWrites) -> None:
+    """ClaimWrites implements the core's port; mypy checks the signatures at this assignment."""
     port: ClaimWriter = writes
     assert port is writes
 
@@ -58,13 +58,13 @@ async def test_fulfils_the_port(writes: ClaimWrites) -> None:
     ("write", "path", "body"),
     [
         pytest.param(
-            lambda writes, shown: writes.write_finalizers(shown),
+            lambda writes, each: writes.write_finalizers(each),
             CLAIM,
             {"metadata": VERSION | {"finalizers": ["f"]}},
             id="finalizers",
         ),
         pytest.param(
-            lambda writes, shown: writes.write_allocation(shown),
+            lambda writes, each: writes.write_allocation(each),
             f"{CLAIM}/status",
             {
                 "metadata": VERSION,
@@ -76,7 +76,7 @@ async def test_fulfils_the_port(writes: ClaimWrites) -> None:
             id="allocation",
         ),
         pytest.param(
-            lambda writes, shown: writes.write_reservation(shown),
+            lambda writes, each: writes.write_reservation(each),
             f"{CLAIM}/status",
             {
                 "metadata": VERSION,
@@ -88,7 +88,7 @@ async def test_fulfils_the_port(writes: ClaimWrites) -> None:
             id="reservation",
         ),
         pytest.param(
-            lambda writes, shown: writes.deallocate(shown),
+            lambda writes, each: writes.deallocate(each),
             f"{CLAIM}/status",
             {"metadata": VERSION, "status": {"allocation": None, "reservedFor": None, "devices": None}},
             id="deallocation",
@@ -98,7 +98,7 @@ async def test_fulfils_the_port(writes: ClaimWrites) -> None:
 async def test_patches_of_a_version(
     api: FakeApi, writes: ClaimWrites, write: Write, path: str, body: dict[str, Any]
 ) -> None:
-    """They have UID and version, so that they apply to exactly this state; other fields stay."""
+    """A patch has the UID and the version, so that it applies only to that version; other fields stay."""
     api.on("PATCH", path, WRITTEN)
     written = await write(writes, allocated())
     assert written is None or written.metadata.resource_version == "8"
@@ -106,7 +106,7 @@ async def test_patches_of_a_version(
 
 
 async def test_end_of_a_reservation(api: FakeApi, writes: ClaimWrites) -> None:
-    """One consumer is removed, whatever the version is."""
+    """The end of a reservation removes one consumer, whatever the version."""
     api.on("PATCH", f"{CLAIM}/status", WRITTEN)
     await writes.end_reservation(allocated(), "uid-of-p")
     removed = {"reservedFor": [{"$patch": "delete", "uid": "uid-of-p"}]}
@@ -115,12 +115,12 @@ async def test_end_of_a_reservation(api: FakeApi, writes: ClaimWrites) -> None:
 
 
 async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites) -> None:
-    """The API server generates the name; the pod is the controller, and the claim is protected from the beginning."""
+    """The API server generates the name; the pod is the controller, and the claim is protected from its creation."""
     api.on("POST", CLAIMS, WRITTEN)
     user = pod("p", namespace="ns", uid="uid-of-p")
     requests = claim(exactly("container-0-request-0")).spec.devices.requests
-    asked = with_requests(claim_in_memory(user, random_share_id), requests)
-    written = await writes.create(with_meta(asked, finalizers=(DELETE_PROTECTION,)))
+    requested = with_requests(claim_in_memory(user, random_share_id), requests)
+    written = await writes.create(with_meta(requested, finalizers=(DELETE_PROTECTION,)))
     assert written.metadata.name == "c0"
     assert api.seen[0].json["metadata"] == {
         "namespace": "ns",
@@ -135,7 +135,7 @@ async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites
 
 @pytest.mark.parametrize("answer", [pytest.param(Answer(), id="exists"), pytest.param(refusal(404, "no"), id="gone")])
 async def test_deletion(api: FakeApi, writes: ClaimWrites, answer: Answer) -> None:
-    """The UID is a precondition; a claim that is gone is no error."""
+    """A deletion has the UID as precondition, and a missing claim is no error."""
     api.on("DELETE", CLAIM, answer)
     await writes.delete(allocated())
     assert api.seen[0].json == {"preconditions": {"uid": "c0"}}
@@ -168,7 +168,7 @@ async def test_refusals(api: FakeApi, writes: ClaimWrites, status: int, error: t
 
 
 async def test_read(api: FakeApi, writes: ClaimWrites) -> None:
-    """The claim is read as it is now."""
+    """read() returns the claim from the API server."""
     api.on("GET", CLAIM, WRITTEN)
     assert (await writes.read(allocated())).metadata.resource_version == "8"
 
@@ -182,10 +182,10 @@ async def test_read(api: FakeApi, writes: ClaimWrites) -> None:
         pytest.param(lambda writes, claim: writes.deallocate(claim), Lane.WRITES, id="deallocation"),
     ],
 )
-async def test_writes_that_a_bind_waits_for_use_its_connections(
+async def test_writes_before_a_bind_use_the_bind_lane(
     writes: ClaimWrites, monkeypatch: pytest.MonkeyPatch, write: Write, lane: Lane
 ) -> None:
-    """No event or status of another pod delays them."""
+    """Writes that a bind waits for use the lane of binds, so no event or status of another pod delays them."""
     lanes = []
 
     async def request(_: ApiConnection, sent: ApiRequest) -> bytes:

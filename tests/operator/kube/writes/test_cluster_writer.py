@@ -1,4 +1,4 @@
-"""Tests of the writer's port: binds together with other writes, and stopping."""
+"""Tests of KubeWriter: binds together with other writes, and stopping."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def methods(api: FakeApi) -> list[str]:
     return [f"{seen.method} {seen.path.rsplit('/', 1)[1]}" for seen in api.seen]
 
 
-async def test_fulfils_the_port(writer: KubeWriter) -> None:
-    """The writer implements the core's port; mypy checks the signatures at this assignment."""
+async def test_implements_the_port(writer: KubeWriter) -> None:
+    """KubeWriter implements the core's port; mypy checks the signatures at this assignment."""
     port: ClusterWriter = writer
     assert port is writer
 
 
 async def test_patch_in_flight_goes_before_the_bind(api: FakeApi, writer: KubeWriter) -> None:
-    """A bind waits for its pod's patch in flight and drops the queued ones."""
+    """A bind waits for its pod's patch in flight and drops the queued patches."""
     gate = asyncio.Event()
     api.on("PATCH", f"{POD}/status", Answer(gate=gate))
     writer.patch_pod_status(PATCH)
@@ -75,7 +75,7 @@ async def test_no_patch_follows_its_bind(api: FakeApi, writer: KubeWriter) -> No
 async def test_events_yield_to_the_writes_of_claims(
     api: FakeApi, connection: ApiConnection, writer: KubeWriter
 ) -> None:
-    """Binds wait for these writes, so that an event between them costs a bind."""
+    """Events wait while claims are written, because binds wait for these writes."""
     gate = asyncio.Event()
     claims = [held({"device": "d"}, name=f"c{number}") for number in range(2)]
     for each in claims:
@@ -109,8 +109,8 @@ async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> 
     assert methods(api) == ["POST binding", "PATCH status"]
 
 
-async def test_deletion_reports(api: FakeApi, writer: KubeWriter) -> None:
-    """A deletion reports its outcome."""
+async def test_deletion_reports_its_outcome(api: FakeApi, writer: KubeWriter) -> None:
+    """A deletion reports success or its error."""
     api.on("DELETE", POD, refusal(403, "RBAC"), Answer(), refusal(404, "gone"))
     outcomes: list[Exception | None] = []
     done = asyncio.Event()
@@ -134,7 +134,7 @@ async def test_deletion_reports(api: FakeApi, writer: KubeWriter) -> None:
 
 
 async def test_events_wait_for_pending_binds(api: FakeApi, writer: KubeWriter) -> None:
-    """While the bind limit is reached, events wait; the last bind's response lets them go."""
+    """Events wait while the number of binds is at its limit, and are sent after the last bind."""
     gate = asyncio.Event()
     for name in "xyz":
         api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
@@ -149,7 +149,7 @@ async def test_events_wait_for_pending_binds(api: FakeApi, writer: KubeWriter) -
 
 
 async def test_stop_lets_binds_end_and_flushes(api: FakeApi, writer: KubeWriter) -> None:
-    """Stopping waits for binds in flight and sends what is queued, including the writes that follow those binds."""
+    """Stopping waits for binds in flight and sends the queue, including writes that follow those binds."""
     gate = asyncio.Event()
     api.on("POST", f"{POD}/binding", Answer(201, gate=gate))
 
@@ -169,7 +169,7 @@ async def test_stop_lets_binds_end_and_flushes(api: FakeApi, writer: KubeWriter)
 
 
 async def test_stop_ends_with_its_grace(api: FakeApi, writer: KubeWriter) -> None:
-    """A server that does not respond cannot block the end."""
+    """Stopping ends after its grace period if the server does not respond."""
     api.on("POST", EVENTS, Answer(gate=asyncio.Event()))
     writer.record(SCHEDULED)
     await api.until(lambda: len(api.seen) == 1)

@@ -1,4 +1,4 @@
-"""Tests of events: requests, truncated notes, series."""
+"""Tests of EventRecorder: requests, truncated notes, and series."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ POD = ObjectReference("Pod", "a", "n", "uid-a")
 FAILED = Event(POD, "Warning", "FailedScheduling", "Scheduling", "0/1 nodes are available: 1 Insufficient cpu.")
 
 
-class NoticingClock(VirtualClock):
-    """A clock that reports when a timer is set, such as that of a retry."""
+class TimerReportingClock(VirtualClock):
+    """Virtual clock that sets an event when a timer is set, for example for a retry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,8 +34,8 @@ class NoticingClock(VirtualClock):
 
 
 @pytest.fixture
-def time() -> NoticingClock:
-    return NoticingClock()
+def time() -> TimerReportingClock:
+    return TimerReportingClock()
 
 
 @pytest.fixture
@@ -53,17 +53,17 @@ async def recorder(api: FakeApi, dispatcher: ApiDispatcher, time: VirtualClock) 
         recorder.close()
 
 
-def patched(name: str) -> str:
+def path_of(name: str) -> str:
     return f"{EVENTS}/{name}"
 
 
-async def first(api: FakeApi, recorder: EventRecorder) -> str:
-    """Record FAILED and return the name under which it was created."""
+async def record_first(api: FakeApi, recorder: EventRecorder) -> str:
+    """Record FAILED and return the name of the created Event."""
     api.on("POST", EVENTS, Answer(201))
     recorder.record(FAILED)
     await api.until(lambda: len(api.requests("POST")) == 1)
     name = api.requests("POST")[0].json["metadata"]["name"]
-    api.on("PATCH", patched(name), Answer())
+    api.on("PATCH", path_of(name), Answer())
     return str(name)
 
 
@@ -94,9 +94,9 @@ async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
 @pytest.mark.parametrize(
     ("controller", "written"),
     [
-        pytest.param("batch", "batch", id="a scheduler name"),
+        pytest.param("batch", "batch", id="scheduler name"),
         pytest.param("ml.example.com", "ml.example.com", id="with dots"),
-        pytest.param("a" * 64, "bayplan", id="longer than the API takes"),
+        pytest.param("a" * 64, "bayplan", id="longer than the API allows"),
     ],
 )
 async def test_reporting_controller(api: FakeApi, recorder: EventRecorder, controller: str, written: str) -> None:
@@ -109,7 +109,7 @@ async def test_reporting_controller(api: FakeApi, recorder: EventRecorder, contr
 
 
 async def test_cluster_scoped_object(api: FakeApi, recorder: EventRecorder) -> None:
-    """An event about a cluster-scoped object goes to ``default``; names invalid for an event are replaced."""
+    """An event about a cluster-scoped object is created in ``default`` with a valid name."""
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     api.on("POST", path, Answer(201))
     recorder.record(replace(FAILED, regarding=ObjectReference("Thing", "Über", api_version="x/v1")))
@@ -127,8 +127,8 @@ async def test_names_are_unique(api: FakeApi, recorder: EventRecorder) -> None:
 
 
 async def test_repetition_becomes_a_series(api: FakeApi, recorder: EventRecorder, time: VirtualClock) -> None:
-    """The second occurrence patches the series at once; later ones are counted and sent once a minute."""
-    name = await first(api, recorder)
+    """The second occurrence patches the series at once; later occurrences are counted and sent once a minute."""
+    name = await record_first(api, recorder)
     time.advance(1.0)
     recorder.record(FAILED)
     await api.until(lambda: len(api.requests("PATCH")) == 1)
@@ -136,7 +136,7 @@ async def test_repetition_becomes_a_series(api: FakeApi, recorder: EventRecorder
     for _ in range(10):
         recorder.record(FAILED)
     time.advance(60.0)
-    await api.until(lambda: len(api.requests("PATCH", patched(name))) == 2)
+    await api.until(lambda: len(api.requests("PATCH", path_of(name))) == 2)
     assert [seen.json for seen in api.requests("PATCH")] == [
         {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}},
         {"series": {"count": 12, "lastObservedTime": "2026-01-01T00:00:02.000000Z"}},
@@ -146,7 +146,7 @@ async def test_repetition_becomes_a_series(api: FakeApi, recorder: EventRecorder
 
 
 async def test_single_events_are_not_stored(api: FakeApi, recorder: EventRecorder) -> None:
-    """A pod is bound once: thousands of such events in memory would wait for a repetition that never comes."""
+    """Events that occur once per pod, such as Scheduled, are not stored for a series."""
     api.on("POST", EVENTS, Answer(201))
     bound = Event(POD, "Normal", "Scheduled", "Binding", "Successfully assigned n/a to node-1")
     recorder.record(bound)
@@ -156,8 +156,8 @@ async def test_single_events_are_not_stored(api: FakeApi, recorder: EventRecorde
 
 
 async def test_series_ends_after_six_minutes(api: FakeApi, recorder: EventRecorder, time: VirtualClock) -> None:
-    """A repetition after six quiet minutes is a new event."""
-    await first(api, recorder)
+    """A repetition after six minutes without the event is a new event."""
+    await record_first(api, recorder)
     time.advance(361.0)
     recorder.record(FAILED)
     await api.until(lambda: len(api.requests("POST")) == 2)
@@ -165,23 +165,23 @@ async def test_series_ends_after_six_minutes(api: FakeApi, recorder: EventRecord
 
 
 async def test_expired_event_is_created_again(api: FakeApi, recorder: EventRecorder) -> None:
-    """An event that expired on the server is created again, with its count."""
-    name = await first(api, recorder)
-    api.on("PATCH", patched(name), refusal(404, "expired"))
+    """An event that expired on the server is created again with its count."""
+    name = await record_first(api, recorder)
+    api.on("PATCH", path_of(name), refusal(404, "expired"))
     recorder.record(FAILED)
     await api.until(lambda: len(api.requests("POST")) == 2)
     assert api.requests("POST")[1].json["series"]["count"] == 2
 
 
 async def test_repetition_before_the_event_is_sent(api: FakeApi, connection: ApiConnection, time: VirtualClock) -> None:
-    """Repetitions of an event that still waits in the queue become part of its creation."""
-    pressing = True
-    dispatcher = ApiDispatcher(DispatcherOptions(), time, lambda: pressing)
+    """Repetitions of a queued event become part of its creation."""
+    are_binds_pending = True
+    dispatcher = ApiDispatcher(DispatcherOptions(), time, lambda: are_binds_pending)
     recorder = EventRecorder(connection, dispatcher, time, 5.0)
     api.on("POST", EVENTS, Answer(201))
     for _ in range(3):
         recorder.record(FAILED)
-    pressing = False
+    are_binds_pending = False
     recorder.close()
     await dispatcher.drain(5.0)
     await dispatcher.close()
@@ -190,9 +190,9 @@ async def test_repetition_before_the_event_is_sent(api: FakeApi, connection: Api
 
 
 async def test_lost_response_of_a_creation(
-    api: FakeApi, recorder: EventRecorder, dispatcher: ApiDispatcher, time: NoticingClock
+    api: FakeApi, recorder: EventRecorder, dispatcher: ApiDispatcher, time: TimerReportingClock
 ) -> None:
-    """A creation whose response was lost is repeated; that the event exists by then is its success."""
+    """A creation whose response was lost is repeated, and AlreadyExists counts as success."""
     api.on("POST", EVENTS, Answer(disconnect=True), refusal(409, "exists"))
     recorder.record(FAILED)
     await api.until(lambda: len(api.seen) == 1)
@@ -225,13 +225,13 @@ def test_notes_are_cut(note: str, cut: str) -> None:
         pytest.param(datetime(2026, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), "2026-12-31T23:59:59.999999Z", id="last"),
     ],
 )
-async def test_when_it_was(
+async def test_event_time_has_microseconds(
     api: FakeApi, connection: ApiConnection, dispatcher: ApiDispatcher, moment: datetime, written: str
 ) -> None:
-    """The time always has six digits after the point, as a MicroTime requires."""
+    """The event time always has six fractional digits, as a MicroTime requires."""
 
     class Stopped(VirtualClock):
-        """A clock that stands still."""
+        """Clock with a fixed time."""
 
         def wall(self) -> datetime:
             return moment

@@ -1,4 +1,4 @@
-"""Tests of status patches and deletions of pods: bodies, transition times, UIDs."""
+"""Tests of PodWrites: bodies, transition times, and UIDs of status patches and deletions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pod_with(*conditions: PodCondition, uid: str = "uid-a") -> Pod:
     return Pod(ObjectMeta("a", "n", uid), status=PodStatus(conditions=conditions))
 
 
-class Informed:
+class InformerLookup:
     """Lookup of the informer's pod."""
 
     def __init__(self) -> None:
@@ -43,19 +43,19 @@ class Informed:
 
 
 @pytest.fixture
-def informed() -> Informed:
-    return Informed()
+def lookup() -> InformerLookup:
+    return InformerLookup()
 
 
 @pytest.fixture
-async def writes(api: FakeApi, informed: Informed) -> AsyncIterator[PodWrites]:
+async def writes(api: FakeApi, lookup: InformerLookup) -> AsyncIterator[PodWrites]:
     time = VirtualClock()
     async with ApiConnection(api, ConnectionOptions(), time) as connection:
-        yield PodWrites(connection, time, informed, 5.0)
+        yield PodWrites(connection, time, lookup, 5.0)
 
 
 async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
-    """A patch goes to the status subresource as a strategic merge with the UID."""
+    """A patch is sent to the status subresource as a strategic merge patch with the UID."""
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE, "node-1"))
     [seen] = api.seen
@@ -82,13 +82,13 @@ async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
 @pytest.mark.parametrize(
     ("nominated", "status"),
     [
-        pytest.param(None, {}, id="leaves-it"),
-        pytest.param("", {"nominatedNodeName": None}, id="clears-it"),
-        pytest.param("x", {"nominatedNodeName": "x"}, id="sets-it"),
+        pytest.param(None, {}, id="unchanged"),
+        pytest.param("", {"nominatedNodeName": None}, id="cleared"),
+        pytest.param("x", {"nominatedNodeName": "x"}, id="set"),
     ],
 )
 async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None, status: dict[str, Any]) -> None:
-    """The nomination is unchanged, cleared or set."""
+    """The nomination is left unchanged, cleared or set."""
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(nominated=nominated))
     assert api.seen[0].json["status"] == status
@@ -105,16 +105,16 @@ async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None
     ],
 )
 async def test_transition_time(
-    api: FakeApi, writes: PodWrites, informed: Informed, known: Pod | None, sent: bool
+    api: FakeApi, writes: PodWrites, lookup: InformerLookup, known: Pod | None, sent: bool
 ) -> None:
-    """The transition time is sent if the status changes; otherwise the server keeps its own."""
-    informed.pod = known
+    """The transition time is sent only if the status changes; otherwise the server's time stays."""
+    lookup.pod = known
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
     assert ("lastTransitionTime" in api.seen[0].json["status"]["conditions"][0]) == sent
 
 
-async def test_transition_time_before_the_informer_knows(api: FakeApi, writes: PodWrites) -> None:
+async def test_transition_time_before_the_informer_has_the_pod(api: FakeApi, writes: PodWrites) -> None:
     """A status just written counts until the informer has the pod."""
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
@@ -123,14 +123,14 @@ async def test_transition_time_before_the_informer_knows(api: FakeApi, writes: P
 
 
 async def test_patch_of_another_pod_of_the_name(api: FakeApi, writes: PodWrites) -> None:
-    """Another UID is a conflict, whatever error the server uses."""
+    """A patch of a pod with another UID is a conflict, whatever error the server returns."""
     api.on("PATCH", f"{POD}/status", OTHER_UID)
     with pytest.raises(ConflictError, match="UID uid-a is gone"):
         await writes.patch_status(patch(UNSCHEDULABLE))
 
 
 async def test_invalid_patch(api: FakeApi, writes: PodWrites) -> None:
-    """Any other refusal keeps its error."""
+    """An invalid patch raises InvalidRequestError."""
     api.on("PATCH", f"{POD}/status", refusal(422, "status.conditions: odd"))
     with pytest.raises(InvalidRequestError, match="odd"):
         await writes.patch_status(patch(UNSCHEDULABLE))
@@ -152,13 +152,13 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
         pytest.param(refusal(404, "gone"), Answer(), Answer(), id="gone-before-the-condition"),
         pytest.param(Answer(), refusal(404, "gone"), Answer(), id="gone-before-the-deletion"),
         pytest.param(OTHER_UID, Answer(), Answer(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"),
-        pytest.param(Answer(), refusal(409, "uid"), refusal(404, "gone"), id="gone-while-asking"),
+        pytest.param(Answer(), refusal(409, "uid"), refusal(404, "gone"), id="gone-while-reading"),
     ],
 )
 async def test_deletion_of_a_gone_pod(
     api: FakeApi, writes: PodWrites, patched: Answer, deleted: Answer, read: Answer
 ) -> None:
-    """The error says that the pod is gone, also if another one of its name replaced it."""
+    """The deletion of a pod that is gone raises NotFoundError, also if another pod has its name."""
     api.on("PATCH", f"{POD}/status", patched)
     api.on("DELETE", POD, deleted)
     api.on("GET", POD, read)
@@ -167,7 +167,7 @@ async def test_deletion_of_a_gone_pod(
 
 
 async def test_conflict_on_the_same_pod_is_retried(api: FakeApi, writes: PodWrites) -> None:
-    """A conflict although the UID is right means concurrent writes: neither success nor failure."""
+    """A conflict although the UID matches means concurrent writes and may be retried."""
     api.on("DELETE", POD, refusal(409, "odd"))
     api.on("GET", POD, Answer(body={"metadata": {"uid": "uid-a"}}))
     with pytest.raises(ServerUnavailableError, match="odd"):
@@ -177,12 +177,12 @@ async def test_conflict_on_the_same_pod_is_retried(api: FakeApi, writes: PodWrit
 @pytest.mark.parametrize(
     ("uid_now", "error"),
     [
-        pytest.param("uid-a", ServerUnavailableError, id="our pod"),
+        pytest.param("uid-a", ServerUnavailableError, id="same pod"),
         pytest.param("other", ConflictError, id="another pod of the name"),
     ],
 )
 async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str, error: type[Exception]) -> None:
-    """A patch in conflict with other writers may be sent again; one of a pod that is gone may not."""
+    """A patch in conflict with other writers may be retried, but not if the pod is gone."""
     api.on("PATCH", f"{POD}/status", refusal(409, "odd"))
     api.on("GET", POD, Answer(body={"metadata": {"uid": uid_now}}))
     with pytest.raises(error, match="odd"):
@@ -198,7 +198,7 @@ async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str
     ],
 )
 async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost: Answer) -> None:
-    """A pod that is gone after a deletion without a response was deleted by it: that is success."""
+    """A pod that is gone after a deletion without a response counts as deleted by it."""
     api.on("DELETE", POD, Answer(), lost, refusal(404, "gone"))
     await writes.delete(PodDeletion("n", "a", "uid-0"))  # so that the connection is a keep-alive one
     with pytest.raises(ClusterWriteError):
@@ -225,7 +225,7 @@ async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost
     ],
 )
 def test_merging(earlier: PodStatusPatch, later: PodStatusPatch, both: PodStatusPatch | None) -> None:
-    """The later patch wins field by field; two different conditions stay two patches."""
+    """The later patch wins field by field, and two different conditions stay two patches."""
     assert merged(earlier, later) == both
 
 
@@ -239,7 +239,7 @@ def test_merging(earlier: PodStatusPatch, later: PodStatusPatch, both: PodStatus
 async def test_unschedulable_of_a_bound_pod_is_corrected(
     api: FakeApi, writes: PodWrites, spec: dict[str, str], statuses: list[str]
 ) -> None:
-    """A bind whose response was lost may succeed before the condition about its failure is written."""
+    """The condition of a pod that was bound in the meantime is corrected to True."""
     api.on("PATCH", f"{POD}/status", Answer(body={"spec": spec}), Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
     assert [seen.json["status"]["conditions"][0]["status"] for seen in api.seen] == statuses

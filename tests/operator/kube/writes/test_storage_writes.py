@@ -14,7 +14,7 @@ from tests.support.storage import claim, volume
 VOLUME = "/api/v1/persistentvolumes/pv"
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-MARK = "pv.kubernetes.io/bound-by-controller"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 
 
 @pytest.fixture
@@ -22,20 +22,22 @@ def writes(connection: ApiConnection) -> StorageWrites:
     return StorageWrites(connection, 5.0)
 
 
-async def test_fulfils_the_port(writes: StorageWrites) -> None:
-    """It implements the core's port; mypy checks the signatures at this assignment."""
+async def test_implements_the_port(writes: StorageWrites) -> None:
+    """StorageWrites implements the core's port; mypy checks the signatures at this assignment."""
     port: StorageWriter = writes
     assert port is writes
 
 
 async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites) -> None:
-    """The patch has UID and version, so that it applies to exactly this state."""
+    """The patch has UID and version, so that it applies only to that version."""
     api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv", "resourceVersion": "8"}}))
-    written = await writes.bind_volume(volume(kept_for=claim(), annotations={MARK: "yes", "x": "y"}, version="7"))
+    written = await writes.bind_volume(
+        volume(kept_for=claim(), annotations={BOUND_BY_CONTROLLER: "yes", "x": "y"}, version="7")
+    )
     assert written.metadata.resource_version == "8"
     assert api.seen[0].headers["Content-Type"] == "application/merge-patch+json"
     assert api.seen[0].json == {
-        "metadata": {"uid": "uid-of-pv", "resourceVersion": "7", "annotations": {MARK: "yes"}},
+        "metadata": {"uid": "uid-of-pv", "resourceVersion": "7", "annotations": {BOUND_BY_CONTROLLER: "yes"}},
         "spec": {
             "claimRef": {
                 "apiVersion": "v1",
@@ -48,15 +50,15 @@ async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites)
     }
 
 
-async def test_volume_without_the_mark(api: FakeApi, writes: StorageWrites) -> None:
-    """Annotations are not changed."""
+async def test_a_volume_without_the_annotation(api: FakeApi, writes: StorageWrites) -> None:
+    """The annotations of a volume without the bound-by-controller annotation are not changed."""
     api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv"}}))
     await writes.bind_volume(volume(kept_for=claim()))
     assert "annotations" not in api.seen[0].json["metadata"]
 
 
 async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
-    """The node is one annotation."""
+    """A node is selected by one annotation on the claim."""
     api.on("PATCH", CLAIM, Answer(body={"metadata": {"name": "data", "namespace": "default", "resourceVersion": "8"}}))
     written = await writes.select_node(claim(annotations={SELECTED_NODE: "n"}))
     assert written.metadata.resource_version == "8"
