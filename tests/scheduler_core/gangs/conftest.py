@@ -1,4 +1,4 @@
-"""A scheduler for the tests of gangs."""
+"""Scheduler fixture for the tests of gangs."""
 
 from __future__ import annotations
 

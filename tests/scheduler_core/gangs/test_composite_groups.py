@@ -55,7 +55,7 @@ def gang(cluster: Rig, name: str) -> Gang:
     return found
 
 
-def know(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
+def add_groups(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
     for group in groups:
         cluster.scheduler.group_feed.group_changed(group)
 
@@ -65,32 +65,32 @@ def bound_groups(cluster: Rig) -> set[str]:
     return {name.rpartition("-")[0] for name in cluster.bound}
 
 
-async def retried(cluster: Rig) -> None:
+async def after_backoff(cluster: Rig) -> None:
     cluster.clock.advance(30.0)
     await settle(cluster)
 
 
 async def test_a_hierarchy_of_three_levels(cluster: Rig) -> None:
-    """Groups that fail do not keep those from nodes that meet the quorum of every group above them."""
+    """Infeasible groups do not prevent the binds of groups that meet the quorum of every group above them."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    know(cluster, composite("root", 2), composite("sub1", 2, "root"), composite("sub2", 1, "root"))
-    know(cluster, composite("sub3", 2, "root"))
+    add_groups(cluster, composite("root", 2), composite("sub1", 2, "root"), composite("sub2", 1, "root"))
+    add_groups(cluster, composite("sub3", 2, "root"))
     of = {"pg1": "sub1", "pg2": "sub1", "pg3": "sub1", "pg4": "sub2", "pg5": "sub2", "pg6": "sub3", "pg7": "sub3"}
-    know(cluster, *(leaf(name, parent, 1 if name == "pg4" else 3) for name, parent in of.items()))
+    add_groups(cluster, *(leaf(name, parent, 1 if name == "pg4" else 3) for name, parent in of.items()))
     for name in of:
         cluster.add(*members(name, *(3 * [100 if name in ("pg3", "pg7") else 1])))
     await settle(cluster)
-    await retried(cluster)
+    await after_backoff(cluster)
     assert bound_groups(cluster) == {"pg1", "pg2", "pg4", "pg5"}
     assert len(cluster.bound) == 12
     assert {cluster.place(each) for each in members("pg6", 1, 1, 1)} == {"unschedulable"}
 
 
 @pytest.mark.parametrize(("min_groups", "bound"), [(1, {"a", "b"}), (2, {"a", "b"}), (3, set())])
-async def test_the_quorum_of_groups(cluster: Rig, min_groups: int, bound: set[str]) -> None:
-    """Nothing is bound unless as many groups fit; a group that does not fit is left out whole."""
+async def test_the_minimum_number_of_groups(cluster: Rig, min_groups: int, bound: set[str]) -> None:
+    """No pod is bound unless the minimum number of groups fits; no member of an infeasible group is bound."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    know(cluster, composite("root", min_groups), *(leaf(name, "root", 3) for name in "abc"))
+    add_groups(cluster, composite("root", min_groups), *(leaf(name, "root", 3) for name in "abc"))
     cluster.add(*members("a", 1, 1, 1), *members("b", 1, 1, 1), *members("c", 100, 1, 1))
     await settle(cluster)
     assert bound_groups(cluster) == bound
@@ -105,10 +105,10 @@ async def test_the_quorum_of_groups(cluster: Rig, min_groups: int, bound: set[st
         assert why.startswith('composite pod group "root": minCount (3) cannot be satisfied: 2 scheduled, 0 remaining')
 
 
-async def test_it_waits_for_its_quorum(cluster: Rig) -> None:
-    """No member is tried before as many groups have their members; more room is not enough."""
+async def test_a_tree_waits_for_its_quorum(cluster: Rig) -> None:
+    """No member is scheduled before the minimum number of groups have their members."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    know(cluster, composite("root", 2), leaf("a", "root", 2), leaf("b", "root", 2))
+    add_groups(cluster, composite("root", 2), leaf("a", "root", 2), leaf("b", "root", 2))
     cluster.add(*members("a", 1, 1), *members("b", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -126,29 +126,29 @@ async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
     """Members are gated, with the name of the missing group, until it is created and after it is deleted."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
     groups = {"root": composite("root"), "middle": composite("middle", 1, "root")}
-    know(cluster, *(group for name, group in groups.items() if name != missing), leaf("a", "middle", 2))
+    add_groups(cluster, *(group for name, group in groups.items() if name != missing), leaf("a", "middle", 2))
     first, *others = members("a", 1, 1)
     cluster.add(first, *others)
     await settle(cluster)
     assert (cluster.bound, cluster.place(first)) == ({}, "gated")
     obstacle = cluster.queue.gangs.obstacle(gang(cluster, "a").key)
     assert obstacle.startswith(f'waiting for composite pod group "{missing}" to appear in scheduling queue: ')
-    know(cluster, groups[missing])
+    add_groups(cluster, groups[missing])
     await settle(cluster)
     assert len(cluster.bound) == 2
     cluster.scheduler.group_feed.group_deleted(groups[missing].key)
     cluster.add(*members("a", 1, 1, 1)[2:])
     await settle(cluster)
     assert len(cluster.bound) == 2
-    know(cluster, groups[missing])
+    add_groups(cluster, groups[missing])
     await settle(cluster)
     assert len(cluster.bound) == 3
 
 
 async def test_a_group_that_is_its_own_ancestor(cluster: Rig) -> None:
-    """Its members are gated."""
+    """Members of a group that is its own ancestor are gated."""
     cluster.add(node("n"))
-    know(cluster, composite("x", 1, "y"), composite("y", 1, "x"), leaf("a", "x"))
+    add_groups(cluster, composite("x", 1, "y"), composite("y", 1, "x"), leaf("a", "x"))
     cluster.add(*members("a", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -156,9 +156,9 @@ async def test_a_group_that_is_its_own_ancestor(cluster: Rig) -> None:
 
 
 async def test_composite_groups_that_are_not_read(cluster: Rig) -> None:
-    """Members of their children are gated, and other gangs are scheduled."""
+    """Members below an unreadable CompositePodGroup are gated, and other gangs are scheduled."""
     cluster.add(node("n"))
-    know(cluster, composite("root"), leaf("a", "root"), leaf("b", ""))
+    add_groups(cluster, composite("root"), leaf("a", "root"), leaf("b", ""))
     cluster.scheduler.group_feed.withhold(GroupSource.COMPOSITE, "it is refused")
     cluster.add(*members("a", 1), *members("b", 1))
     await settle(cluster)
@@ -173,33 +173,33 @@ async def test_composite_groups_that_are_not_read(cluster: Rig) -> None:
 
 
 async def test_groups_that_are_added_later(cluster: Rig) -> None:
-    """A root that is scheduled takes further groups; those below a gang of groups wait for its quorum."""
+    """A scheduled root accepts further groups; a group below a new CompositePodGroup waits for its quorum."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    know(cluster, composite("root"), leaf("a", "root"))
+    add_groups(cluster, composite("root"), leaf("a", "root"))
     cluster.add(*members("a", 1, 1))
     await settle(cluster)
     assert len(cluster.bound) == 2
-    know(cluster, leaf("b", "root"))
+    add_groups(cluster, leaf("b", "root"))
     cluster.add(*members("b", 1, 1))
     await settle(cluster)
     assert len(cluster.bound) == 4
-    know(cluster, composite("sub", 2, "root"), leaf("c", "sub"))
+    add_groups(cluster, composite("sub", 2, "root"), leaf("c", "sub"))
     waiting = members("c", 1, 1)
     cluster.add(*waiting)
     await settle(cluster)
     assert len(cluster.bound) == 4
     assert {cluster.place(each) for each in waiting} == {"unschedulable"}
-    know(cluster, leaf("d", "sub"))
+    add_groups(cluster, leaf("d", "sub"))
     cluster.add(*members("d", 1, 1))
     await settle(cluster)
-    await retried(cluster)
+    await after_backoff(cluster)
     assert len(cluster.bound) == 8
 
 
 async def test_a_quorum_that_is_lost(cluster: Rig) -> None:
-    """When pods of one group are deleted, further pods of the others wait until the quorum of the root exists again."""
+    """After the pods of one group are deleted, new pods of the others wait until the root has its quorum again."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    know(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
+    add_groups(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
     (lost,) = members("b", 1)
     cluster.add(*members("a", 1), lost)
     await settle(cluster)
@@ -218,7 +218,7 @@ async def test_a_quorum_that_is_lost(cluster: Rig) -> None:
 async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
     """A member with a scheduling gate in one group holds the other groups back."""
     cluster.add(node("n"))
-    know(cluster, composite("root"), leaf("a", "root"), leaf("b", "root"))
+    add_groups(cluster, composite("root"), leaf("a", "root"), leaf("b", "root"))
     gated = pod("gated", requests={"cpu": "1"}, group="b", gates=["example.com/later"])
     cluster.add(*members("a", 1), gated)
     await settle(cluster)
@@ -229,14 +229,14 @@ async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
     assert bound_groups(cluster) == {"a"}
 
 
-@pytest.mark.parametrize("room", [pytest.param(4, id="fits"), pytest.param(3, id="does-not-fit")])
-async def test_a_domain_for_the_tree(cluster: Rig, room: int) -> None:
-    """All groups below a root with a topology constraint share its domain, and each leaf a domain within."""
+@pytest.mark.parametrize("room", [pytest.param(4, id="feasible"), pytest.param(3, id="infeasible")])
+async def test_a_topology_domain_for_the_tree(cluster: Rig, room: int) -> None:
+    """All groups below a root with a topology constraint share its domain, and each leaf has a domain within it."""
     for name, zone, rack in (("x1", "x", "r1"), ("x2", "x", "r2"), ("y1", "y", "r3"), ("y2", "y", "r4")):
         cpus = room - 2 if name == "y2" else 2 if zone == "y" else 1
         cluster.add(small(name, cpus, zone=zone, rack=rack))
-    know(cluster, composite("root", 2, topology=ZONE))
-    know(cluster, leaf("a", "root", 2, topology=RACK), leaf("b", "root", 2, topology=RACK))
+    add_groups(cluster, composite("root", 2, topology=ZONE))
+    add_groups(cluster, leaf("a", "root", 2, topology=RACK), leaf("b", "root", 2, topology=RACK))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
     await settle(cluster)
     if room == 3:
@@ -245,14 +245,14 @@ async def test_a_domain_for_the_tree(cluster: Rig, room: int) -> None:
     by_group = {name: {cluster.bound[f"{name}-1"], cluster.bound[f"{name}-2"]} for name in "ab"}
     assert sorted(map(sorted, by_group.values())) == [["y1"], ["y2"]]
     cluster.add(small("x3", 9, zone="x", rack="r1"), *members("a", 1, 1, 1)[2:])
-    await retried(cluster)
+    await after_backoff(cluster)
     assert len(cluster.bound) == 4
 
 
-async def test_priority_and_uniformity(cluster: Rig) -> None:
-    """Pods must have the priority of the root."""
+async def test_members_must_have_the_priority_of_the_root(cluster: Rig) -> None:
+    """A member with another priority than the root's rejects the tree with an error."""
     cluster.add(node("n"))
-    know(cluster, composite("root", priority=7), leaf("a", "root"))
+    add_groups(cluster, composite("root", priority=7), leaf("a", "root"))
     cluster.add(*members("a", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -264,26 +264,26 @@ async def test_priority_and_uniformity(cluster: Rig) -> None:
 
 @pytest.mark.parametrize("min_groups", [1, 2])
 async def test_preemption(cluster: Rig, min_groups: int) -> None:
-    """Pods are evicted for all groups that fit, as in kube-scheduler, and no further ones."""
+    """Pods are evicted for all feasible groups, as in kube-scheduler, and no further pods."""
     running = [runs(f"v{number}", "n", priority=-5) for number in range(5)]
     cluster.add(small("n", 5), *running)
-    know(cluster, composite("root", min_groups), leaf("a", "root", 2), leaf("b", "root", 2))
+    add_groups(cluster, composite("root", min_groups), leaf("a", "root", 2), leaf("b", "root", 2))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
     await settle(cluster)
     assert len(evicted(cluster)) == 4
     for each in running:
         if each.metadata.name in evicted(cluster):
             cluster.scheduler.feed.pod_deleted(each)
-    await retried(cluster)
+    await after_backoff(cluster)
     assert len(cluster.bound) == 4
 
 
 @pytest.mark.parametrize(("disrupts_whole", "victims"), [(True, {"a-1", "a-2", "b-1"}), (False, {"a-1"})])
 async def test_a_tree_that_is_disrupted_whole(cluster: Rig, disrupts_whole: bool, victims: set[str]) -> None:
-    """With the mode All of a CompositePodGroup every pod below it is evicted or none."""
+    """With disruption mode All, either every pod below the CompositePodGroup is evicted or none."""
     cluster.add(small("n", 3))
-    know(cluster, composite("root"), composite("sub", 1, "root", disrupts_whole=disrupts_whole))
-    know(cluster, leaf("a", "sub"), leaf("b", "sub"))
+    add_groups(cluster, composite("root"), composite("sub", 1, "root", disrupts_whole=disrupts_whole))
+    add_groups(cluster, leaf("a", "sub"), leaf("b", "sub"))
     cluster.add(*members("a", 1, 1), *members("b", 1))
     await settle(cluster)
     assert len(cluster.bound) == 3
@@ -292,11 +292,11 @@ async def test_a_tree_that_is_disrupted_whole(cluster: Rig, disrupts_whole: bool
     assert len(evicted(cluster)) == len(victims)
 
 
-@pytest.mark.parametrize("kept", [0, 1])
-async def test_a_member_that_goes_before_the_binds(cluster: Rig, kept: int) -> None:
-    """No member of any group is bound before all are ready; the barrier rejects them together."""
+@pytest.mark.parametrize("remaining", [0, 1])
+async def test_a_member_that_is_deleted_before_the_binds(cluster: Rig, remaining: int) -> None:
+    """No member of any group is bound before all are ready; the barrier rejects all of them."""
     cluster.add(node("n"))
-    know(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
+    add_groups(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
     pods = [*members("a", 1), *members("b", 1)]
     cluster.add(*pods)
     entry = cluster.pop()
@@ -306,19 +306,19 @@ async def test_a_member_that_goes_before_the_binds(cluster: Rig, kept: int) -> N
     barrier = attempts[0].gang
     assert barrier is not None
     assert barrier is attempts[1].gang
-    cluster.scheduler.feed.pod_deleted(pods[1 - kept])
-    assert not (await barrier.ready(pods[kept].metadata.uid)).is_success
+    cluster.scheduler.feed.pod_deleted(pods[1 - remaining])
+    assert not (await barrier.ready(pods[remaining].metadata.uid)).is_success
 
 
 async def test_a_profile_that_schedules_gangs_by_permit() -> None:
-    """Permit counts the members of one gang only, so pods of a tree are held back there."""
+    """Permit counts the members of one gang only, so the members of a tree are gated in this profile."""
     made = rig(defaults=Plugins(), serve=False)
     plugins = Plugins(multi_point=plugin_set("NodeResourcesFit", "Coscheduling", "DefaultBinder"))
     made.serve(configured("default-scheduler", "Coscheduling", {}, plugins))
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
     made.add(node("n"))
-    know(made, composite("root", 2), leaf("a", "root"), leaf("b", ""))
+    add_groups(made, composite("root", 2), leaf("a", "root"), leaf("b", ""))
     held, free = members("a", 1), members("b", 1)
     made.add(*held, *free)
     await settle(made)

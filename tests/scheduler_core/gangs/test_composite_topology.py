@@ -52,7 +52,7 @@ def members(of: str, count: int, first: int = 1) -> list[Pod]:
     return [pod(f"{of}-{number}", requests={"cpu": "1"}, group=of) for number in range(first, first + count)]
 
 
-def know(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
+def add_groups(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
     for group in groups:
         cluster.scheduler.group_feed.group_changed(group)
 
@@ -61,48 +61,48 @@ def nodes_of(cluster: Rig, group: str) -> set[str]:
     return {place for name, place in cluster.bound.items() if name.startswith(f"{group}-")}
 
 
-async def without_victims(cluster: Rig, running: list[Pod]) -> set[str]:
-    """Delete what was evicted, and return its names when the others are scheduled."""
-    gone = evicted(cluster)
+async def delete_victims(cluster: Rig, running: list[Pod]) -> set[str]:
+    """Delete the evicted pods, run the scheduler, and return the names of the evicted pods."""
+    victims = evicted(cluster)
     for each in running:
-        if each.metadata.name in gone:
+        if each.metadata.name in victims:
             cluster.scheduler.feed.pod_deleted(each)
     cluster.clock.advance(30.0)
     await settle(cluster)
-    assert evicted(cluster) == gone
-    return set(gone)
+    assert evicted(cluster) == victims
+    return set(victims)
 
 
 @pytest.mark.parametrize("level", ["root", "leaf"])
 async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> None:
-    """Members are counted by what fits, not by free resources alone: a tainted node has room for none."""
+    """Domains are compared by feasible members, not by free resources alone: a tainted node has room for none."""
     cluster.add(
         small("a1", 1, rack="a"),
         node("a2", labels={"rack": "a"}, allocatable={"cpu": "1", "pods": "9"}, taints=["broken:NoSchedule"]),
     )
     cluster.add(small("b1", 1, rack="b"), small("b2", 1, rack="b"))
-    know(cluster, composite("root", topology=RACK if level == "root" else None))
-    know(cluster, leaf("x", "root", 1, RACK if level == "leaf" else None))
+    add_groups(cluster, composite("root", topology=RACK if level == "root" else None))
+    add_groups(cluster, leaf("x", "root", 1, RACK if level == "leaf" else None))
     cluster.add(*members("x", 2))
     await settle(cluster)
     assert nodes_of(cluster, "x") == {"b1", "b2"}
 
 
-async def test_the_fullest_domain(cluster: Rig) -> None:
-    """Of domains with as many members, the one with the largest allocated share is used, for each group."""
+async def test_the_most_allocated_domain(cluster: Rig) -> None:
+    """Among domains with as many feasible members, each group gets the one with the largest allocated share."""
     cluster.add(small("a", 8, rack="a"), small("b", 4, rack="b"), small("c", 6, rack="c"))
-    know(cluster, composite("root", 2), leaf("x", "root", 2, RACK), leaf("y", "root", 4, RACK))
+    add_groups(cluster, composite("root", 2), leaf("x", "root", 2, RACK), leaf("y", "root", 4, RACK))
     cluster.add(*members("x", 2), *members("y", 4))
     await settle(cluster)
     assert (nodes_of(cluster, "x"), nodes_of(cluster, "y")) == ({"b"}, {"c"})
 
 
 async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> None:
-    """A group that fits in another domain of its parent only is not scheduled, and says what it lacks."""
+    """A group that fits only in another domain of its parent is not scheduled."""
     cluster.add(small("a1", 3, zone="a", rack="1"), small("a2", 3, zone="a", rack="2"))
     cluster.add(small("b1", 2, zone="b", rack="3"), small("b2", 3, zone="b", rack="4"))
-    know(cluster, composite("root", 1, topology=ZONE), leaf("x", "root", 3, RACK), leaf("y", "root", 3, RACK))
-    know(cluster, leaf("z", "root", 7, RACK))
+    add_groups(cluster, composite("root", 1, topology=ZONE), leaf("x", "root", 3, RACK), leaf("y", "root", 3, RACK))
+    add_groups(cluster, leaf("z", "root", 7, RACK))
     cluster.add(*members("x", 3), *members("y", 3), *members("z", 7))
     await settle(cluster)
     assert sorted(map(sorted, (nodes_of(cluster, "x"), nodes_of(cluster, "y")))) == [["a1"], ["a2"]]
@@ -113,7 +113,7 @@ async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> No
 async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> None:
     """No further member is scheduled, because no domain contains them all."""
     cluster.add(small("a", 4, zone="a"), small("b", 4, zone="b"))
-    know(cluster, composite("root", topology=ZONE), leaf("x", parent, 3, None if parent else ZONE))
+    add_groups(cluster, composite("root", topology=ZONE), leaf("x", parent, 3, None if parent else ZONE))
     cluster.add(*(pod(f"x-{number}", group="x", node_name=name) for number, name in enumerate("ab", start=1)))
     (waiting,) = members("x", 1, first=3)
     cluster.add(waiting)
@@ -127,14 +127,17 @@ async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> No
     assert problem in cluster.condition.message
 
 
-async def test_room_in_a_domain_beside_one_without_further_members(cluster: Rig) -> None:
-    """It requeues the tree. Another group has ended and meets the quorum, so every domain suffices without a member."""
+async def test_capacity_is_freed_in_a_domain_while_another_domain_needs_no_member(cluster: Rig) -> None:
+    """Freed capacity requeues the tree.
+
+    The ended member of the other group meets the quorum, so every domain suffices without a further member.
+    """
     cluster.add(
         small("a", 1, zone="a"),
         node("b", labels={"zone": "b"}, allocatable={"cpu": "9", "pods": "9"}, taints=["broken:NoSchedule"]),
     )
     full = runs("full", "a", priority=9)
-    know(cluster, composite("root", topology=ZONE), leaf("x", "root"), leaf("y", "root"))
+    add_groups(cluster, composite("root", topology=ZONE), leaf("x", "root"), leaf("y", "root"))
     cluster.add(full, pod("y-1", node_name="b", group="y", phase="Succeeded"), *members("x", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -144,11 +147,11 @@ async def test_room_in_a_domain_beside_one_without_further_members(cluster: Rig)
     assert nodes_of(cluster, "x") == {"a"}
 
 
-async def test_room_in_a_domain_that_keeps_two_groups_apart(cluster: Rig) -> None:
-    """It requeues the tree: the first group moves there, because it scores better, and no longer rejects the second."""
+async def test_capacity_is_freed_in_a_domain_that_separates_two_groups(cluster: Rig) -> None:
+    """Freed capacity requeues the tree: the first group moves to the better domain and no longer rejects the second."""
     cluster.add(small("a", 4, zone="a"), small("b", 1, zone="b"))
     full = runs("full", "b", priority=9)
-    know(cluster, composite("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
+    add_groups(cluster, composite("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
     apart = Affinity(
         pod_anti_affinity=PodAffinity(
             required=(PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "x"})),)
@@ -165,59 +168,61 @@ async def test_room_in_a_domain_that_keeps_two_groups_apart(cluster: Rig) -> Non
 
 
 async def test_preemption_in_nested_domains(cluster: Rig) -> None:
-    """Each gang gets a rack, all in one zone; nobody is evicted elsewhere."""
+    """Each gang gets a rack, all in one zone, and no pod is evicted elsewhere."""
     cluster.add(*(small(f"{zone}{rack}", 2, zone=zone, rack=f"{zone}{rack}") for zone in "ab" for rack in "12"))
     running = [runs(f"v-{name}", name, priority=-5, cpus=2) for name in ("a1", "a2", "b1")]
     cluster.add(*running, runs("high-b2", "b2", priority=9))
-    know(cluster, composite("root", 2, topology=ZONE), composite("sub", 1, "root"))
-    know(cluster, leaf("x", "sub", 2, RACK), leaf("y", "root", 2, RACK))
+    add_groups(cluster, composite("root", 2, topology=ZONE), composite("sub", 1, "root"))
+    add_groups(cluster, leaf("x", "sub", 2, RACK), leaf("y", "root", 2, RACK))
     cluster.add(*members("x", 2), *members("y", 2))
     await settle(cluster)
-    assert await without_victims(cluster, running) == {"v-a1", "v-a2"}
+    assert await delete_victims(cluster, running) == {"v-a1", "v-a2"}
     assert sorted(map(sorted, (nodes_of(cluster, "x"), nodes_of(cluster, "y")))) == [["a1"], ["a2"]]
 
 
 async def test_the_domain_that_scores_best(cluster: Rig) -> None:
-    """A gang takes the rack that scores best when victims are gone, although pods elsewhere have a lower priority."""
+    """A gang gets the rack that scores best without its victims, although pods elsewhere have a lower priority."""
     cluster.add(small("a", 4, rack="a"), small("b", 2, rack="b"), small("c", 3, rack="c"))
     running = [runs("v-a", "a", -9, 4), runs("v-b", "b", -1, 2), runs("v-c", "c", -5, 3)]
     cluster.add(*running)
-    know(cluster, composite("root"), leaf("x", "root", 2, RACK))
+    add_groups(cluster, composite("root"), leaf("x", "root", 2, RACK))
     cluster.add(*members("x", 2))
     await settle(cluster)
-    assert await without_victims(cluster, running) == {"v-b"}
+    assert await delete_victims(cluster, running) == {"v-b"}
     assert nodes_of(cluster, "x") == {"b"}
 
 
 async def test_groups_beyond_the_quorum_evict(cluster: Rig) -> None:
-    """All groups that fit are placed; one that can fit nowhere keeps none of them from it."""
+    """All feasible groups are scheduled, whether or not another group is infeasible."""
     cluster.add(small("a", 2, rack="a"), small("b", 4, rack="b"))
     running = [runs("v-a", "a", -5, 2), runs("v-b", "b", -5, 4)]
     cluster.add(*running)
-    know(cluster, composite("root"), leaf("x", "root", 1, RACK), leaf("y", "root", 2, RACK), leaf("z", "root", 4, RACK))
+    add_groups(
+        cluster, composite("root"), leaf("x", "root", 1, RACK), leaf("y", "root", 2, RACK), leaf("z", "root", 4, RACK)
+    )
     cluster.add(pod("x-1", requests={"cpu": "100"}, group="x"), *members("y", 2), *members("z", 4))
     await settle(cluster)
-    assert await without_victims(cluster, running) == {"v-a", "v-b"}
+    assert await delete_victims(cluster, running) == {"v-a", "v-b"}
     assert (nodes_of(cluster, "y"), nodes_of(cluster, "z")) == ({"a"}, {"b"})
 
 
 async def test_a_group_below_a_root_that_has_its_quorum(cluster: Rig) -> None:
-    """Pods are evicted for a whole further gang, in the domain of the root, or for none of it."""
+    """Pods are evicted in the domain of the root, and only if that makes the whole further gang feasible."""
     cluster.add(
         small("a1", 2, zone="a", rack="1"), small("a2", 2, zone="a", rack="2"), small("b1", 2, zone="b", rack="3")
     )
     running = [runs("v-a2", "a2", -5, 2), runs("v-b1", "b1", -9, 2)]
     cluster.add(*running)
-    know(cluster, composite("root", topology=ZONE), leaf("x", "root", 2, RACK))
+    add_groups(cluster, composite("root", topology=ZONE), leaf("x", "root", 2, RACK))
     cluster.add(*members("x", 2))
     await settle(cluster)
     assert nodes_of(cluster, "x") == {"a1"}
-    know(cluster, leaf("y", "root", 3, RACK))
+    add_groups(cluster, leaf("y", "root", 3, RACK))
     cluster.add(*members("y", 3))
     await settle(cluster)
     assert set(evicted(cluster)) == set()
-    know(cluster, leaf("z", "root", 2, RACK))
+    add_groups(cluster, leaf("z", "root", 2, RACK))
     cluster.add(*members("z", 2))
     await settle(cluster)
-    assert await without_victims(cluster, running) == {"v-a2"}
+    assert await delete_victims(cluster, running) == {"v-a2"}
     assert nodes_of(cluster, "z") == {"a2"}

@@ -20,7 +20,7 @@ SORTED = Plugins(multi_point=plugin_set("NodeResourcesFit", "Coscheduling", "Def
 BESIDE = Plugins(
     multi_point=plugin_set("NodeResourcesFit", "Coscheduling", *BARE), queue_sort=plugin_set(disabled=["Coscheduling"])
 )
-"""With the queue in the order of another plugin, which all profiles share."""
+"""Plugins whose queue is ordered by another plugin than Coscheduling."""
 
 
 def _rig(plugins: Plugins = BESIDE, **args: object) -> Rig:
@@ -37,18 +37,18 @@ def _group(made: Rig, name: str, min_member: int) -> None:
 
 def _member(group: str, index: int, cpu: int = 1, **fields: object) -> Pod:
     labels = {"bayplan.dev/pod-group": group}
-    asked = PodFields(labels=labels, requests={"cpu": cpu}, **fields)  # type: ignore[typeddict-item]  # any field
-    return pod(f"{group}-{index}", **asked)
+    pod_fields = PodFields(labels=labels, requests={"cpu": cpu}, **fields)  # type: ignore[typeddict-item]  # any field
+    return pod(f"{group}-{index}", **pod_fields)
 
 
 async def _run(made: Rig, rounds: int = 200) -> None:
-    """Run the scheduler until only time can change anything."""
+    """Run the scheduler without advancing the clock."""
     async with made.running():
         for _ in range(rounds):
             await asyncio.sleep(0)
 
 
-async def _pass(made: Rig, seconds: int) -> None:
+async def _run_for(made: Rig, seconds: int) -> None:
     """Run the scheduler while time passes, second by second."""
     confirmed: set[str] = set()
     async with made.running():
@@ -63,15 +63,17 @@ async def _pass(made: Rig, seconds: int) -> None:
 
 
 def _confirm(made: Rig, name: str, node_name: str) -> None:
-    """Deliver a bind by the watch."""
+    """Deliver the watch event of a bind."""
     placed = next(each.info.pod for each in made.context.cache.placed_pods() if each.info.pod.metadata.name == name)
     bound = msgspec.structs.replace(placed, spec=msgspec.structs.replace(placed.spec, node_name=node_name))
     made.scheduler.feed.pod_updated(placed, bound)
 
 
-@pytest.mark.parametrize("plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="another's order")])
+@pytest.mark.parametrize(
+    "plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="order of another plugin")]
+)
 async def test_a_gang_that_fits_is_bound_at_once(plugins: Plugins) -> None:
-    """No time passes: no pod waits for a backoff or a flush (#125, #364, #397, #450)."""
+    """A feasible gang is bound without waiting for a backoff or a flush (#125, #364, #397, #450)."""
     made = _rig(plugins)
     made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
     _group(made, "train", 3)
@@ -80,8 +82,8 @@ async def test_a_gang_that_fits_is_bound_at_once(plugins: Plugins) -> None:
     assert sorted(made.bound) == ["train-0", "train-1", "train-2"]
 
 
-async def test_members_that_lack_siblings_take_no_attempts() -> None:
-    """They are gated, and tried when the last one is created (#450, #682)."""
+async def test_members_below_the_quorum_are_not_attempted() -> None:
+    """Members are gated until the last member is created, and are attempted then (#450, #682)."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
     _group(made, "train", 3)
@@ -110,20 +112,22 @@ async def test_a_gang_that_does_not_fit_holds_nothing() -> None:
     assert made.bound == {"alone": "n"}
 
 
-async def test_room_for_the_missing_member_brings_the_gang_back() -> None:
-    """The member that fits now activates its siblings."""
+async def test_capacity_for_the_missing_member_requeues_the_gang() -> None:
+    """The member that becomes feasible activates its siblings."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
     _group(made, "train", 3)
     made.add(*(_member("train", index) for index in range(3)))
     await _run(made)
     made.add(node("m", allocatable={"cpu": 1, "pods": 10}))
-    await _pass(made, 30)
+    await _run_for(made, 30)
     assert len(made.bound) == 3
 
 
-@pytest.mark.parametrize("plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="another's order")])
-@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="until time is up")])
+@pytest.mark.parametrize(
+    "plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="order of another plugin")]
+)
+@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="timeout")])
 async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int) -> None:
     """One is bound as a whole, and no member of the other stays assumed, in any order of members (#114, #117)."""
     made = _rig(plugins, podGroupRejectPercentage=percentage, permitWaitingTimeSeconds=20)
@@ -132,28 +136,28 @@ async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int)
     _group(made, "b", 2)
     for index in range(2):
         made.add(_member("a", index), _member("b", index))
-    await _pass(made, 120)
+    await _run_for(made, 120)
     assert sorted(made.bound) in (["a-0", "a-1"], ["b-0", "b-1"])
     assert made.context.cache.columns.requested[0].max() <= 3000
-    tried = sum(queued.attempts for _, queued in made.queue.readings.places())
-    assert tried <= 60, "the other is tried in a loop, by the room that its own members give back (#682)"
+    attempts = sum(queued.attempts for _, queued in made.queue.readings.places())
+    assert attempts <= 60, "capacity released by its own members requeues the other gang in a loop (#682)"
 
 
-@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="until time is up")])
-async def test_two_gangs_of_halves(percentage: int) -> None:
-    """Each has room that the other needs: one of them is scheduled first."""
+@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="timeout")])
+async def test_two_gangs_that_each_need_the_whole_node(percentage: int) -> None:
+    """Members of two gangs compete for the same capacity; one gang is scheduled as a whole."""
     made = _rig(podGroupRejectPercentage=percentage, permitWaitingTimeSeconds=20)
     made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
     _group(made, "a", 4)
     _group(made, "b", 4)
     for index in range(4):
         made.add(_member("a", index), _member("b", index))
-    await _pass(made, 180)
+    await _run_for(made, 180)
     assert sorted(made.bound) in ([f"a-{index}" for index in range(4)], [f"b-{index}" for index in range(4)])
 
 
-async def test_times_at_permit_end_together() -> None:
-    """The first timeout rejects the other members."""
+async def test_a_permit_timeout_rejects_the_whole_gang() -> None:
+    """The first Permit timeout also rejects the other members of the gang."""
     made = _rig(podGroupRejectPercentage=100, permitWaitingTimeSeconds=20)
     made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
     _group(made, "train", 3)
@@ -166,8 +170,8 @@ async def test_times_at_permit_end_together() -> None:
     assert made.bound == {}
 
 
-async def test_a_member_whose_wait_is_over_does_not_count() -> None:
-    """Between its timeout and the end of its attempt it has a node that it will lose (#930)."""
+async def test_a_member_after_its_permit_timeout_does_not_count() -> None:
+    """A member whose Permit timeout has passed does not count for the quorum, although it is still assumed (#930)."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
     _group(made, "train", 2)
@@ -183,7 +187,7 @@ async def test_a_member_whose_wait_is_over_does_not_count() -> None:
 
 
 async def test_a_member_that_is_being_deleted_does_not_count() -> None:
-    """The API server would reject its bind."""
+    """A terminating member does not count for the quorum, because the API server would reject its bind."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
     _group(made, "train", 2)
@@ -205,8 +209,8 @@ async def test_a_member_that_is_being_deleted_does_not_count() -> None:
     ]
 
 
-async def test_a_later_member_joins_alone() -> None:
-    """The gang runs; members beyond the quorum, or in place of a failed one, do not wait for others."""
+async def test_a_later_member_is_scheduled_alone() -> None:
+    """A member beyond the quorum of a running gang does not wait for other members."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
     _group(made, "train", 2)
@@ -216,8 +220,8 @@ async def test_a_later_member_joins_alone() -> None:
     assert made.bound == {"train-2": "n"}
 
 
-def test_what_plugins_see_of_a_group() -> None:
-    """Members by state; pods of other namespaces and APIs belong to other groups."""
+def test_members_that_plugins_get_for_a_group() -> None:
+    """Plugins get the members by state; pods of other namespaces and APIs belong to other groups."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 9, "pods": 10}))
     _group(made, "train", 2)
@@ -240,6 +244,6 @@ def test_what_plugins_see_of_a_group() -> None:
     assert [member.metadata.name for member in view.members()] == ["train-0", "train-1"]
     assert [info.pod.metadata.name for info in view.assigned()] == ["train-1"]
     assert [info.pod.metadata.name for info in view.waiting()] == ["train-0"]
-    seen = [groups.group_of(other) for other in others]
-    assert [None if each is None else str(each.key) for each in seen] == ["elsewhere/train", "default/train", None]
+    found = [groups.group_of(other) for other in others]
+    assert [None if each is None else str(each.key) for each in found] == ["elsewhere/train", "default/train", None]
     assert groups.get(GroupKey(GroupSource.SCHEDULER_PLUGINS, "default", "train")) is None

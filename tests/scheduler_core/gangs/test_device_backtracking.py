@@ -54,15 +54,15 @@ TWO_OF_ONE: Objects = [
     *claimant("train-0", exactly("r", count=2)),
     *claimant("train-1", exactly("r", LARGE)),
 ]
-BY_CHOICE = [
+SOLVED_BY_OTHER_DEVICES = [
     pytest.param(SAME_NODE, id="the only device for a later member"),
     pytest.param(SHARED, id="a claim that the members share"),
     pytest.param(TWO_OF_ONE, id="two devices"),
 ]
 
 
-async def placed(objects: Objects, *, backtrack: bool, steps: int | None = None, needed: int = 2) -> Rig:
-    """Run the scheduler on a gang, and check that nothing is left in use if it is not placed."""
+async def run_gang(objects: Objects, *, backtrack: bool, steps: int | None = None, needed: int = 2) -> Rig:
+    """Run the scheduler for a gang; check that nothing stays allocated or assumed if the gang is not scheduled."""
     made, writer = device_rig(backtrack=backtrack, steps=steps)
     gang(made, needed)
     report(made, writer, *objects)
@@ -74,20 +74,20 @@ async def placed(objects: Objects, *, backtrack: bool, steps: int | None = None,
     return made
 
 
-@pytest.mark.parametrize("objects", BY_CHOICE)
+@pytest.mark.parametrize("objects", SOLVED_BY_OTHER_DEVICES)
 async def test_other_devices_of_earlier_members(objects: Objects) -> None:
-    """The gang is placed with the gate, and waits without it, as with kube-scheduler."""
-    assert (await placed(objects, backtrack=False)).bound == {}
-    assert sorted((await placed(objects, backtrack=True)).bound) == ["train-0", "train-1"]
+    """The gang is scheduled with the feature gate, and waits without it, as with kube-scheduler."""
+    assert (await run_gang(objects, backtrack=False)).bound == {}
+    assert sorted((await run_gang(objects, backtrack=True)).bound) == ["train-0", "train-1"]
 
 
 async def test_another_node_of_an_earlier_member() -> None:
-    """Whatever node the first member would take, the second gets the one with the device."""
-    assert (await placed(OTHER_NODE, backtrack=True)).bound == {"train-0": "b", "train-1": "a"}
+    """The first member moves to another node, because the second member needs the node with the device."""
+    assert (await run_gang(OTHER_NODE, backtrack=True)).bound == {"train-0": "b", "train-1": "a"}
 
 
-async def test_devices_of_the_members_differ() -> None:
-    """The claims have the devices that were searched."""
+async def test_claims_get_the_devices_of_the_search() -> None:
+    """The claims are allocated the devices that the search found."""
     made, writer = device_rig()
     gang(made, 2)
     report(made, writer, *SAME_NODE)
@@ -100,9 +100,9 @@ async def test_devices_of_the_members_differ() -> None:
 
 
 async def test_members_beyond_the_quorum() -> None:
-    """A member that cannot be served is left out if the quorum can do without it."""
+    """A member without a device is not scheduled, and the others are if they meet the quorum."""
     objects = [*SAME_NODE, *claimant("train-2", exactly("r", LARGE))]
-    made = await placed(objects, backtrack=True)
+    made = await run_gang(objects, backtrack=True)
     assert len(made.bound) == 2
     assert "train-0" in made.bound
 
@@ -114,27 +114,27 @@ IMPOSSIBLE: Objects = [
 ]
 
 
-async def test_impossible() -> None:
-    """The condition says that no choice helps."""
-    made = await placed(IMPOSSIBLE, backtrack=True)
+async def test_the_condition_of_an_impossible_gang() -> None:
+    """The condition reports that no choice of nodes and devices is feasible."""
+    made = await run_gang(IMPOSSIBLE, backtrack=True)
     assert made.bound == {}
     assert "; impossible: no choice of nodes and devices serves all of them (searched in" in made.condition.message
 
 
-async def test_gave_up() -> None:
-    """The condition says that the search ended at its limit, whether the gang fits or not."""
-    made = await placed(SAME_NODE, backtrack=True, steps=4)
+async def test_the_condition_at_the_limit_of_the_search() -> None:
+    """The condition reports that the search ended at its limit."""
+    made = await run_gang(SAME_NODE, backtrack=True, steps=4)
     assert made.bound == {}
     assert made.condition.message.endswith("; the search over members and devices gave up after 4 steps")
 
 
-async def test_off() -> None:
-    """Without the gate no search is mentioned."""
-    assert "search" not in (await placed(IMPOSSIBLE, backtrack=False)).condition.message
+async def test_the_condition_without_the_feature_gate() -> None:
+    """Without the feature gate the condition does not mention the search."""
+    assert "search" not in (await run_gang(IMPOSSIBLE, backtrack=False)).condition.message
 
 
-def test_bound_is_validated() -> None:
-    """The error names the field."""
+def test_an_invalid_step_limit_is_rejected() -> None:
+    """The error message contains the field name gangSearchSteps."""
     made, _ = device_rig()
     with pytest.raises(ConfigError, match=r"gangSearchSteps"):
         made.scheduler.build(configured("p", "DynamicResources", {"gangSearchSteps": 0}))
@@ -148,8 +148,10 @@ def test_bound_is_validated() -> None:
         pytest.param(SAME_NODE, 4, None, "gave up after 4 steps", id="gave up"),
     ],
 )
-def test_explanation(objects: Objects, steps: int | None, nodes: dict[str, str] | None, text: str) -> None:
-    """A dry run has the result of the next cycle, and changes nothing."""
+def test_the_dry_run_of_a_gang_with_devices(
+    objects: Objects, steps: int | None, nodes: dict[str, str] | None, text: str
+) -> None:
+    """A dry run returns the result of the next cycle, and changes nothing."""
     made, writer = device_rig(steps=steps)
     gang(made, 2)
     report(made, writer, *objects)

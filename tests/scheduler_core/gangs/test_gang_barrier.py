@@ -22,7 +22,7 @@ FREE, HELD = "train-0", "train-1"
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A gang of three on a node; two of its members need an approval at Permit that is never given."""
+    """A scheduler with one node for a gang of three; two members wait at Permit for an approval that is never given."""
     made = rig([Approval], defaults=default_plugins(), serve=False)
     made.serve(profile(plugins=Plugins(permit=plugin_set("Approval"))))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -32,28 +32,28 @@ def cluster() -> Rig:
 
 
 def gang() -> list[Pod]:
-    """One member that passes Permit, and two that wait there for a minute."""
+    """Return one member that passes Permit, and two that wait there for a minute."""
     return [member(FREE), *(member(name, labels={"approval": "needed"}) for name in (HELD, "train-2"))]
 
 
 @pytest.mark.parametrize(
-    ("leaves", "is_told_first"),
+    ("deleted", "is_terminating"),
     [
-        pytest.param(FREE, False, id="gone, from the barrier"),
-        pytest.param(FREE, True, id="being deleted, at the barrier"),
-        pytest.param(HELD, False, id="gone, from Permit"),
-        pytest.param(HELD, True, id="being deleted, at Permit"),
+        pytest.param(FREE, False, id="deleted at the barrier"),
+        pytest.param(FREE, True, id="terminating at the barrier"),
+        pytest.param(HELD, False, id="deleted at Permit"),
+        pytest.param(HELD, True, id="terminating at Permit"),
     ],
 )
-async def test_a_member_that_leaves(cluster: Rig, leaves: str, is_told_first: bool) -> None:
-    """All members are released at once, also those that still wait at Permit, and none is bound."""
+async def test_a_member_that_is_deleted(cluster: Rig, deleted: str, is_terminating: bool) -> None:
+    """When one member is deleted, all members are released at once, also those at Permit, and none is bound."""
     pods = gang()
     cluster.add(*pods)
     async with cluster.running():
         await cluster.until(lambda: len(cluster.context.waiting) == 2)
-        before = next(each for each in pods if each.metadata.name == leaves)
-        if is_told_first:
-            ending = member(leaves, labels=before.metadata.labels, deleted=NOW)
+        before = next(each for each in pods if each.metadata.name == deleted)
+        if is_terminating:
+            ending = member(deleted, labels=before.metadata.labels, deleted=NOW)
             cluster.scheduler.feed.pod_updated(before, ending)
         else:
             cluster.scheduler.feed.pod_deleted(before)
@@ -64,20 +64,20 @@ async def test_a_member_that_leaves(cluster: Rig, leaves: str, is_told_first: bo
     assert not gang_of(cluster).has_quorum
 
 
-def on(name: str, node_name: str) -> Pod:
+def bound_member(name: str, node_name: str) -> Pod:
     return member(name, labels={"approval": "needed"} if name != FREE else {}, node_name=node_name)
 
 
-async def test_a_member_that_a_rival_binds_while_it_waits(cluster: Rig) -> None:
-    """It is dropped; the others are released and retried as a gang without it."""
+async def test_another_scheduler_binds_a_waiting_member(cluster: Rig) -> None:
+    """The bound member leaves the queue; the others are released and retried without it."""
     pods = gang()
     cluster.add(node("b"), *pods)
     async with cluster.running():
         await cluster.until(lambda: len(cluster.context.waiting) == 2)
         held = cluster.context.waiting.get(pods[1].metadata.uid)
         assert held is not None
-        rival = "b" if held.node_name == "a" else "a"
-        cluster.scheduler.feed.pod_updated(pods[1], on(HELD, rival))
+        other_node = "b" if held.node_name == "a" else "a"
+        cluster.scheduler.feed.pod_updated(pods[1], bound_member(HELD, other_node))
         await cluster.until(lambda: cluster.context.metrics.records["default-scheduler"].lost_binds == 1)
         await cluster.until(lambda: not cluster.scheduler.binding_count)
         assert cluster.context.cache.assumed_count == 0
@@ -88,8 +88,8 @@ async def test_a_member_that_a_rival_binds_while_it_waits(cluster: Rig) -> None:
     assert cluster.place(pods[1]) == ""
 
 
-async def test_a_member_that_a_rival_binds_first(cluster: Rig) -> None:
-    """After the barrier the others stay bound; the lost member is not retried."""
+async def test_another_scheduler_binds_a_member_after_the_barrier(cluster: Rig) -> None:
+    """The other members stay bound, and the member that another scheduler bound is not retried."""
     pods = [member(name) for name in (FREE, HELD, "train-2")]
     cluster.add(node("b"), *pods)
     cluster.writer.fail_binds([BoundElsewhereError("taken", "b")])

@@ -23,17 +23,19 @@ EDGES = st.sampled_from([0, 1, 2**53, 2**61, LARGEST_CAPACITY, LARGEST_REQUEST, 
 @example([(2**63 - 1, [], [])] * 5)
 @example([(2**53, [1], [2**63 - 1, 2**63 - 1, 2**63 - 1])])
 def test_free_amounts_of_the_cluster(nodes: list[tuple[int, list[int], list[int]]]) -> None:
-    """What the group lacks in the whole cluster is exact; requests of its own members count as free."""
-    table = columns([node(f"n{row}", allocatable={"memory": str(whole)}) for row, (whole, _, _) in enumerate(nodes)])
+    """The amount that the group lacks in the cluster is exact; requests of its own members count as free."""
+    table = columns(
+        [node(f"n{row}", allocatable={"memory": str(capacity)}) for row, (capacity, _, _) in enumerate(nodes)]
+    )
     own: list[PodInfo] = []
     free = 0
-    for row, (whole, others, mine) in enumerate(nodes):
-        for number, amount in enumerate((*others, *mine)):
+    for row, (capacity, others, own_amounts) in enumerate(nodes):
+        for number, amount in enumerate((*others, *own_amounts)):
             info = table.compile_pod(pod(f"p{row}-{number}", requests={"memory": str(amount)}))
             table.add_pod(info, row)
             own += [info] if number >= len(others) else []
         taken = sum(min(amount, LARGEST_REQUEST) for amount in others)
-        free += max(0, min(whole, LARGEST_CAPACITY) - taken)
+        free += max(0, min(capacity, LARGEST_CAPACITY) - taken)
     wanted = PodGroup(KEY, "uid", 0, min_resources={"memory": free + 1})
     assert missing_resources(wanted, table, own) == {"memory": 1}
     assert not missing_resources(PodGroup(KEY, "uid", 0, min_resources={"memory": free}), table, own)
@@ -41,7 +43,7 @@ def test_free_amounts_of_the_cluster(nodes: list[tuple[int, list[int], list[int]
 
 @pytest.mark.parametrize(("leaving", "fits"), [pytest.param(2, False, id="some"), pytest.param(3, True, id="all")])
 def test_a_reservation_behind_enormous_pods(leaving: int, fits: bool) -> None:
-    """The gang fits once all enormous pods in its way are gone, and what is left beside it is exact."""
+    """The gang fits once all enormous pods are deleted, and the remaining capacity beside it is exact."""
     table = columns([node("a", allocatable={"memory": "4Gi", "pods": "110"})])
     running = [table.compile_pod(pod(f"r{number}", requests={"memory": "4E"})) for number in range(3)]
     for info in running:
@@ -57,7 +59,7 @@ def test_a_reservation_behind_enormous_pods(leaving: int, fits: bool) -> None:
 
 
 def test_a_reservation_with_enormous_nominated_pods() -> None:
-    """Nominated pods that request more than int64 in all leave room for no pod beside them."""
+    """Nominated pods whose requests exceed int64 in sum leave no capacity for other pods."""
     table = columns([node("a", allocatable={"memory": "4Gi", "pods": "110"})])
     nominator = NominatedPods()
     for number in range(4):

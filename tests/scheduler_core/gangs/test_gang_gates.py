@@ -1,4 +1,4 @@
-"""Gates of a gang's members: where a member waits, and what happens to its nomination."""
+"""PreEnqueue gates of a gang's members, and the nominations of gated members."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tests.support.gangs import gang_of, group, key, member, members
 from tests.support.scheduling import rig
 
 
-class Door(PreEnqueuePlugin):
-    """Gates pods by name."""
+class NameGate(PreEnqueuePlugin):
+    """PreEnqueue plugin that rejects the pods named in ``closed``."""
 
-    name = "Door"
+    name = "NameGate"
     closed: ClassVar[set[str]] = set()
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Reject the pod."""
+        """Reject a pod whose name is in ``closed``."""
         return unschedulable("closed") if pod.pod.metadata.name in self.closed else SUCCESS
 
 
-async def test_a_member_that_is_called_in_passes_its_gates() -> None:
-    """A member whose gate has closed meanwhile neither blocks the others nor completes the quorum."""
-    Door.closed = set()
-    made = rig([Door])
+async def test_gates_are_checked_when_a_bound_member_is_deleted() -> None:
+    """A member whose gate closed after it was queued does not block the others or count for the quorum."""
+    NameGate.closed = set()
+    made = rig([NameGate])
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("n0"))
     made.scheduler.group_feed.group_changed(group(min_member=1))
     runs = member("runs", node_name="n0")
     made.add(runs, *members(2))
-    Door.closed = {"train-0"}
+    NameGate.closed = {"train-0"}
     made.scheduler.feed.pod_deleted(runs)
     gang = gang_of(made)
     assert [pod.info.pod.metadata.name for pod in gang.waiting.values()] == ["train-1"]
@@ -48,7 +48,7 @@ async def test_a_member_that_is_called_in_passes_its_gates() -> None:
 
 
 async def test_a_nomination_that_was_listed_before_the_group() -> None:
-    """After a restart pods may be listed before their PodGroups: their nominations count all the same."""
+    """Nominations count although pods are listed before their PodGroups after a restart."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"), *members(2, nominated_node="n0"))
     assert not len(made.queue.nominator)
@@ -58,8 +58,8 @@ async def test_a_nomination_that_was_listed_before_the_group() -> None:
     made.queue.close()
 
 
-async def test_a_nomination_counts_by_the_present_priority_of_the_group() -> None:
-    """Also after a restart; if the priority becomes lower, pods that the higher one rejected are requeued."""
+async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
+    """When the group's priority becomes lower, the pods that its nominations rejected are requeued."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=100))
@@ -74,7 +74,7 @@ async def test_a_nomination_counts_by_the_present_priority_of_the_group() -> Non
 
 
 async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
-    """It ends with the group and requeues rejected pods; it is restored when the group is created again."""
+    """The nomination ends with the group and requeues rejected pods; a new group of the name restores it."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))

@@ -1,4 +1,4 @@
-"""The course of a gang's preemption: reports, waits, and ends."""
+"""Preemption by a gang: what is reported, how the gang waits for its victims, and how the preemption ends."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def cluster() -> Rig:
 # -- reports ----------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_reported() -> None:
-    """Group, members and victims get the report; the status lists the victims before any is deleted."""
+async def test_reports_of_a_preemption() -> None:
+    """The group, its members and the victims get reports; the group's status has the victims before any is deleted."""
     made, writer = deferring()
     made.add(small("a"), *FULL)
     ask(made, *members(2, priority=10), of=group())
@@ -59,8 +59,8 @@ async def test_what_is_reported() -> None:
     )
 
 
-async def test_a_gang_that_fits_no_more(cluster: Rig) -> None:
-    """A preemption that does not help any more ends: no victims, no nominations."""
+async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
+    """A preemption that no longer makes the gang feasible ends, without victims and nominations."""
     cluster.add(small("a"), *FULL)
     ask(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
@@ -78,7 +78,7 @@ async def test_a_gang_that_fits_no_more(cluster: Rig) -> None:
 
 
 async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
-    """No event requeues it before, whichever member its entry contains; then it is retried."""
+    """No event requeues the gang before all evictions are issued; then it is retried."""
     made, writer = deferring()
     made.add(small("a"), *FULL)
     ask(made, *members(2, priority=10), of=group())
@@ -98,8 +98,8 @@ async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
     assert (len(made.context.services.preemptions), gang_of(made).victims) == (0, ())
 
 
-async def test_a_member_that_comes_meanwhile() -> None:
-    """It waits with the others, and is included when the evictions are issued."""
+async def test_a_member_that_is_created_during_the_evictions() -> None:
+    """A member that is created during the evictions waits with the others, and is scheduled with them."""
     made, writer = deferring()
     made.add(small("a", 3), *FULL, runs("v2", "a"))
     ask(made, *members(2, priority=10), of=group())
@@ -115,8 +115,8 @@ async def test_a_member_that_comes_meanwhile() -> None:
     assert len(made.bound) == 2
 
 
-async def test_a_member_that_is_held_back_while_the_gang_passes() -> None:
-    """A member is created before the victim is deleted, and the gang is scheduled before the eviction is answered."""
+async def test_the_gang_is_scheduled_while_a_new_member_is_held_back() -> None:
+    """A member that was held back during an eviction is bound when the eviction is answered."""
     made, writer = deferring()
     made.add(small("a", 4), runs("v0", "a", cpus=2))
     ask(made, *members(3, priority=10), of=group(min_member=3))
@@ -132,7 +132,7 @@ async def test_a_member_that_is_held_back_while_the_gang_passes() -> None:
 
 
 async def test_an_eviction_that_fails() -> None:
-    """The gang is retried at once, and preempts again."""
+    """After a failed eviction the gang is retried at once, and preempts again."""
     made, writer = deferring()
     made.add(small("a"), *FULL)
     ask(made, *members(2, priority=10), of=group())
@@ -142,8 +142,8 @@ async def test_an_eviction_that_fails() -> None:
     assert [deletion.name for deletion in writer.deletions] == ["v0", "v0"]
 
 
-async def test_no_second_round_while_victims_end(cluster: Rig) -> None:
-    """If it is retried while its victims terminate, the gang keeps its nominations and evicts no other pods."""
+async def test_no_further_victims_while_victims_terminate(cluster: Rig) -> None:
+    """A gang that is retried while its victims terminate keeps its nominations and evicts no other pods."""
     cluster.add(small("a"), *FULL)
     ask(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
@@ -163,8 +163,8 @@ async def test_no_second_round_while_victims_end(cluster: Rig) -> None:
     assert gang.last_attempt != gang.first_attempt
 
 
-async def test_the_way_to_the_end(cluster: Rig) -> None:
-    """The freed room goes to the gang: pods of lower priority are rejected there, and members use their nominations."""
+async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
+    """Pods of lower priority are rejected on the nominated nodes, and the members are bound there."""
     cluster.add(small("a"), small("b"), *FULL, *(runs(f"w{each}", "b", 5) for each in range(2)))
     ask(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
@@ -181,7 +181,7 @@ async def test_the_way_to_the_end(cluster: Rig) -> None:
 
 
 async def test_lower_nominations_are_withdrawn(cluster: Rig) -> None:
-    """A pod of lower priority that was nominated to a node of the gang searches again."""
+    """The nomination of a pod of lower priority to a node of the gang is removed."""
     cluster.add(small("a"), *FULL)
     cluster.add(pod("lower", priority=5, requests={"cpu": "2"}))
     await settle(cluster)
@@ -191,8 +191,8 @@ async def test_lower_nominations_are_withdrawn(cluster: Rig) -> None:
     assert cluster.queue.nominator.node_of("uid-of-default-lower") == ""
 
 
-async def test_victims_that_end_by_themselves_are_waited_for(cluster: Rig) -> None:
-    """No pod is evicted if terminating pods free enough room; the members are nominated to it."""
+async def test_terminating_pods_that_free_enough_capacity(cluster: Rig) -> None:
+    """No pod is evicted if terminating pods free enough capacity; the members are nominated to their nodes."""
     cluster.add(small("a"), *(ending(each) for each in FULL))
     ask(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
@@ -204,7 +204,7 @@ async def test_victims_that_end_by_themselves_are_waited_for(cluster: Rig) -> No
     assert (evicted(cluster), list(cluster.queue.nominator.nodes())) == (set(), ["a"])
 
 
-async def test_a_victim_that_does_not_run_yet() -> None:
+async def test_a_victim_that_waits_at_permit() -> None:
     """A victim that waits at Permit is rejected instead of deleted."""
     Gate.shut("permit")
     multi_point = default_plugins().multi_point
@@ -224,8 +224,8 @@ async def test_a_victim_that_does_not_run_yet() -> None:
     ]
 
 
-async def test_room_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
-    """It requeues a waiting gang, whatever rejected it in the nearest domain."""
+async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
+    """Capacity in another domain requeues a waiting gang, whatever rejected it in the nearest domain."""
     in_the_way = runs("other", "b", 50, cpus=2)
     cluster.add(small("a", zone="a"), small("b", zone="b"), runs("port", "a", 50, cpus=0, ports=[80]), in_the_way)
     pods = [member("train-0", priority=10, ports=[80]), member("train-1", priority=10)]
@@ -237,7 +237,7 @@ async def test_room_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
     assert set(cluster.bound.values()) == {"b"}
 
 
-# -- who may -----------------------------------------------------------------------------------------------------
+# -- eligibility -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ async def test_room_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
     ],
 )
 async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: str) -> None:
-    """No pod is evicted, and a dry run says why."""
+    """No pod is evicted, and a dry run reports the reason."""
     made = served(make())
     made.add(small("a"), *FULL)
     ask(made, *members(2, priority=10), of=group())
@@ -266,35 +266,38 @@ async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: 
 
 
 @pytest.mark.parametrize(
-    ("cpu_milli", "gone"),
-    [pytest.param(2000, {"v0", "v1"}, id="free afterwards"), pytest.param(3000, set(), id="not free even then")],
+    ("cpu_milli", "victims"),
+    [
+        pytest.param(2000, {"v0", "v1"}, id="free after the preemption"),
+        pytest.param(3000, set(), id="not free after the preemption"),
+    ],
 )
-async def test_min_resources(cluster: Rig, cpu_milli: int, gone: set[str]) -> None:
-    """A group whose minResources would not be free afterwards evicts no pod."""
+async def test_min_resources(cluster: Rig, cpu_milli: int, victims: set[str]) -> None:
+    """A group whose minResources would not be free after the preemption evicts no pod."""
     cluster.add(small("a"), *FULL)
     ask(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
     await settle(cluster)
-    assert evicted(cluster) == gone
+    assert evicted(cluster) == victims
 
 
 @pytest.mark.parametrize(
-    ("cpu_milli", "gone"),
+    ("cpu_milli", "victims"),
     [
         pytest.param(2000, {"v0", "v1"}, id="beside-an-overcommitted-node"),
-        pytest.param(2001, set(), id="what-leaves-an-overcommitted-node-is-not-free"),
+        pytest.param(2001, set(), id="capacity-freed-on-an-overcommitted-node"),
     ],
 )
-async def test_min_resources_and_an_overcommitted_node(cluster: Rig, cpu_milli: int, gone: set[str]) -> None:
-    """What a node lacks counts for that node alone, also for pods that terminate there."""
+async def test_min_resources_and_an_overcommitted_node(cluster: Rig, cpu_milli: int, victims: set[str]) -> None:
+    """A node's overcommitment is not subtracted from other nodes, and pods that terminate there free nothing."""
     cluster.add(small("a"), *FULL, small("b", 1), ending(runs("old", "b")))
     cluster.add(pod("big", node_name="b", requests={"cpu": "9"}, priority=20))
     ask(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
     await settle(cluster)
-    assert evicted(cluster) == gone
+    assert evicted(cluster) == victims
 
 
-async def test_a_pod_that_preempts_takes_a_whole_gang(cluster: Rig) -> None:
-    """A single pod also evicts a gang with whole disruption as a whole, which counts for the choice of the node."""
+async def test_a_pod_evicts_a_whole_gang(cluster: Rig) -> None:
+    """A single pod evicts all members of a gang that is disrupted as a whole."""
     cluster.scheduler.group_feed.group_changed(WHOLE)
     cluster.add(small("a", 1), small("b", 1), of_gang("g0", "a"), of_gang("g1", "b"))
     cluster.add(pod("high", priority=10, requests={"cpu": "1"}))
@@ -304,8 +307,8 @@ async def test_a_pod_that_preempts_takes_a_whole_gang(cluster: Rig) -> None:
     assert notes == {f"Preempted by pod uid-of-default-high on node {name}" for name in "ab"}
 
 
-async def test_a_pod_prefers_to_take_one_pod_to_a_whole_gang(cluster: Rig) -> None:
-    """The members on other nodes count like the one on the node."""
+async def test_a_pod_prefers_one_victim_to_a_whole_gang(cluster: Rig) -> None:
+    """Members on other nodes count as victims of the candidate node."""
     cluster.scheduler.group_feed.group_changed(WHOLE)
     cluster.add(small("a", 1), small("b", 1), small("c", 1))
     cluster.add(of_gang("g0", "a"), of_gang("g1", "b"), runs("alone", "c"))

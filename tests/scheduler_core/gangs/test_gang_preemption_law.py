@@ -41,7 +41,7 @@ class Running:
 
 @dataclass(frozen=True)
 class World:
-    """Nodes by their CPUs, pods on them, and a gang."""
+    """CPUs of each node, pods on the nodes, and a gang."""
 
     cpus: Sequence[int]
     pods: Sequence[Running]
@@ -54,7 +54,7 @@ class World:
     kind: str
 
     def running(self) -> list[Pod]:
-        """Return the pods."""
+        """Return the pods on the nodes."""
         return [self._pod(index, each) for index, each in enumerate(self.pods)]
 
     def _pod(self, index: int, each: Running) -> Pod:
@@ -75,7 +75,7 @@ class World:
         return ending(made) if each.kind == "ending" else made
 
     def staged(self) -> Rig:
-        """Return a scheduler that has received all events, and has not tried the gang."""
+        """Return a scheduler that has received all events and has not attempted the gang."""
         made = served(rig(defaults=default_plugins()))
         for index, cpus in enumerate(self.cpus):
             labels = {"zone": "xy"[index % 2]}
@@ -111,7 +111,7 @@ RUNNING = st.builds(
 
 @st.composite
 def worlds(draw: st.DrawFn, *, plain: bool = False) -> World:
-    """Draw a world; a plain one has only CPUs, and members of one class."""
+    """Generate a world; a plain one has only CPUs, and members of one class."""
     pods = draw(st.lists(RUNNING, max_size=8))
     wants = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     if plain:
@@ -133,7 +133,7 @@ def worlds(draw: st.DrawFn, *, plain: bool = False) -> World:
 
 
 def deliver_nominations(made: Rig) -> None:
-    """Deliver the members with the nominated nodes that were written, as the watch does."""
+    """Deliver watch events of the members with the nominated nodes that the scheduler wrote."""
     written = {patch.uid: patch.nominated_node_name for patch in made.writer.patches if patch.nominated_node_name}
     for queued in list(gang_of(made).waiting.values()):
         old = queued.info.pod
@@ -141,73 +141,73 @@ def deliver_nominations(made: Rig) -> None:
         made.scheduler.feed.pod_updated(old, replace(old, status=status))
 
 
-# Pods without requests count with defaults: without the nominated nodes, scores choose other nodes once they are gone.
+# Scores count pods without requests with defaults; without the nominations they choose other nodes after the evictions.
 SCORES_CHANGE = World(
     [3, 4], [*[Running(0, 0, 0, "", 0)] * 7, Running(0, 1, 0, "", 0)], [2, 2, 3], 3, 0, 1, None, 0, ""
 )
 
 
 @given(worlds())
-def test_looking_changes_nothing(world: World) -> None:
-    """After a dry run every sum, order and nomination is as before."""
+def test_a_dry_run_changes_nothing(world: World) -> None:
+    """A dry run leaves all sums, orders and nominations unchanged."""
     made = world.staged()
     before = picture(made.context)
     previewed(made)
     between = picture(made.context)
     previewed(made)
-    # Counts for a query begin with the first question and stay: only the second look finds all of them there.
+    # The first dry run adds match counts of its queries to the cache, where they stay.
     assert {**before, "queries": between["queries"]} == between == picture(made.context)
     made.queue.close()
 
 
 @example(SCORES_CHANGE)
 @given(worlds())
-def test_the_whole_quorum_fits_when_the_victims_are_gone(world: World) -> None:
-    """Victims have lower priority and are whole gangs; no pod is evicted for less than the quorum."""
+def test_the_whole_quorum_is_scheduled_after_the_evictions(world: World) -> None:
+    """Victims have lower priority and include whole gangs; no pod is evicted for less than the quorum."""
 
-    async def course() -> None:
+    async def run() -> None:
         made = world.staged()
         await settle(made)
-        gone = {deletion.name for deletion in made.writer.deletions}
+        victims = {deletion.name for deletion in made.writer.deletions}
         gang = gang_of(made)
         preempts = gang.outcome is not None and gang.outcome.reason == "Preempting"
         # Members beyond the quorum preempt one by one once the quorum has nodes.
-        assert preempts or not gone or len(made.bound) >= world.needed
+        assert preempts or not victims or len(made.bound) >= world.needed
         running = {each.metadata.name: each for each in world.running()}
-        assert all((running[name].spec.priority or 0) < world.priority for name in gone)
-        assert not any(running[name].metadata.deletion_timestamp for name in gone)
+        assert all((running[name].spec.priority or 0) < world.priority for name in victims)
+        assert not any(running[name].metadata.deletion_timestamp for name in victims)
         whole = {f"v{index}" for index, each in enumerate(world.pods) if each.kind == "gang"}
-        assert whole <= gone or not whole & gone
+        assert whole <= victims or not whole & victims
         if not preempts:
             return
         assert made.bound == {}
         deliver_nominations(made)
         for name, each in running.items():
-            if name in gone or each.metadata.deletion_timestamp is not None:
+            if name in victims or each.metadata.deletion_timestamp is not None:
                 made.scheduler.feed.pod_deleted(each)
         made.clock.advance(30.0)
         await settle(made)
         assert len(made.bound) >= world.needed
 
-    asyncio.run(course())
+    asyncio.run(run())
 
 
 @given(worlds(plain=True))
-def test_it_preempts_if_and_only_if_that_helps(world: World) -> None:
-    """If only CPUs count, it preempts whenever all lower pods together free enough room, unless there is enough."""
+def test_a_gang_preempts_if_and_only_if_that_helps(world: World) -> None:
+    """A plain gang preempts if and only if all pods of lower priority free enough CPU and less is free before."""
     made = world.staged()
 
     def slots(least: int) -> int:
-        """Return how many members fit beside the pods of at least a priority."""
+        """Return how many members fit beside the pods with at least the priority *least*."""
         free = list(world.cpus)
         for each in world.pods:
             free[each.number % len(free)] -= each.cpus if each.priority >= least else 0
-        held = [
+        counts = [
             sum(each.number % len(free) == row and each.priority >= least for each in world.pods)
             for row in range(len(free))
         ]
         size = world.wants[0]
-        return sum(max(0, min(cpus // size, 9 - count)) for cpus, count in zip(free, held, strict=True))
+        return sum(max(0, min(cpus // size, 9 - count)) for cpus, count in zip(free, counts, strict=True))
 
     preview = previewed(made)
     assert (preview.plan is not None) == (slots(0) < world.needed <= slots(world.priority))

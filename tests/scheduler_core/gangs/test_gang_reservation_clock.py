@@ -1,4 +1,4 @@
-"""Reservations with a clock that advances while it is read, and timers that fire slightly early, as real ones do."""
+"""Reservations with a clock that advances with each reading and timers that fire slightly early, as real ones do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICK, EARLY, PATIENCE = 1e-5, 4e-4, 5.0
 
 
 class RealClock(VirtualClock):
-    """Each reading takes a moment; timers fire less than a millisecond early, as in some event loops."""
+    """Clock that advances with each reading, and whose timers fire less than a millisecond early."""
 
     def now(self) -> float:
         self._now += TICK
@@ -31,7 +31,7 @@ class RealClock(VirtualClock):
 
 @pytest.mark.parametrize("readings", range(60))
 async def test_the_time_of_a_reservation_is_never_missed(readings: int) -> None:
-    """The gang is tried and capacity is reserved, wherever in the code the time passes."""
+    """Capacity is reserved for the gang, whichever reading of the clock first returns the due time."""
     clock, writer = RealClock(), RecordingWriter()
     options = SchedulerOptions(gang_reservation_seconds=PATIENCE)
     rig = Rig(Scheduler(clock, writer, options, in_tree_registry(), default_plugins()), clock, writer)
@@ -46,7 +46,7 @@ async def test_the_time_of_a_reservation_is_never_missed(readings: int) -> None:
     await settle(rig)
     failed = gang_of(rig, "large").first_failure
     assert failed is not None
-    # The moment is so many readings of the clock away when the gang is tried for another reason.
+    # When the node requeues the gang, the due time is *readings* readings of the clock away.
     clock.advance(failed + PATIENCE - readings * TICK - clock.now())
     rig.add(node("b", allocatable={"cpu": "1", "pods": "9"}))
     await settle(rig)

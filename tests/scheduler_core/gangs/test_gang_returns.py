@@ -22,32 +22,32 @@ def cluster(cluster: Rig) -> Rig:
     return cluster
 
 
-async def place(cluster: Rig) -> list[Attempt]:
+async def schedule_gang(cluster: Rig) -> list[Attempt]:
     """Run the cycle of the next gang, and bind no pod."""
     entry = cluster.queue.pop()
     assert isinstance(entry, QueuedGang)
     return await cluster.scheduler.cycles.gangs.schedule(entry)
 
 
-def give_back(cluster: Rig, attempt: Attempt) -> None:
-    """Let a binding fail."""
+def fail_binding(cluster: Rig, attempt: Attempt) -> None:
+    """Fail the binding cycle of an attempt."""
     cluster.scheduler.cycles.assumed.release(attempt)
     cluster.scheduler.cycles.failed.handle(attempt, Failure("out of order", is_error=True))
 
 
-async def test_the_first_to_fail_of_more_than_the_quorum(cluster: Rig) -> None:
-    """It fails while the gang is whole without it, and still waits with the others when they have failed."""
+async def test_all_members_of_more_than_the_quorum_fail(cluster: Rig) -> None:
+    """A member that fails while the others meet the quorum waits with them after they have failed too."""
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     cluster.add(*members(3))
-    attempts = await place(cluster)
+    attempts = await schedule_gang(cluster)
     for attempt in attempts:
-        give_back(cluster, attempt)
+        fail_binding(cluster, attempt)
     assert [attempt.queued.place for attempt in attempts] == [Place.GROUPED] * 3
     assert len(gang_of(cluster).waiting) == 3
 
 
-async def test_a_gang_in_flight_whose_profile_goes(cluster: Rig) -> None:
-    """Its entry is not parked with the profile: its members are, and create the entry again."""
+async def test_the_profile_of_a_gang_in_flight_is_withdrawn(cluster: Rig) -> None:
+    """The members are parked, and the gang's entry is dropped; it is created again from the members."""
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     cluster.add(*members(2))
     entry = cluster.queue.pop()
@@ -58,8 +58,8 @@ async def test_a_gang_in_flight_whose_profile_goes(cluster: Rig) -> None:
     assert cluster.queue.readings.parked_count == 2
 
 
-async def test_a_gang_that_becomes_whole_while_it_is_tried(cluster: Rig) -> None:
-    """Its members were bound meanwhile: a failed attempt leaves no entry behind."""
+async def test_members_are_bound_while_their_gang_is_attempted(cluster: Rig) -> None:
+    """A failed attempt leaves no queue entry if the members were bound during it."""
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     pods = members(2)
     cluster.add(*pods)
@@ -73,19 +73,19 @@ async def test_a_gang_that_becomes_whole_while_it_is_tried(cluster: Rig) -> None
     assert gang_of(cluster).entry is None
 
 
-async def test_a_member_that_is_nominated(cluster: Rig) -> None:
-    """Its nomination does not count once it is assumed, not even that of the copy in the gang's entry."""
+async def test_nominated_members_count_once(cluster: Rig) -> None:
+    """The nomination of a member does not count once the member is assumed, nor that of the entry's copy."""
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     pods = members(3, nominated_node="a")
     cluster.add(*pods)
-    attempts = await place(cluster)
+    attempts = await schedule_gang(cluster)
     assert len(attempts) == 3
     row = cluster.context.cache.columns.row_of("a")
     assert sorted(cluster.context.cache.columns.pods[row]) == sorted(each.metadata.uid for each in pods)
 
 
 async def test_an_assumed_pod_has_no_nomination(cluster: Rig) -> None:
-    """A member that is tried with another priority is a copy, and still counts once on its node."""
+    """A pod whose copy is assumed counts once on its node, although it was nominated."""
     member = cluster.context.cache.columns.compile_pod(pod("a-member", priority=5))
     cluster.queue.nominator.nominate(member, "a")
     cluster.context.cache.assume(copy.copy(member), "a")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 
 
-async def test_the_timeout() -> None:
-    """Its status says so and what was lacking, and its reservation ends."""
+async def test_a_group_that_times_out() -> None:
+    """The group's status has reason TimedOut and what was lacking, and its reservation ends."""
     traffic = await full_traffic(schedule_timeout_seconds=50.0)
     gang, since = traffic.of("big"), traffic.of("big").since
     traffic.rig.clock.advance(50.0 - PATIENCE - 1.0)
@@ -17,8 +17,8 @@ async def test_the_timeout() -> None:
     assert gang.since > since
 
 
-async def test_behind_its_peers() -> None:
-    """A gang that has timed out is tried after one that was created later."""
+async def test_a_group_that_timed_out_moves_behind_its_peers() -> None:
+    """A gang that has timed out is attempted after one that was created later."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
     filler = traffic.runs("a", 4)
@@ -33,8 +33,8 @@ async def test_behind_its_peers() -> None:
     assert (traffic.is_placed("old"), traffic.is_placed("young")) == (False, True)
 
 
-async def test_it_tries_on() -> None:
-    """A gang that has timed out is scheduled when there is room, and its timeout starts again."""
+async def test_a_group_that_timed_out_is_still_scheduled() -> None:
+    """A gang that has timed out is scheduled when capacity is freed."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
     filler = traffic.runs("a", 4)
@@ -47,7 +47,7 @@ async def test_it_tries_on() -> None:
 
 
 async def test_no_timeout_without_a_quorum() -> None:
-    """A gang that cannot be tried does not lose its position."""
+    """A gang without its quorum does not time out."""
     traffic = await full_traffic(schedule_timeout_seconds=50.0)
     gang = traffic.of("big")
     traffic.rig.scheduler.feed.pod_deleted(next(iter(gang.pods.values())))
@@ -56,8 +56,8 @@ async def test_no_timeout_without_a_quorum() -> None:
     assert gang.outcome.reason == "Unschedulable"
 
 
-async def test_a_plan_is_looked_for_again() -> None:
-    """A Strict gang without a plan is retried after a while, without any event."""
+async def test_a_gang_without_a_plan_is_retried() -> None:
+    """A Strict gang without a plan is retried by time alone, without any event."""
     traffic = Traffic()
     traffic.nodes({"a": 1})
     traffic.gang("big", 2, 2)

@@ -11,7 +11,7 @@ from tests.support.scheduling import Rig
 
 
 def zones(**rooms: int) -> list[object]:
-    """Return a node in each zone with a number of CPUs."""
+    """Return one node for each zone, with the given number of CPUs."""
     return [
         node(f"node-{zone}", labels={"zone": zone}, allocatable={"cpu": str(cpus), "pods": "99"})
         for zone, cpus in rooms.items()
@@ -21,14 +21,14 @@ def zones(**rooms: int) -> list[object]:
 @pytest.mark.parametrize(
     ("rooms", "is_required", "expected"),
     [
-        pytest.param({"a": 8, "b": 4, "c": 2}, True, {"node-b"}, id="the domain that packs best"),
-        pytest.param({"a": 8, "b": 3, "c": 2}, True, {"node-a"}, id="the only one with room"),
-        pytest.param({"a": 3, "b": 3, "c": 3}, True, set(), id="required: none has room"),
-        pytest.param({"a": 3, "b": 3}, False, {"node-a", "node-b"}, id="preferred: over several"),
+        pytest.param({"a": 8, "b": 4, "c": 2}, True, {"node-b"}, id="the smallest feasible domain"),
+        pytest.param({"a": 8, "b": 3, "c": 2}, True, {"node-a"}, id="the only feasible domain"),
+        pytest.param({"a": 3, "b": 3, "c": 3}, True, set(), id="required and infeasible"),
+        pytest.param({"a": 3, "b": 3}, False, {"node-a", "node-b"}, id="preferred, over several domains"),
     ],
 )
 async def test_domains(cluster: Rig, rooms: dict[str, int], is_required: bool, expected: set[str]) -> None:
-    """All in one domain of the key, the one that packs best; several only if the constraint is preferred."""
+    """A gang is scheduled in one domain, the smallest feasible one; in several only if the constraint is preferred."""
     cluster.add(*zones(**rooms))  # type: ignore[arg-type]  # nodes
     topology = GroupTopology("zone", is_required=is_required)
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
@@ -49,7 +49,7 @@ async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
 
 
 async def test_a_node_that_changes_its_domain(cluster: Rig) -> None:
-    """It requeues a gang that waits for a domain: no plugin's hint does, because domains belong to the group."""
+    """A changed node label requeues a gang that waits for a domain, although no plugin's queueing hint does."""
     cluster.add(*zones(a=2, b=2))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
     cluster.add(*members(4))
@@ -65,26 +65,26 @@ async def test_a_node_that_changes_its_domain(cluster: Rig) -> None:
 
 
 async def test_the_narrowest_level_that_fits(cluster: Rig) -> None:
-    """With levels, members share a rack if one has room, and the zone in any case."""
+    """Members share a rack if one is feasible, and always share the zone."""
     cluster.add(
         *(
             node(f"{zone}-{rack}", labels={"zone": zone, "rack": rack}, allocatable={"cpu": str(cpus), "pods": "9"})
             for zone, rack, cpus in (("a", "1", 2), ("a", "2", 2), ("b", "1", 3), ("b", "2", 9))
         )
     )
-    wish = GroupTopology("zone", levels=("rack",))
-    cluster.scheduler.group_feed.group_changed(group("small", min_member=3, topology=wish))
+    topology = GroupTopology("zone", levels=("rack",))
+    cluster.scheduler.group_feed.group_changed(group("small", min_member=3, topology=topology))
     cluster.add(*members(3, "small"))
     await settle(cluster)
     assert set(cluster.bound.values()) == {"b-1"}
-    cluster.scheduler.group_feed.group_changed(group("wide", min_member=4, topology=wish))
+    cluster.scheduler.group_feed.group_changed(group("wide", min_member=4, topology=topology))
     cluster.add(*members(4, "wide"))
     await settle(cluster)
     assert {node for name, node in cluster.bound.items() if name.startswith("wide")} == {"b-2"}
 
 
-async def test_later_members_keep_to_the_domain(cluster: Rig) -> None:
-    """A member that is scheduled alone goes to the domain of the others, or waits."""
+async def test_later_members_are_scheduled_in_the_domain(cluster: Rig) -> None:
+    """A later member is scheduled in the domain of the others, or waits."""
     cluster.add(*zones(a=3, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
     cluster.add(*members(2))
@@ -100,7 +100,7 @@ async def test_later_members_keep_to_the_domain(cluster: Rig) -> None:
 
 
 async def test_a_node_that_enters_the_domain_of_a_late_member(cluster: Rig) -> None:
-    """It requeues the member, also if no plugin that rejected it reads labels of nodes."""
+    """The node requeues the late member, although no plugin that rejected the member reads node labels."""
     cluster.add(*zones(a=2, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
     cluster.add(*members(2))
@@ -117,8 +117,8 @@ async def test_a_node_that_enters_the_domain_of_a_late_member(cluster: Rig) -> N
     assert cluster.bound["train-9"] == "node-b"
 
 
-async def test_another_scheduler_binds_the_member_that_decides_the_domain(cluster: Rig) -> None:
-    """The first member by UID decides: a late member is tried in its domain."""
+async def test_another_scheduler_binds_the_member_that_determines_the_domain(cluster: Rig) -> None:
+    """The first member by UID determines the domain in which a late member is attempted."""
     cluster.add(*zones(a=1, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=1, topology=GroupTopology("zone")))
     cluster.add(member("train-1", node_name="node-a"), member("train-2"))
@@ -130,8 +130,8 @@ async def test_another_scheduler_binds_the_member_that_decides_the_domain(cluste
     assert cluster.bound["train-2"] == "node-b"
 
 
-async def test_the_member_that_decides_the_domain_is_deleted(cluster: Rig) -> None:
-    """A late member is tried in the domain of the others."""
+async def test_the_member_that_determines_the_domain_is_deleted(cluster: Rig) -> None:
+    """A late member is attempted in the domain of the remaining members."""
     cluster.add(*zones(a=1, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=1, topology=GroupTopology("zone")))
     first, second = member("train-0", node_name="node-a"), member("train-1", node_name="node-b")
@@ -145,7 +145,7 @@ async def test_the_member_that_decides_the_domain_is_deleted(cluster: Rig) -> No
 
 
 async def test_a_late_member_of_a_gang_in_two_domains(cluster: Rig) -> None:
-    """It joins the first of the members by UID, in every process: the order of a set of strings differs in each."""
+    """A late member gets the domain of the first member by UID, in every process."""
     cluster.add(*zones(a=99, b=99))  # type: ignore[arg-type]  # nodes
     names = [f"train-{number}" for number in range(12)]
     for name in names:

@@ -1,4 +1,4 @@
-"""Pods that are gated because their PodGroup is not known: condition, event, log, and the end of it."""
+"""Reports about pods that are gated because their PodGroup is missing: condition, event and log."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ MISSING = (
 
 @pytest.fixture
 def cluster(cluster: Rig) -> Rig:
-    """A scheduler with enough room that knows the PodGroups of Bayplan's own API."""
+    """A scheduler for PodGroups of Bayplan's own API, with one node."""
     cluster.add(node("a"))
     return cluster
 
 
 def reported(made: Rig) -> list[tuple[str, str, str]]:
-    """Return pod, reason and message of the conditions that are written once reports are due."""
+    """Advance the clock until reports are due; return pod, reason and message of the conditions that are written."""
     made.writer.patches.clear()
     made.clock.advance(REPORT_AFTER_SECONDS)
     patches = [(patch.name, patch.condition) for patch in made.writer.patches]
     return [(name, each.reason, each.message) for name, each in patches if each is not None]
 
 
-def showing(shown: Pod, message: str) -> Pod:
-    """Return the pod with the condition of a report."""
+def with_condition(reported_pod: Pod, message: str) -> Pod:
+    """Return the pod with the condition of an earlier report."""
     condition = PodCondition("PodScheduled", "False", "SchedulingGated", message)
-    return msgspec.structs.replace(shown, status=msgspec.structs.replace(shown.status, conditions=(condition,)))
+    return msgspec.structs.replace(
+        reported_pod, status=msgspec.structs.replace(reported_pod.status, conditions=(condition,))
+    )
 
 
 async def test_a_missing_group(cluster: Rig) -> None:
-    """Each member gets a condition that makes no autoscaler add nodes, and an event."""
+    """Each member gets an event and a condition with reason SchedulingGated, for which autoscalers add no nodes."""
     cluster.add(*members(2))
     await settle(cluster)
     assert cluster.bound == {}
@@ -54,8 +56,8 @@ async def test_a_missing_group(cluster: Rig) -> None:
     assert events == [(f"train-{number}", "FailedScheduling", MISSING) for number in range(2)]
 
 
-async def test_a_group_that_comes_a_moment_later(cluster: Rig) -> None:
-    """Nothing is reported, and the group's arrival alone lets the members be bound."""
+async def test_a_group_that_is_created_before_the_report(cluster: Rig) -> None:
+    """Nothing is reported if the group is created before reports are due, and the members are bound."""
     cluster.add(*members(2))
     cluster.scheduler.group_feed.group_changed(group())
     await settle(cluster)
@@ -63,15 +65,15 @@ async def test_a_group_that_comes_a_moment_later(cluster: Rig) -> None:
     assert set(cluster.bound) == {"train-0", "train-1"}
 
 
-async def test_what_is_shown_already_is_not_written_again(cluster: Rig) -> None:
-    """A new leader finds the condition of the previous one."""
-    cluster.add(showing(member("train-0"), MISSING))
+async def test_a_condition_that_exists_is_not_written_again(cluster: Rig) -> None:
+    """A new leader does not write a condition that the previous leader has written."""
+    cluster.add(with_condition(member("train-0"), MISSING))
     assert reported(cluster) == []
     assert cluster.writer.events == []
 
 
 async def test_the_reason_changes(cluster: Rig) -> None:
-    """The condition follows: unread, missing, known but without quorum."""
+    """The condition changes with the reason: unreadable group, missing group, group without quorum."""
     feed = cluster.scheduler.group_feed
     feed.withhold(GroupSource.BAYPLAN, REFUSED)
     waiting = member("train-0")
@@ -80,13 +82,13 @@ async def test_the_reason_changes(cluster: Rig) -> None:
     assert reported(cluster) == [("train-0", "SchedulingGated", unread)]
     feed.serve(GroupSource.BAYPLAN)
     assert reported(cluster) == [("train-0", "SchedulingGated", MISSING)]
-    cluster.scheduler.feed.pod_updated(waiting, showing(waiting, MISSING))
+    cluster.scheduler.feed.pod_updated(waiting, with_condition(waiting, MISSING))
     feed.group_changed(group())
     quorum = "waiting for minCount pods from a gang to appear in scheduling queue"
     assert reported(cluster) == [("train-0", "SchedulingGated", quorum)]
     feed.group_deleted(key())
     assert reported(cluster) == []
-    cluster.scheduler.feed.pod_updated(waiting, showing(waiting, quorum))
+    cluster.scheduler.feed.pod_updated(waiting, with_condition(waiting, quorum))
     feed.group_changed(group())
     feed.group_deleted(key())
     assert reported(cluster) == [("train-0", "SchedulingGated", MISSING)]
@@ -95,16 +97,18 @@ async def test_the_reason_changes(cluster: Rig) -> None:
 @pytest.mark.parametrize(
     ("withheld", "lines"),
     [
-        pytest.param(REFUSED, ["pods that name a PodGroup of bayplan.dev are not scheduled"], id="an API"),
+        pytest.param(REFUSED, ["pods that name a PodGroup of bayplan.dev are not scheduled"], id="unreadable API"),
         pytest.param(
-            "", [f"pods that name PodGroup default/{name} of bayplan.dev are not" for name in "ab"], id="two groups"
+            "",
+            [f"pods that name PodGroup default/{name} of bayplan.dev are not" for name in "ab"],
+            id="two missing groups",
         ),
     ],
 )
 def test_the_log_has_one_line_for_each_cause(
     cluster: Rig, caplog: pytest.LogCaptureFixture, withheld: str, lines: list[str]
 ) -> None:
-    """However many pods are affected, and however often they are checked."""
+    """The log has one line for each cause, however many pods are affected and however often they are checked."""
     if withheld:
         cluster.scheduler.group_feed.withhold(GroupSource.BAYPLAN, withheld)
     with caplog.at_level(logging.WARNING):
@@ -117,8 +121,8 @@ def test_the_log_has_one_line_for_each_cause(
     assert all(line in text for line, text in zip(lines, logged, strict=True))
 
 
-def test_many_members_are_reported_over_several_turns(cluster: Rig) -> None:
-    """A gang of a thousand does not block the loop: some hundreds are reported, then other tasks run."""
+def test_many_members_are_reported_in_batches(cluster: Rig) -> None:
+    """Members of a large gang are reported in batches, so that the event loop is not blocked."""
     cluster.add(*members(600))
     reports = []
     while found := reported(cluster):
@@ -133,7 +137,7 @@ BY_PERMIT = Plugins(
 
 @pytest.mark.parametrize("plugins", [None, BY_PERMIT], ids=["in one cycle", "by Permit"])
 def test_scheduling_gates_are_reported_first(plugins: Plugins | None) -> None:
-    """The API server reports a pod's own gates; the group comes next, however the profile schedules gangs."""
+    """A missing group is reported after the pod's own scheduling gates are removed, however gangs are scheduled."""
     made = rig(defaults=Plugins() if plugins else default_plugins(), serve=False)
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.serve(profile(plugins=plugins))
@@ -145,15 +149,15 @@ def test_scheduling_gates_are_reported_first(plugins: Plugins | None) -> None:
 
 
 def test_nothing_is_reported_without_a_profile() -> None:
-    """This process must not write to pods of other schedulers, nor as a standby."""
+    """Without a live profile nothing is written to the pods, because they may belong to another scheduler."""
     made = rig(defaults=default_plugins(), serve=False)
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(member("train-0"))
     assert reported(made) == []
 
 
-async def test_the_last_members_of_a_gang(cluster: Rig) -> None:
-    """A member beyond the quorum also waits for the group when it is deleted, and continues when it is back."""
+async def test_a_later_member_waits_for_the_group(cluster: Rig) -> None:
+    """A member beyond the quorum waits while the group is deleted, and is bound when the group exists again."""
     cluster.scheduler.group_feed.group_changed(group())
     cluster.add(*members(2))
     await settle(cluster)
@@ -166,8 +170,8 @@ async def test_the_last_members_of_a_gang(cluster: Rig) -> None:
     assert "train-2" in cluster.bound
 
 
-def test_rejections_by_a_gate_are_not_counted_for_ever(cluster: Rig) -> None:
-    """A pod that has passed its gate and waits with its gang does not count as unschedulable by that gate."""
+def test_a_passed_gate_is_not_counted(cluster: Rig) -> None:
+    """A pod that passed a gate and waits with its gang is not counted as unschedulable by the gate's plugin."""
     cluster.add(member("train-0"), pod("plain"))
     assert cluster.queue.readings.unschedulable_by["GangScheduling", "default-scheduler"] == 1
     cluster.scheduler.group_feed.group_changed(group())

@@ -1,4 +1,4 @@
-"""Native groups with a gated member: no member is scheduled before all gates are open.
+"""Native PodGroups with a gated member: no member is scheduled before all gates are removed.
 
 The cases follow kube-scheduler v1.37.1, ``test/integration/scheduler/podgroup/queueing``.
 """
@@ -57,7 +57,7 @@ def ungate(cluster: Rig, gated: Pod) -> None:
 @pytest.mark.parametrize("min_member", [pytest.param(2, id="gang"), pytest.param(1, id="basic")])
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_a_gated_member_holds_the_group_back(cluster: Rig, min_member: int, is_first: bool) -> None:
-    """The others would be enough; they are scheduled with it when its gate is removed."""
+    """The other members are scheduled only when the gate is removed, although they meet the quorum."""
     gated, others = member("p1", is_gated=True), (member("p2"), member("p3"))
     cluster.scheduler.group_feed.group_changed(group(min_member))
     cluster.add(*((gated, *others) if is_first else (*others, gated)))
@@ -71,16 +71,16 @@ async def test_a_gated_member_holds_the_group_back(cluster: Rig, min_member: int
 
 
 async def test_a_group_that_does_not_wait(cluster: Rig) -> None:
-    """Members of other groups do not count while they are gated, and hold nobody back."""
+    """In a group that does not wait for gated members, a gated member does not hold the others back."""
     cluster.scheduler.group_feed.group_changed(group(waits_for_gated=False))
     cluster.add(member("p1", is_gated=True), member("p2"), member("p3"))
     await settle(cluster)
     assert set(cluster.bound) == {"p2", "p3"}
 
 
-@pytest.mark.parametrize("ending", ["ungated", "deleted", "group deleted", "group waits no longer"])
-async def test_members_beyond_the_quorum(cluster: Rig, ending: str) -> None:
-    """A group whose quorum is scheduled is held back as well: its unschedulable members until nothing gates."""
+@pytest.mark.parametrize("event", ["gate removed", "member deleted", "group deleted", "group changed"])
+async def test_members_beyond_the_quorum(cluster: Rig, event: str) -> None:
+    """A gated member also holds back unschedulable members of a group whose quorum is scheduled."""
     cluster.scheduler.group_feed.group_changed(group())
     cluster.add(*(member(f"p{number}") for number in range(6)))
     await settle(cluster)
@@ -91,34 +91,34 @@ async def test_members_beyond_the_quorum(cluster: Rig, ending: str) -> None:
     cluster.clock.advance(30.0)
     await settle(cluster)
     assert len(cluster.bound) == 4
-    if ending == "ungated":
+    if event == "gate removed":
         ungate(cluster, gated)
-    elif ending == "deleted":
+    elif event == "member deleted":
         cluster.scheduler.feed.pod_deleted(gated)
-    elif ending == "group deleted":
+    elif event == "group deleted":
         cluster.scheduler.group_feed.group_deleted(KEY)
     else:
         cluster.scheduler.group_feed.group_changed(group(waits_for_gated=False))
     cluster.clock.advance(30.0)
     await settle(cluster)
-    assert len(cluster.bound) == {"ungated": 7, "group deleted": 4}.get(ending, 6)
+    assert len(cluster.bound) == {"gate removed": 7, "group deleted": 4}.get(event, 6)
 
 
-class Door(PreEnqueuePlugin):
-    """Gates pods by name."""
+class NameGate(PreEnqueuePlugin):
+    """PreEnqueue plugin that rejects the pods named in ``closed``."""
 
-    name = "Door"
+    name = "NameGate"
     closed: ClassVar[set[str]] = set()
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Reject the pod."""
+        """Reject a pod whose name is in ``closed``."""
         return unschedulable("closed") if pod.pod.metadata.name in self.closed else SUCCESS
 
 
 async def test_the_gate_of_a_plugin() -> None:
     """Any PreEnqueue plugin that gates a member holds the group back."""
-    Door.closed = {"p1"}
-    made = rig([Door])
+    NameGate.closed = {"p1"}
+    made = rig([NameGate])
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.add(node("n0"))
     made.scheduler.group_feed.group_changed(group())
@@ -126,7 +126,7 @@ async def test_the_gate_of_a_plugin() -> None:
     made.add(first, member("p2"), member("p3"))
     await settle(made)
     assert made.bound == {}
-    Door.closed = set()
+    NameGate.closed = set()
     made.queue.activate([first.metadata.uid])
     await settle(made)
     assert set(made.bound) == {"p1", "p2", "p3"}
@@ -134,17 +134,17 @@ async def test_the_gate_of_a_plugin() -> None:
 
 
 async def test_a_gate_that_closes_while_the_group_is_scheduled() -> None:
-    """The members are bound by the revision that decided, and no gate is left that would hold later members back."""
-    Door.closed = set()
+    """The members are bound by the old profile revision, and no gate stays recorded that holds later members back."""
+    NameGate.closed = set()
 
-    def swapped(asked: Sequence[str]) -> ExtenderVerdict:
-        if not Door.closed:
-            Door.closed = {"p1"}
+    def swap_profile(node_names: Sequence[str]) -> ExtenderVerdict:
+        if not NameGate.closed:
+            NameGate.closed = {"p1"}
             made.serve(extended_profile(config))
-        return ExtenderVerdict(tuple(asked))
+        return ExtenderVerdict(tuple(node_names))
 
     config = extender()
-    made = extended_rig((config, ScriptedExtender(on_filter=swapped)), plugins=[Door])
+    made = extended_rig((config, ScriptedExtender(on_filter=swap_profile)), plugins=[NameGate])
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.group_changed(group())
     made.add(node("n0"), member("p1"), member("p2"))
@@ -154,5 +154,5 @@ async def test_a_gate_that_closes_while_the_group_is_scheduled() -> None:
     made.add(member("p3"))
     await settle(made)
     assert set(made.bound) == {"p1", "p2", "p3"}
-    Door.closed = set()
+    NameGate.closed = set()
     made.queue.close()

@@ -1,4 +1,4 @@
-"""Claims of PodGroups (gate DRAWorkloadResourceClaims): members share them, and they are reserved for the group."""
+"""Claims of PodGroups, with the feature gate DRAWorkloadResourceClaims: the claims are reserved for the group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def world(*claims: ResourceClaimReference, is_on: bool = True) -> tuple[Rig, Rec
 
 
 def members(*, names: Sequence[str] = (), template: str = "") -> list[Pod]:
-    """Return two members that name claims, and a claim that was created from the template ``gpu``."""
+    """Return two members that refer to claims by name, and to a claim created from the template ``gpu``."""
     templates = {"gpu": template} if template else {}
     pods = [pod(f"train-{number}", namespace="ns", group="train") for number in range(2)]
     return [using(each, *names, templates=templates) for each in pods]
@@ -52,12 +52,12 @@ def of_group(found: ResourceClaim, *, owner: str = "train", version: str = "v1be
 
 
 def reserved_for(writer: RecordingClaimWriter, name: str) -> tuple[ClaimConsumer, ...]:
-    """Return for what a claim is reserved."""
+    """Return the consumers in a claim's ``reservedFor``."""
     return writer.claims[f"ns/{name}"].status.reserved_for
 
 
 async def test_claim_by_name_is_reserved_for_the_group() -> None:
-    """Once, and both members go to the node of its device."""
+    """The claim is reserved once for the group, and both members are bound to the node of its device."""
     made, writer = world(BY_NAME)
     report(made, writer, claim(exactly("r"), name="shared"), *members(names=["shared"]))
     await settled(made)
@@ -68,7 +68,7 @@ async def test_claim_by_name_is_reserved_for_the_group() -> None:
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1"])
 async def test_claim_of_a_template_is_reserved_for_the_group(version: str) -> None:
-    """The group is its owner, whatever the version of its API."""
+    """A claim whose owner is the group is reserved for the group, whatever the version of its API."""
     made, writer = world(BY_TEMPLATE)
     made_claim = of_group(claim(exactly("r"), name="made"), version=version)
     report(made, writer, made_claim, *members(template="made"))
@@ -77,8 +77,8 @@ async def test_claim_of_a_template_is_reserved_for_the_group(version: str) -> No
     assert reserved_for(writer, "made") == (GROUP,)
 
 
-async def test_claim_that_the_group_does_not_name() -> None:
-    """It is reserved for the pods, as a claim of an entry of another name is."""
+async def test_claim_that_is_not_in_the_group_spec() -> None:
+    """A claim whose entry has another name in the group is reserved for the pods."""
     made, writer = world(replace(BY_NAME, name="other"))
     report(made, writer, claim(exactly("r"), name="shared"), *members(names=["shared"]))
     await settled(made)
@@ -86,7 +86,7 @@ async def test_claim_that_the_group_does_not_name() -> None:
 
 
 async def test_member_after_the_quorum() -> None:
-    """It uses the reservation of its group, and nothing is written."""
+    """A later member uses the reservation of its group, and no claim is written."""
     made, writer = world(BY_NAME)
     report(made, writer, claim(exactly("r"), name="shared"), *members(names=["shared"]))
     await settled(made)
@@ -105,8 +105,8 @@ async def test_member_after_the_quorum() -> None:
         pytest.param(True, "other", "(neither Pod nor PodGroup train is the owner)", id="another group"),
     ],
 )
-async def test_claim_that_is_not_of_the_group(is_on: bool, owner: str, text: str) -> None:
-    """The members are gated, with kube-scheduler's message."""
+async def test_claim_with_another_owner(is_on: bool, owner: str, text: str) -> None:
+    """The members are gated with kube-scheduler's message."""
     made, writer = world(BY_TEMPLATE, is_on=is_on)
     first, second = members(template="made")
     report(made, writer, of_group(claim(exactly("r"), name="made"), owner=owner), first, second)

@@ -1,4 +1,4 @@
-"""Group cycles: all members or none, and always with a report."""
+"""Group scheduling cycles: all members or none are scheduled, and every failure is reported."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.support.scheduling import Rig, profile, rig
 
 
 def confirm(rig: Rig, *pods: Pod) -> None:
-    """Deliver the binds of pods by the watch."""
+    """Deliver the watch events of the binds of pods."""
     for each in pods:
         rig.scheduler.feed.pod_updated(each, pod_on(each, rig.bound[each.metadata.name]))
 
 
 def pod_on(each: Pod, node_name: str) -> Pod:
-    """Return the pod as it runs."""
+    """Return the pod with its node."""
     return member(each.metadata.name, node_name=node_name)
 
 
 async def test_a_gang_that_fits(cluster: Rig) -> None:
-    """All members are bound in one attempt."""
+    """All members of a feasible gang are bound in one attempt."""
     cluster.add(node("a"), node("b"))
     cluster.scheduler.group_feed.group_changed(group(min_member=6))
     cluster.add(*members(6))
@@ -40,8 +40,8 @@ async def test_a_gang_that_fits(cluster: Rig) -> None:
     assert all(cluster.queue.find(each) is None for each in gang.pods)
 
 
-async def test_members_of_one_class_see_each_other(cluster: Rig) -> None:
-    """The last of them gets the one place that is left."""
+async def test_members_of_one_class_count_on_their_nodes(cluster: Rig) -> None:
+    """Members of one pod class that are assumed in the cycle count on their nodes for the next members."""
     cluster.add(*(node(f"n{number}") for number in range(5)))
     cluster.scheduler.group_feed.group_changed(group(min_member=20))
     cluster.add(*members(20))
@@ -50,7 +50,7 @@ async def test_members_of_one_class_see_each_other(cluster: Rig) -> None:
 
 
 async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
-    """No member is bound or assumed, and each member's message has the number of feasible members."""
+    """No member of an infeasible gang is bound or assumed, and each member's message has the number that fit."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=5))
     cluster.add(*members(5))
@@ -70,7 +70,7 @@ async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
-    """Without enough members none is tried; the last one that is created completes the quorum."""
+    """No member is attempted before enough members are created."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=4))
     pods = members(4)
@@ -84,7 +84,7 @@ async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
 
 
 async def test_a_queued_gang_is_one_entity(cluster: Rig) -> None:
-    """It counts as one in its queue, and with all its members among the pods that entered it."""
+    """A gang counts as one entity in its queue, and with all its members among the incoming pods."""
     cluster.add(node("a"), pod("alone", requests={"cpu": "99"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=5))
     cluster.add(*members(5))
@@ -107,7 +107,7 @@ async def test_a_queued_gang_is_one_entity(cluster: Rig) -> None:
 
 
 async def test_members_wait_for_their_group(cluster: Rig) -> None:
-    """Without the PodGroup object the quorum is not known."""
+    """Members are gated until their PodGroup is created."""
     cluster.add(node("a"), *members(2))
     await settle(cluster)
     assert cluster.bound == {}
@@ -117,7 +117,7 @@ async def test_members_wait_for_their_group(cluster: Rig) -> None:
 
 
 async def test_gated_members_do_not_count(cluster: Rig) -> None:
-    """A member with a closed gate does not count for the quorum."""
+    """A member with a scheduling gate does not count for the quorum."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     free, held = member("train-0"), member("train-1", gates=["wait"])
@@ -140,7 +140,7 @@ async def test_other_namespaces_do_not_count(cluster: Rig) -> None:
 
 
 async def test_more_than_the_quorum(cluster: Rig) -> None:
-    """Members beyond the quorum are scheduled if feasible; otherwise they wait alone, and the gang is scheduled."""
+    """Infeasible members beyond the quorum wait, and the other members are bound."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     cluster.add(*members(6))
@@ -151,8 +151,8 @@ async def test_more_than_the_quorum(cluster: Rig) -> None:
     assert gang_of(cluster).outcome is not None
 
 
-async def test_later_members_join_alone(cluster: Rig) -> None:
-    """A gang that runs gets further members one at a time."""
+async def test_a_later_member_is_queued_alone(cluster: Rig) -> None:
+    """A later member of a running gang has its own queue entry."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     first = members(2)
@@ -164,7 +164,7 @@ async def test_later_members_join_alone(cluster: Rig) -> None:
 
 
 async def test_priority_then_age_of_the_group(cluster: Rig) -> None:
-    """Gangs are ordered by priority, then by age; later ones do not overtake."""
+    """Gangs are ordered by priority, then by the age of their groups."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
     for name in ("old", "young"):
         cluster.scheduler.group_feed.group_changed(group(name, min_member=2))
@@ -177,8 +177,8 @@ async def test_priority_then_age_of_the_group(cluster: Rig) -> None:
     assert order == ["high", "old", "young"]
 
 
-async def test_a_member_that_is_deleted_takes_the_quorum_along(cluster: Rig) -> None:
-    """The gang leaves the queue without its quorum, and returns with the replacement."""
+async def test_a_deleted_member_ends_the_quorum(cluster: Rig) -> None:
+    """A gang without its quorum leaves the queue, and is queued again when a replacement member is created."""
     cluster.add(node("a", allocatable={"cpu": "1", "pods": "10"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     first, second = members(2)
@@ -196,15 +196,15 @@ async def test_a_member_that_is_deleted_takes_the_quorum_along(cluster: Rig) -> 
 
 
 @pytest.mark.parametrize(
-    ("event", "wakes"),
+    ("event", "is_requeued"),
     [
-        pytest.param(node("b"), True, id="a node with room"),
-        pytest.param(node("b", allocatable={"cpu": "100m", "pods": "9"}), False, id="a node without"),
+        pytest.param(node("b"), True, id="a node with capacity"),
+        pytest.param(node("b", allocatable={"cpu": "100m", "pods": "9"}), False, id="a node without capacity"),
         pytest.param(pod("other", requests={"cpu": "1"}), False, id="another pod"),
     ],
 )
-async def test_events_wake_a_gang_as_they_wake_a_pod(cluster: Rig, event: object, wakes: bool) -> None:
-    """Hints are called for the members that were rejected."""
+async def test_events_requeue_a_gang(cluster: Rig, event: object, is_requeued: bool) -> None:
+    """A gang is requeued if a queueing hint of a rejected member says so."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     cluster.add(*members(3))
@@ -212,11 +212,11 @@ async def test_events_wake_a_gang_as_they_wake_a_pod(cluster: Rig, event: object
     cluster.add(event)  # type: ignore[arg-type]  # nodes or pods
     entry = gang_of(cluster).entry
     assert entry is not None
-    assert (entry.place.label != "unschedulable") == wakes
+    assert (entry.place.label != "unschedulable") == is_requeued
 
 
-async def test_a_group_that_asks_for_less(cluster: Rig) -> None:
-    """A lower minMember applies from the next cycle on, which follows by itself."""
+async def test_a_lower_min_member_requeues_the_gang(cluster: Rig) -> None:
+    """A lower minMember requeues the gang and applies in its next cycle."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     cluster.add(*members(3))
@@ -228,7 +228,7 @@ async def test_a_group_that_asks_for_less(cluster: Rig) -> None:
 
 
 async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
-    """The group is not tried while the cluster as a whole has less."""
+    """A group is not attempted while the cluster has less than its minResources free."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 6000}))
     cluster.add(*members(2))
@@ -244,8 +244,8 @@ async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
 
 
 @pytest.mark.parametrize("taken", [{"cpu": "5"}, {"cpu": "50"}], ids=["by-1", "by-46"])
-async def test_an_overcommitted_node_takes_nothing_from_another(cluster: Rig, taken: dict[str, str]) -> None:
-    """What a node lacks is not subtracted from what is free on others."""
+async def test_an_overcommitted_node_does_not_reduce_free_resources(cluster: Rig, taken: dict[str, str]) -> None:
+    """A node's overcommitment is not subtracted from the free resources of other nodes."""
     cluster.add(node("a"), node("b"), pod("rival", node_name="a", requests=taken))
     cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 4000}))
     cluster.add(*members(2))
@@ -257,7 +257,7 @@ async def test_an_overcommitted_node_takes_nothing_from_another(cluster: Rig, ta
 
 
 async def test_a_bind_that_fails_after_the_barrier(cluster: Rig) -> None:
-    """The others stay bound; the missing one waits with its gang, is retried, and completes it."""
+    """After a failed bind the other members stay bound, and the failed one is retried with its gang."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     cluster.add(*members(3))
@@ -270,8 +270,8 @@ async def test_a_bind_that_fails_after_the_barrier(cluster: Rig) -> None:
         await cluster.until(lambda: len(cluster.bound) == 3)
 
 
-async def test_a_member_that_goes_before_the_barrier(cluster: Rig) -> None:
-    """No member is bound."""
+async def test_a_member_that_is_deleted_before_the_barrier(cluster: Rig) -> None:
+    """No member is bound if one is deleted before the barrier."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     pods = members(3)
@@ -286,12 +286,12 @@ async def test_a_member_that_goes_before_the_barrier(cluster: Rig) -> None:
 
 
 def test_keys_of_sources() -> None:
-    """A key is printed as users write it."""
+    """A group's key is printed as ``namespace/name``."""
     assert str(key("train", "ml")) == "ml/train"
 
 
 async def test_members_of_several_schedulers(cluster: Rig) -> None:
-    """No scheduler has the quorum, and all members' messages say what to do."""
+    """Members of several schedulers meet no quorum, and the condition contains the remedy."""
     cluster.serve(profile(), profile("other"))
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
@@ -302,7 +302,7 @@ async def test_members_of_several_schedulers(cluster: Rig) -> None:
 
 
 async def test_a_group_is_as_old_as_its_object(cluster: Rig) -> None:
-    """After a restart the older group is still first, in whatever order groups are listed."""
+    """Groups are ordered by creationTimestamp, in whatever order they are listed after a restart."""
     now = cluster.clock.wall()
     for name, hours in (("young", 1), ("old", 2)):
         cluster.scheduler.group_feed.group_changed(group(name, created=now - timedelta(hours=hours)))
@@ -311,7 +311,7 @@ async def test_a_group_is_as_old_as_its_object(cluster: Rig) -> None:
 
 
 def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
-    """It belongs to the first in the order of the APIs, without ignored ones, whether listed or not."""
+    """A pod belongs to its group of the first API that is not ignored, whether or not that group is listed."""
     labels = {"scheduling.x-k8s.io/pod-group": "other"}
     several = member("train-0", labels=labels, group="native")
     cluster.add(several)
@@ -348,7 +348,7 @@ def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
     ],
 )
 async def test_the_status_of_the_group_has_the_nearest_nodes(cluster: Rig, nodes: list[Node], expected: str) -> None:
-    """The group's status has the nearest nodes for the next member, with the others assumed; members' do not."""
+    """The group's status has the nearest nodes for the next member; the members' conditions do not."""
     cluster.add(*nodes)
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     cluster.add(*members(2, requests={"cpu": "3", "memory": "2Gi"}))

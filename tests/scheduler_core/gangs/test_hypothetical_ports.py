@@ -1,4 +1,4 @@
-"""Answers about a hypothetical cluster follow the host ports of its pods."""
+"""Host ports in dry runs: preemption, queueing events and reservations."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.scheduling import profile, rig
 PORT = 80
 
 
-async def test_a_gang_preempts_where_its_port_really_is_free_then() -> None:
-    """Not where a pod of higher priority uses the port of a victim as well.
+async def test_a_gang_preempts_on_a_node_whose_port_becomes_free() -> None:
+    """A gang does not preempt on a node where a pod of higher priority uses the same port as the victim.
 
-    kube-scheduler's dry run takes that port for free. With one candidate at most, such a node hides the one that helps.
+    kube-scheduler's dry run regards that port as free. With one candidate, such a node would hide the one that helps.
     """
     args = {"minCandidateNodesAbsolute": 1, "minCandidateNodesPercentage": 0}
     config = profile().model_copy(update={"plugin_config": (PluginConfig(name="DefaultPreemption", args=args),)})
@@ -37,8 +37,8 @@ async def test_a_gang_preempts_where_its_port_really_is_free_then() -> None:
     assert evicted(made) == {"victim"}
 
 
-def test_a_node_that_returns_brings_its_pods() -> None:
-    """A pod that is bound to a node which is gone uses its port there as soon as the node is back."""
+def test_a_node_that_is_added_again_has_its_pods() -> None:
+    """A pod that is bound to a deleted node uses its host port there when the node is added again."""
     made = rig(defaults=default_plugins())
     made.add(node("other"), pod("bound", node_name="back", ports=[PORT]))
     term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("back",)),))
@@ -53,7 +53,7 @@ def test_a_node_that_returns_brings_its_pods() -> None:
 
 
 async def test_an_empty_node_has_room_for_one_member_with_a_host_port() -> None:
-    """Zones of one large node do not hide the zone with a node for each member, which has to become free."""
+    """Capacity is reserved in the zone with one node for each member, not in zones with one large node."""
     traffic = Traffic()
     for zone in "abcde":
         traffic.nodes({zone: 8}, labels={"zone": zone})

@@ -1,6 +1,6 @@
-"""Pod groups of Kubernetes' own API, in what kube-scheduler v1.37.1 and v1.36.3 decide for them.
+"""PodGroups of Kubernetes' own API, compared with kube-scheduler v1.37.1 and v1.36.3.
 
-The cases follow what its integration tests show (``test/integration/scheduler/podgroup``).
+The cases follow its integration tests (``test/integration/scheduler/podgroup``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ZONE = GroupTopology("zone")
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler with pod groups of two APIs."""
+    """A scheduler for PodGroups of Kubernetes' and of Bayplan's API."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -50,7 +50,7 @@ def changed(made: Pod, **fields: Any) -> Pod:
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, **fields))
 
 
-async def let_victims_go(cluster: Rig, *running: Pod) -> None:
+async def delete_victims(cluster: Rig, *running: Pod) -> None:
     for each in running:
         if each.metadata.name in evicted(cluster):
             cluster.scheduler.feed.pod_deleted(each)
@@ -66,7 +66,7 @@ async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
     cluster.add(*(member(f"p{number}") for number in range(3)))
     await settle(cluster)
     assert len(evicted(cluster)) == 3
-    await let_victims_go(cluster, *running)
+    await delete_victims(cluster, *running)
     assert set(cluster.bound) == {"p0", "p1", "p2"}
 
 
@@ -85,8 +85,8 @@ async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> Non
     assert cluster.bound[left] == "b"
 
 
-async def test_a_member_that_comes_after_a_failed_attempt(cluster: Rig) -> None:
-    """The group is tried again with it: it may fit where the others do not, or its condition says why it does not."""
+async def test_a_member_that_is_created_after_a_failed_attempt(cluster: Rig) -> None:
+    """A new member requeues its group; each member is then bound or has a condition."""
     cluster.add(small("a", 1))
     cluster.scheduler.group_feed.group_changed(native(min_member=1))
     large = pod("large", requests={"cpu": "9"})
@@ -106,7 +106,7 @@ async def test_a_member_that_comes_after_a_failed_attempt(cluster: Rig) -> None:
     ("count", "placed"), [pytest.param(2, 0, id="quorum"), pytest.param(3, 2, id="member-beyond-the-quorum")]
 )
 async def test_preemption_with_a_topology_constraint(cluster: Rig, count: int, placed: int, preempts: bool) -> None:
-    """In the older version neither the group nor a member of it preempts; in the newer one both do."""
+    """With a topology constraint the group and its members preempt in v1beta1, but not in v1alpha2."""
     running = [runs("v0", "a"), *([] if placed else [runs("v1", "a")])]
     cluster.add(small("a", 2, zone="x"), *running)
     group = native(topology=ZONE, min_member=placed or 2, preempts_in_domain=preempts)
@@ -123,13 +123,13 @@ async def test_preemption_with_a_topology_constraint(cluster: Rig, count: int, p
     ("policy", "of_members", "evicts"),
     [
         pytest.param(None, "", True, id="default"),
-        pytest.param(None, "Never", False, id="that of its members"),
-        pytest.param("Never", "Never", False, id="its own"),
-        pytest.param("PreemptLowerPriority", "PreemptLowerPriority", True, id="its own, which preempts"),
+        pytest.param(None, "Never", False, id="policy of the members"),
+        pytest.param("Never", "Never", False, id="policy of the group"),
+        pytest.param("PreemptLowerPriority", "PreemptLowerPriority", True, id="preempting policy of the group"),
     ],
 )
 async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_members: str, evicts: bool) -> None:
-    """The policy of the group counts, or that of its members if it has none."""
+    """The preemption policy of the group counts, or that of its members if the group has none."""
     cluster.add(small("a", 2), runs("v0", "a"), runs("v1", "a"))
     cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy, priority=10, is_uniform=True))
     cluster.add(*(changed(member(f"p{number}"), preemption_policy=of_members) for number in range(2)))
@@ -170,7 +170,7 @@ async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_member
 async def test_members_that_differ(
     cluster: Rig, group: dict[str, Any], odd: dict[str, Any], message: str, is_uniform: bool
 ) -> None:
-    """In the newer version the attempt ends in an error, in kube-scheduler's words; the older one does not compare."""
+    """Members that differ fail with kube-scheduler's error if the group's API requires uniform members."""
     cluster.add(small("a", 9))
     cluster.scheduler.group_feed.group_changed(native(is_uniform=is_uniform, **group))
     cluster.add(member("p0"), member("p1"), changed(member("p2"), **odd))
@@ -198,7 +198,7 @@ async def test_members_that_differ(
     ],
 )
 async def test_a_scheduled_member_that_differs(cluster: Rig, odd: dict[str, Any], message: str) -> None:
-    """Members that have a node are compared too."""
+    """Members that are scheduled are compared too."""
     cluster.add(small("a", 9))
     cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True))
     cluster.add(changed(member("p0"), node_name="a", **odd), member("p1"), member("p2"))
@@ -225,10 +225,10 @@ async def test_a_scheduled_member_that_differs(cluster: Rig, odd: dict[str, Any]
         ),
     ],
 )
-async def test_what_the_quorum_lacks(
+async def test_the_message_of_a_missed_quorum(
     cluster: Rig, topology: GroupTopology | None, cpus: dict[str, int], quorum: str
 ) -> None:
-    """The result has the words of kube-scheduler for the condition."""
+    """The outcome has kube-scheduler's message for the condition."""
     for zone, count in cpus.items():
         cluster.add(small(zone, count, zone=zone))
     cluster.scheduler.group_feed.group_changed(native(min_member=3, topology=topology))
@@ -237,19 +237,19 @@ async def test_what_the_quorum_lacks(
     gang = cluster.queue.gangs.get(native().key)
     assert gang is not None
     assert gang.outcome is not None
-    nobody = "pod group preemption: No preemption victims found for incoming preemptor"
-    assert gang.outcome.quorum == f"{quorum}, {nobody}"
+    preemption = "pod group preemption: No preemption victims found for incoming preemptor"
+    assert gang.outcome.quorum == f"{quorum}, {preemption}"
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("policy", "message"),
     [
         pytest.param("PreemptLowerPriority", "found a placement for podgroup, preempting 2 victims", id="victims"),
         pytest.param("Never", "not eligible due to preemptionPolicy=Never.", id="policy"),
     ],
 )
-async def test_the_result_of_the_preemption(cluster: Rig, policy: str, words: str) -> None:
-    """It follows what the quorum lacks, in the words of kube-scheduler."""
+async def test_the_message_of_the_preemption(cluster: Rig, policy: str, message: str) -> None:
+    """kube-scheduler's message about the preemption follows the message of the missed quorum."""
     cluster.add(small("a", 2), runs("v0", "a"), runs("v1", "a"))
     cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy))
     cluster.add(*(member(f"p{number}") for number in range(2)))
@@ -258,12 +258,12 @@ async def test_the_result_of_the_preemption(cluster: Rig, policy: str, words: st
     assert gang is not None
     assert gang.outcome is not None
     assert gang.outcome.quorum == (
-        f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: {words}"
+        f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: {message}"
     )
 
 
-async def test_a_group_that_is_refused(cluster: Rig) -> None:
-    """Its members are gated with the problem and the remedy, and attempted when a valid group replaces it."""
+async def test_an_invalid_group(cluster: Rig) -> None:
+    """Members of an invalid group are gated with the problem and the remedy, and bound when the group is valid."""
     cluster.add(small("a", 2), member("p0"), member("p1"))
     key, feed = native().key, cluster.scheduler.group_feed
     await settle(cluster)
@@ -289,7 +289,7 @@ async def test_a_group_that_is_refused(cluster: Rig) -> None:
 
 
 async def test_gangs_of_equal_priority_are_ordered_by_their_first_member(cluster: Rig) -> None:
-    """The group whose object is older does not go first."""
+    """Gangs of equal priority are ordered by the first member, not by the age of the PodGroup."""
     created = cluster.clock.wall()
     cluster.add(small("a", 2))
     for name in ("first", "second"):
@@ -302,7 +302,7 @@ async def test_gangs_of_equal_priority_are_ordered_by_their_first_member(cluster
 
 
 async def test_the_order_survives_a_restart(cluster: Rig) -> None:
-    """Members that are seen late are as old as they are."""
+    """Gangs are ordered by the creationTimestamp of their members, in whatever order pods are listed."""
     now = cluster.clock.wall()
     cluster.add(small("a", 2))
     for name, age in (("young", 30), ("old", 60)):
@@ -314,7 +314,7 @@ async def test_the_order_survives_a_restart(cluster: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "taken", "chosen"),
+    ("cpus", "taken", "expected"),
     [
         pytest.param({"a": 4, "b": 6, "c": 6}, {"b": 2, "c": 1}, "b", id="most-allocated"),
         pytest.param({"a": 2, "b": 4}, {}, "b", id="most-members"),
@@ -322,21 +322,21 @@ async def test_the_order_survives_a_restart(cluster: Rig) -> None:
     ],
 )
 async def test_the_domain_with_the_best_placement_score(
-    cluster: Rig, cpus: dict[str, int], taken: dict[str, int], chosen: str
+    cluster: Rig, cpus: dict[str, int], taken: dict[str, int], expected: str
 ) -> None:
-    """The domain in which most members fit, then the one of which the largest share is allocated."""
+    """The domain with the most feasible members is used, then the one with the largest allocated share."""
     for zone, count in cpus.items():
         cluster.add(small(zone, count, zone=zone))
         cluster.add(*(runs(f"v{zone}{number}", zone) for number in range(taken.get(zone, 0))))
     cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
     cluster.add(*(member(f"p{number}") for number in range(3)))
     await settle(cluster)
-    assert cluster.bound == dict.fromkeys(("p0", "p1", "p2"), chosen)
+    assert cluster.bound == dict.fromkeys(("p0", "p1", "p2"), expected)
 
 
 @pytest.mark.parametrize("is_taken", [pytest.param(False, id="free"), pytest.param(True, id="preemption")])
 async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_taken: bool) -> None:
-    """A domain whose nodes have room for all members, but reject some of them, loses to one where all fit."""
+    """A domain whose nodes have capacity for all members but reject some loses to one where all are feasible."""
     taints = ["for=others:NoSchedule"]
     cluster.add(small("a1", 2, zone="a"), small("b", 5, zone="b"))
     cluster.add(node("a2", labels={"zone": "a"}, allocatable={"cpu": "2", "pods": "99"}, taints=taints))
@@ -347,5 +347,5 @@ async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_tak
     await settle(cluster)
     if is_taken:
         assert evicted(cluster) == {"vb"}
-        await let_victims_go(cluster, pod("vb", node_name="b", requests={"cpu": "5"}))
+        await delete_victims(cluster, pod("vb", node_name="b", requests={"cpu": "5"}))
     assert cluster.bound == dict.fromkeys((f"p{number}" for number in range(4)), "b")

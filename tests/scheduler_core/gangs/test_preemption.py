@@ -1,4 +1,4 @@
-"""Victims of a gang's preemption: for the whole quorum, or none."""
+"""Victims of a gang's preemption: pods are evicted for the whole quorum or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Case:
 
     nodes: Iterable[Node]
     running: Iterable[Pod]
-    gone: set[str]
+    victims: set[str]
     size: int = 2
     budgets: Iterable[PodDisruptionBudget] = ()
     groups: Iterable[PodGroup] = ()
@@ -41,21 +41,23 @@ class Case:
     priority: int | None = None
 
 
-ZONE, WISH = GroupTopology("zone"), GroupTopology("zone", is_required=False)
+ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=False)
 
 
 CASES = [
+    pytest.param(Case([small("a")], [runs("v0", "a"), runs("v1", "a")], {"v0", "v1"}), id="all pods of lower priority"),
     pytest.param(
-        Case([small("a")], [runs("v0", "a"), runs("v1", "a")], {"v0", "v1"}), id="all that is in the way leaves"
+        Case([small("a")], [runs("v0", "a"), runs("v1", "a", 10)], set()),
+        id="no victims if the quorum stays infeasible",
     ),
+    pytest.param(Case([small("a")], [runs("v0", "a")], {"v0"}), id="free capacity is used"),
     pytest.param(
-        Case([small("a")], [runs("v0", "a"), runs("v1", "a", 10)], set()), id="nobody leaves when not all would fit"
+        Case([small("a")], [runs("v0", "a", 10), runs("v1", "a", 10)], set()),
+        id="pods of equal priority are not evicted",
     ),
-    pytest.param(Case([small("a")], [runs("v0", "a")], {"v0"}), id="what is free is used"),
-    pytest.param(Case([small("a")], [runs("v0", "a", 10), runs("v1", "a", 10)], set()), id="equal priority stays"),
     pytest.param(
         Case([small("a", 3)], [runs("v0", "a", 9), runs("v1", "a", 1), runs("v2", "a", 2)], {"v1", "v2"}),
-        id="the lowest on a node",
+        id="lowest priorities on a node",
     ),
     pytest.param(
         Case(
@@ -63,7 +65,7 @@ CASES = [
             [runs("a0", "a", 5, 2), runs("b0", "b", 1, 2), runs("c0", "c", 3, 2)],
             {"b0"},
         ),
-        id="the node of the lowest, once for both",
+        id="node with the lowest priority, for both members",
     ),
     pytest.param(
         Case(
@@ -71,7 +73,7 @@ CASES = [
             [runs("a0", "a", 5), runs("b0", "b", 1), runs("c0", "c", 3)],
             {"b0", "c0"},
         ),
-        id="the nodes of the lowest",
+        id="nodes with the lowest priorities",
     ),
     pytest.param(
         Case(
@@ -80,7 +82,7 @@ CASES = [
             {"a0", "c0"},
             budgets=[budget("db", {"app": "db"}, 0)],
         ),
-        id="a budget is respected before priorities are",
+        id="a disruption budget outweighs priorities",
     ),
     pytest.param(
         Case(
@@ -89,7 +91,7 @@ CASES = [
             {"a0", "c0"},
             budgets=[budget("db", {"app": "db"}, 1)],
         ),
-        id="a budget counts over all nodes",
+        id="a disruption budget counts on all nodes",
     ),
     pytest.param(
         Case(
@@ -98,7 +100,7 @@ CASES = [
             {"a0", "b0"},
             budgets=[budget("db", {"app": "db"}, 0)],
         ),
-        id="a budget gives way where nothing else helps",
+        id="a disruption budget is violated if nothing else helps",
     ),
     pytest.param(
         Case(
@@ -107,7 +109,7 @@ CASES = [
             {"g0", "g1", "g2"},
             groups=[WHOLE],
         ),
-        id="a gang that is disrupted as a whole leaves as a whole",
+        id="a gang that is disrupted as a whole is evicted as a whole",
     ),
     pytest.param(
         Case(
@@ -116,7 +118,7 @@ CASES = [
             {"g0", "g1"},
             groups=[APART],
         ),
-        id="another gang loses what is needed",
+        id="needed members of a gang that is disrupted one by one",
     ),
     pytest.param(
         Case(
@@ -125,7 +127,7 @@ CASES = [
             set(),
             groups=[replace(APART, priority=10)],
         ),
-        id="members count by their group's priority where it is higher",
+        id="members have the higher priority of their group",
     ),
     pytest.param(
         Case(
@@ -134,7 +136,7 @@ CASES = [
             {"b0", "c0"},
             groups=[WHOLE],
         ),
-        id="a whole gang with one member that is too important stays",
+        id="a whole gang with one member of high priority is not evicted",
     ),
     pytest.param(
         Case(
@@ -143,7 +145,7 @@ CASES = [
             {"g0", "g1"},
             groups=[WHOLE],
         ),
-        id="who leaves anyway makes room for the next member",
+        id="victims on other nodes free capacity for the next member",
     ),
     pytest.param(
         Case(
@@ -152,7 +154,7 @@ CASES = [
             {"c", "d"},
             topology=ZONE,
         ),
-        id="the domain where the least harm is done",
+        id="the domain with the least important victims",
     ),
     pytest.param(
         Case(
@@ -161,16 +163,16 @@ CASES = [
             set(),
             topology=ZONE,
         ),
-        id="required: no domain has room for all",
+        id="required domain, infeasible",
     ),
     pytest.param(
         Case(
             [small("x0", 1, zone="x"), small("x1", 1, zone="x"), small("y0", 1, zone="y")],
             [runs("a", "x0", 1), runs("b", "x1", 10), runs("c", "y0", 2)],
             {"a", "c"},
-            topology=WISH,
+            topology=PREFERRED_ZONE,
         ),
-        id="preferred: over several",
+        id="preferred domain, over several",
     ),
     pytest.param(
         Case(
@@ -182,14 +184,15 @@ CASES = [
         id="a member that never preempts",
     ),
     pytest.param(
-        Case([small("a")], [runs("v0", "a"), runs("v1", "a")], set(), priority=0), id="the group's own priority counts"
+        Case([small("a")], [runs("v0", "a"), runs("v1", "a")], set(), priority=0),
+        id="priority of the group below its members",
     ),
     pytest.param(
         Case([small("a")], [runs("v0", "a", 15), runs("v1", "a", 15)], {"v0", "v1"}, priority=20),
-        id="a group above its members, which are none of its victims",
+        id="priority of the group above its members",
     ),
     pytest.param(
-        Case([small("a")], [ending(runs("v0", "a")), runs("v1", "a")], {"v1"}), id="who ends anyway is not evicted"
+        Case([small("a")], [ending(runs("v0", "a")), runs("v1", "a")], {"v1"}), id="terminating pods are not evicted"
     ),
     pytest.param(
         Case(
@@ -198,7 +201,7 @@ CASES = [
             {"v0", "v1"},
             member_fields=PodFields(ports=[80]),
         ),
-        id="because of ports",
+        id="host ports",
     ),
     pytest.param(
         Case(
@@ -206,17 +209,17 @@ CASES = [
             [runs("big", "a", 1, 2), runs("little", "a", 2, 1)],
             {"big"},
         ),
-        id="the first member's victim makes room for the second",
+        id="the first member's victim frees capacity for the second",
     ),
     pytest.param(
         Case([small("a", 4)], [runs("v0", "a", 1, 1), runs("v1", "a", 2, 3)], {"v1"}, size=3),
-        id="a victim comes back when a later one makes enough room",
+        id="a victim is spared if a later one frees enough capacity",
     ),
 ]
 
 
 def staged(made: Rig, case: Case) -> list[Pod]:
-    """Set up the case; return the gang's members, which are not added yet."""
+    """Set up the cluster of a case; return the gang's members, which are not added yet."""
     for each in case.groups:
         made.scheduler.group_feed.group_changed(each)
     made.add(*case.nodes, *case.running)
@@ -227,25 +230,25 @@ def staged(made: Rig, case: Case) -> list[Pod]:
 
 @pytest.mark.parametrize("case", CASES)
 async def test_victims(cluster: Rig, case: Case) -> None:
-    """Exactly the needed victims are evicted, for the whole quorum or not at all."""
+    """Exactly the needed victims are evicted for the whole quorum, or none."""
     pods = staged(cluster, case)
     ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
     await settle(cluster)
-    assert (evicted(cluster), cluster.bound) == (case.gone, {})
-    assert {name for _, name in gang_of(cluster).victims} == case.gone
+    assert (evicted(cluster), cluster.bound) == (case.victims, {})
+    assert {name for _, name in gang_of(cluster).victims} == case.victims
     outcome = gang_of(cluster).outcome
     assert outcome is not None
-    assert (outcome.reason == "Preempting") == bool(case.gone)
+    assert (outcome.reason == "Preempting") == bool(case.victims)
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_previews(cluster: Rig, case: Case) -> None:
+async def test_dry_runs(cluster: Rig, case: Case) -> None:
     """A dry run returns the same victims, or the reason for none, and changes nothing."""
     pods = staged(cluster, case)
     ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
     before = picture(cluster.context)
     preview = previewed(cluster)
     victims = () if preview.plan is None else preview.plan.victims
-    assert {info.pod.metadata.name for info in victims} == case.gone
+    assert {info.pod.metadata.name for info in victims} == case.victims
     assert bool(preview.reason) == (preview.plan is None)
     assert (picture(cluster.context), evicted(cluster)) == (before, set())

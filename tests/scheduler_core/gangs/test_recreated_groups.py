@@ -21,9 +21,11 @@ ONE = group(min_member=2, schedule_timeout_seconds=TIMEOUT, is_strict=True)
 TWO = replace(ONE, uid="another-uid")
 
 MEMBERSHIP = {"binding", "key", "member_left", "placed", "pods", "succeeded", "waiting"} | {"was_known", "was_whole"}
-"""What belongs to the members of a gang, whichever PodGroup they have."""
+"""Attributes of a gang that depend on its members only, not on its PodGroup."""
 
-SEEN = pytest.mark.parametrize("is_deletion_seen", [True, False], ids=["deletion-seen", "deletion-not-seen"])
+IS_DELETION_SEEN = pytest.mark.parametrize(
+    "is_deletion_seen", [True, False], ids=["deletion-seen", "deletion-not-seen"]
+)
 
 
 def served() -> Rig:
@@ -36,8 +38,8 @@ def served() -> Rig:
     return made
 
 
-async def tried(made: Rig) -> None:
-    """Try the gang as often as possible now."""
+async def schedule_all(made: Rig) -> None:
+    """Run the scheduling cycle of the gang until the queue is empty."""
     while (entry := made.queue.pop()) is not None:
         assert isinstance(entry, QueuedGang)
         await made.scheduler.cycles.gangs.schedule(entry)
@@ -49,14 +51,14 @@ def recreate(made: Rig, group: PodGroup, *, is_deletion_seen: bool) -> None:
     made.scheduler.group_feed.group_changed(group)
 
 
-@SEEN
+@IS_DELETION_SEEN
 async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
-    """The timeout of a group starts with the group."""
+    """The scheduling timeout of a recreated group starts with the new group."""
     made = served()
-    await tried(made)
+    await schedule_all(made)
     made.clock.advance(TIMEOUT - 10)
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
-    await tried(made)
+    await schedule_all(made)
     made.clock.advance(TIMEOUT - 10)
     outcome = gang_of(made).outcome
     assert outcome is not None
@@ -64,11 +66,11 @@ async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
     made.queue.close()
 
 
-@SEEN
+@IS_DELETION_SEEN
 async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
-    """The new group is tried at once."""
+    """A recreated group is attempted at once."""
     made = served()
-    await tried(made)
+    await schedule_all(made)
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
     entry = gang_of(made).entry
     assert entry is not None
@@ -79,23 +81,23 @@ async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
     made.queue.close()
 
 
-@SEEN
+@IS_DELETION_SEEN
 async def test_a_reservation_is_not_inherited(is_deletion_seen: bool) -> None:
-    """The nodes that were reserved for the old group are free."""
+    """The reservation of the old group ends."""
     made = served()
     made.add(node("n1", allocatable={"cpu": "1", "pods": "10"}), pod("runs", node_name="n1", requests={"cpu": "1"}))
     made.scheduler.reservations.after_seconds = 0.0
-    await tried(made)
+    await schedule_all(made)
     assert len(made.scheduler.reservations) == 1
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
     assert (len(made.scheduler.reservations), gang_of(made).reservation) == (0, "")
     made.queue.close()
 
 
-async def test_the_same_group_keeps_its_record() -> None:
-    """A group that was invalid for a while is the same object."""
+async def test_the_same_group_keeps_its_first_failure() -> None:
+    """A group that was deleted from the feed and returns with the same UID keeps its first failure."""
     made = served()
-    await tried(made)
+    await schedule_all(made)
     failed = gang_of(made).first_failure
     made.clock.advance(10)
     recreate(made, ONE, is_deletion_seen=True)
@@ -104,13 +106,13 @@ async def test_the_same_group_keeps_its_record() -> None:
 
 
 @given(st.lists(st.sampled_from(["try", "wait", "wait long", "edit"]), max_size=6), st.booleans())
-async def test_a_group_begins_as_if_it_were_the_first(past: list[str], is_deletion_seen: bool) -> None:
-    """The law: of its past a gang keeps only its members."""
+async def test_a_recreated_group_starts_without_history(past: list[str], is_deletion_seen: bool) -> None:
+    """After recreation a gang equals a new gang, except for its members."""
     made = served()
     present = ONE
     for step in past:
         if step == "try":
-            await tried(made)
+            await schedule_all(made)
         elif step == "edit":
             present = replace(present, generation=present.generation + 1)
             made.scheduler.group_feed.group_changed(present)

@@ -1,7 +1,8 @@
-"""What users reported against scheduler-plugins' coscheduling, replayed: who is placed, and what is held meanwhile.
+"""Problems that users reported for scheduler-plugins' coscheduling: which gangs are bound, and what stays assumed.
 
-Each test names the threads of kubernetes-sigs/scheduler-plugins and what happened there. Who comes when is in
-``test_reported_waiting.py``, what status said in ``tests/operator/gangs/test_scheduler_plugins_status.py``.
+Each docstring has the numbers of the threads in kubernetes-sigs/scheduler-plugins and the reported problem. Problems of
+order and waiting are in ``test_reported_waiting.py``, of the status in
+``tests/operator/gangs/test_scheduler_plugins_status.py``.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from tests.support.scheduling import Rig
 GPU = "example.com/gpu"
 
 
-def holds_nothing(made: Rig) -> bool:
+def has_no_unbound_assumed_pod(made: Rig) -> bool:
     """Return whether no pod is assumed without being bound."""
     return made.context.cache.assumed_count == len(made.bound)
 
 
 async def end(made: Rig, pods: list[Pod]) -> None:
-    """Delete pods, and run all backoffs."""
+    """Delete pods, and run the scheduler after all backoffs."""
     for each in pods:
         made.scheduler.feed.pod_deleted(each)
     made.clock.advance(20.0)
@@ -34,14 +35,14 @@ async def end(made: Rig, pods: list[Pod]) -> None:
 
 
 def gpus(name: str, count: int) -> Node:
-    """Return a node with a number of GPUs, of which every member needs some."""
+    """Return a node with the given number of GPUs."""
     return node(name, allocatable={"cpu": "64", GPU: str(count), "pods": "99"})
 
 
 async def test_713_members_that_fit_hold_nothing_while_one_does_not(cluster: Rig) -> None:
-    """#713: nine of ten members kept their nodes assumed, for good, while the tenth fitted nowhere; others starved.
+    """#713: nine of ten members stayed assumed forever while the tenth was infeasible, and other pods starved.
 
-    Here the nine give back what they took in the same cycle, and a pod that comes then has all of it.
+    Here the nine members are released in the same cycle, and a pod that is created later is bound.
     """
     cluster.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=10))
@@ -49,29 +50,29 @@ async def test_713_members_that_fit_hold_nothing_while_one_does_not(cluster: Rig
     await settle(cluster)
     outcome = gang_of(cluster).outcome
     assert outcome is not None
-    assert (outcome.fitting, holds_nothing(cluster)) == (9, True)
+    assert (outcome.fitting, has_no_unbound_assumed_pod(cluster)) == (9, True)
     cluster.add(pod("other", requests={"cpu": "9"}))
     await settle(cluster)
     assert cluster.bound == {"other": "a"}
 
 
-async def test_930_no_member_is_let_through_before_all_have_room(cluster: Rig) -> None:
-    """#930: of two nodes one was taken; a gang of two had one member bound to the other node, and stayed in halves.
+async def test_930_no_member_is_bound_before_all_are_feasible(cluster: Rig) -> None:
+    """#930: one of two nodes was full; one member of a gang of two was bound to the other node, the second never.
 
-    Here nobody is bound until the pod in the way is gone, and then both are, however often they are tried.
+    Here no member is bound until the blocking pod is deleted, however often the gang is attempted; then both are.
     """
     cluster.add(*(node(name, allocatable={"cpu": "1", "pods": "9"}) for name in ("a", "b")))
-    in_the_way = pod("single", node_name="a", requests={"cpu": "1"})
-    cluster.add(in_the_way)
+    blocking = pod("single", node_name="a", requests={"cpu": "1"})
+    cluster.add(blocking)
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     cluster.add(*members(2))
     for attempts in range(1, 6):
         await settle(cluster)
         entry = gang_of(cluster).entry
         assert entry is not None
-        assert (entry.attempts, cluster.writer.attempted, holds_nothing(cluster)) == (attempts, [], True)
+        assert (entry.attempts, cluster.writer.attempted, has_no_unbound_assumed_pod(cluster)) == (attempts, [], True)
         cluster.queue.activate(gang_of(cluster).pods)
-    await end(cluster, [in_the_way])
+    await end(cluster, [blocking])
     assert set(cluster.bound) == {"train-0", "train-1"}
 
 
@@ -80,36 +81,36 @@ async def test_930_no_member_is_let_through_before_all_have_room(cluster: Rig) -
     [
         pytest.param(["x-0", "x-1", "x-2", "y-0", "y-1", "y-2"], id="one after the other"),
         pytest.param(["x-0", "y-0", "x-1", "y-1", "x-2", "y-2"], id="alternating"),
-        pytest.param(["x-0", "y-0", "y-1", "y-2", "x-1", "x-2"], id="one within the other"),
+        pytest.param(["x-0", "y-0", "y-1", "y-2", "x-1", "x-2"], id="nested"),
     ],
 )
 async def test_114_two_gangs_of_which_one_fits(cluster: Rig, order: list[str]) -> None:
-    """#114: each of two gangs had a part of its members placed and waited for the room that the other one held.
+    """#114: two gangs were each assumed in part and waited for the capacity that the other one used.
 
-    Here nobody holds a part, however their members alternate: when there is room for one gang it is bound as a whole,
-    and the other one when that has ended.
+    Here no gang is assumed in part, in any order of members. When one gang is feasible it is bound as a whole, and the
+    other one after the first has ended.
     """
     cluster.add(*(gpus(name, 8) for name in "abcd"))
-    in_the_way = [pod(f"before-{name}", node_name=name, requests={GPU: "8"}) for name in "cd"]
-    cluster.add(*in_the_way)
+    blocking = [pod(f"before-{name}", node_name=name, requests={GPU: "8"}) for name in "cd"]
+    cluster.add(*blocking)
     for name in ("x", "y"):
         cluster.scheduler.group_feed.group_changed(group(name, min_member=3))
     for name in order:
         cluster.add(member(name, name[0], requests={GPU: "6"}))
         await settle(cluster)
-        assert (cluster.bound, holds_nothing(cluster)) == ({}, True)
-    await end(cluster, in_the_way)
+        assert (cluster.bound, has_no_unbound_assumed_pod(cluster)) == ({}, True)
+    await end(cluster, blocking)
     (first,) = {name[0] for name in cluster.bound}
-    assert (len(cluster.bound), holds_nothing(cluster)) == (3, True)
+    assert (len(cluster.bound), has_no_unbound_assumed_pod(cluster)) == (3, True)
     await end(cluster, list(gang_of(cluster, first).pods.values()))
     assert set(cluster.bound) == set(order)
 
 
 async def test_117_jobs_in_a_row_on_too_few_gpus() -> None:
-    """#117: sixty jobs of one to eight GPUs, one every 15 s, on two nodes of eight; in the end none started any more.
+    """#117: sixty jobs of one to eight GPUs, one every 15 s, on two nodes of eight GPUs; in the end no job started.
 
-    Pods of several jobs waited at Permit for what the others held, when all that ran before had ended. Here each job
-    runs, all its pods at once, and none is left.
+    Pods of several jobs waited at Permit for each other's GPUs. Here the pods of each job are bound together, and all
+    jobs run.
     """
     traffic = Traffic()
     traffic.nodes({"a": 8, "b": 8})
@@ -125,21 +126,21 @@ async def test_117_jobs_in_a_row_on_too_few_gpus() -> None:
 
 
 def bound_by_job(traffic: Traffic) -> Counter[str]:
-    """Return how many pods of each job have been bound."""
+    """Return the number of bound pods of each job."""
     return Counter(name.partition("-")[0] for name in traffic.rig.bound)
 
 
 @pytest.mark.parametrize(
-    ("priority", "gone"),
+    ("priority", "victims"),
     [
-        pytest.param(0, {"low-a", "low-b"}, id="both nodes can be freed"),
-        pytest.param(50, set(), id="only one of them"),
+        pytest.param(0, {"low-a", "low-b"}, id="victims on both nodes"),
+        pytest.param(50, set(), id="a victim on one node only"),
     ],
 )
-async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, gone: set[str]) -> None:
-    """#581: preemption made room for one pod at a time, which is not enough for a gang, and useless if not all fit.
+async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, victims: set[str]) -> None:
+    """#581: preemption freed capacity for one pod at a time, which does not help a gang unless all members fit.
 
-    Here all victims are evicted in one attempt, or nobody.
+    Here all victims are evicted in one attempt, or no pod is.
     """
     cluster.add(*(node(name, allocatable={"cpu": "1", "pods": "9"}) for name in ("a", "b")))
     low: list[Pod] = [
@@ -152,15 +153,15 @@ async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, go
     await settle(cluster)
     entry = gang_of(cluster).entry
     assert entry is not None
-    assert (entry.attempts, {deletion.name for deletion in cluster.writer.deletions}) == (1, gone)
-    await end(cluster, [each for each in low if each.metadata.name in gone])
-    assert len(cluster.bound) == len(gone)
+    assert (entry.attempts, {deletion.name for deletion in cluster.writer.deletions}) == (1, victims)
+    await end(cluster, [each for each in low if each.metadata.name in victims])
+    assert len(cluster.bound) == len(victims)
 
 
 async def test_members_are_counted_in_their_own_namespace(cluster: Rig) -> None:
-    """Members were listed by their label wherever they were: a group of the same name elsewhere lent its pods.
+    """Members were counted by label in all namespaces, so pods of another group with the same name counted too.
 
-    Here a group counts the pods of its own namespace, and each of two groups of one name waits for its own quorum.
+    Here a group counts the pods of its own namespace only.
     """
     cluster.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
     for namespace in ("default", "other"):
@@ -176,11 +177,11 @@ async def test_members_are_counted_in_their_own_namespace(cluster: Rig) -> None:
     assert (gang_of(cluster).members, other.members, len(cluster.bound)) == (2, 3, 3)
 
 
-async def test_429_min_resources_that_are_free_in_pieces(cluster: Rig) -> None:
-    """``minResources`` was compared with what is free in all nodes together, which says nothing of any one node.
+async def test_429_min_resources_that_are_free_on_no_single_node(cluster: Rig) -> None:
+    """#429: ``minResources`` was compared with the sum of free resources on all nodes.
 
-    #429: 6, 2, 2 and 2 GPUs are free, three members need 4 each; they were tried in turn for ever, before all others.
-    Here each member must fit on a node, one attempt says so, and pods behind it are placed.
+    With 6, 2, 2 and 2 free GPUs three members of 4 GPUs were attempted forever, before all other pods. Here each member
+    must fit on a node, the gang is attempted once, and the pods behind it are bound.
     """
     cluster.add(gpus("a", 6), *(gpus(name, 2) for name in ("b", "c", "d")))
     cluster.scheduler.group_feed.group_changed(group(min_member=3, min_resources={GPU: 12}))
@@ -189,6 +190,6 @@ async def test_429_min_resources_that_are_free_in_pieces(cluster: Rig) -> None:
     gang = gang_of(cluster)
     assert gang.entry is not None
     assert gang.outcome is not None
-    assert (set(cluster.bound), gang.entry.attempts, holds_nothing(cluster)) == ({"other"}, 1, True)
+    assert (set(cluster.bound), gang.entry.attempts, has_no_unbound_assumed_pod(cluster)) == ({"other"}, 1, True)
     assert gang.outcome.message.startswith("1 of the 3 members that must be placed together fit")
     assert f"Insufficient {GPU}" in gang.outcome.message

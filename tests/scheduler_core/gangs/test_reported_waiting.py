@@ -1,7 +1,7 @@
-"""What users reported against scheduler-plugins' coscheduling, replayed: who is tried when, and who waits for how long.
+"""Problems that users reported for scheduler-plugins' coscheduling: the order of attempts, and waiting times.
 
-Each test names the threads of kubernetes-sigs/scheduler-plugins and what happened there. Time is virtual throughout;
-where it matters that attempts take time, they take a tenth of a second each.
+Each docstring has the numbers of the threads in kubernetes-sigs/scheduler-plugins and the reported problem. Time is
+virtual; if the duration of attempts matters, each takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tests.support.scheduling import Rig
 
 @dataclass
 class Churn:
-    """A node on which a small pod is replaced by another each second, so that who needs room is woken again and again.
+    """A node on which a small pod is replaced every second, so that infeasible pods are requeued again and again.
 
     Attributes:
         made: The scheduler.
-        serial: The number of the pod that runs.
-        due: When it is replaced.
+        serial: The number of the running pod.
+        due: When the running pod is replaced.
     """
 
     made: Rig
     serial: int = 0
     due: float = 0.0
 
-    def turn(self) -> None:
-        """Replace the pod every second."""
+    def replace_due_pod(self) -> None:
+        """Replace the running pod if it is due."""
         if self.made.clock.now() < self.due:
             return
         self.due = self.made.clock.now() + 1.0
@@ -50,17 +50,17 @@ class Churn:
 
 
 async def run_until(made: Rig, churn: Churn, condition: Callable[[], bool], seconds: float) -> float:
-    """Run a scheduler whose attempts take time until a condition holds; return the seconds that it took."""
-    begun = made.clock.now()
+    """Run a scheduler whose attempts take time until a condition holds; return the elapsed seconds."""
+    start = made.clock.now()
     while not condition():
-        churn.turn()
+        churn.replace_due_pod()
         await step(made)
-        assert made.clock.now() < begun + seconds, "it takes too long"
-    return made.clock.now() - begun
+        assert made.clock.now() < start + seconds, "the condition is not met in time"
+    return made.clock.now() - start
 
 
-def gangs_that_do_not_fit(made: Rig, count: int) -> Churn:
-    """Add gangs for which the churning node is much too small."""
+def infeasible_gangs(made: Rig, count: int) -> Churn:
+    """Add gangs that do not fit on the node with changing pods."""
     made.add(node("a", allocatable={"cpu": "8", "pods": "99"}))
     for number in range(count):
         name = f"old{number}"
@@ -70,50 +70,49 @@ def gangs_that_do_not_fit(made: Rig, count: int) -> Churn:
 
 
 @pytest.mark.parametrize(
-    ("count", "patience"),
+    ("count", "limit_seconds"),
     [
-        pytest.param(20, 1.0, id="as many as are tried while the first back off"),
-        pytest.param(150, 60.0, id="more than that"),
+        pytest.param(20, 1.0, id="as many as are attempted during one backoff"),
+        pytest.param(150, 60.0, id="more than are attempted during one backoff"),
     ],
 )
-async def test_110_old_gangs_that_do_not_fit_and_a_pod_that_does(count: int, patience: float) -> None:
-    """#110: ordered by the first attempt, old pods that fit nowhere came back before those behind them were ever tried.
+async def test_110_old_gangs_that_do_not_fit_and_a_feasible_pod(count: int, limit_seconds: float) -> None:
+    """#110: infeasible pods, ordered by their first attempt, were retried before newer pods were ever attempted.
 
-    Here gangs keep their turn too, and that is why those that fail back off for so long that they take half of the
-    scheduler's time at the most: a pod that comes while all of them are retried is placed soon.
+    Here gangs keep their order too, but failed gangs back off for so long that they use at most half of the scheduler's
+    time. A pod that is created while all of them are retried is bound soon.
     """
     made = busy()
-    churn = gangs_that_do_not_fit(made, count)
-    # By then all were tried often, and back off for as long as they ever do.
+    churn = infeasible_gangs(made, count)
+    # By then all gangs have the maximum backoff.
     await run_until(made, churn, lambda: made.clock.now() >= 1100.0, 200.0)
     made.add(pod("late", requests={"cpu": "1"}))
-    assert await run_until(made, churn, lambda: "late" in made.bound, 600.0) <= patience
+    assert await run_until(made, churn, lambda: "late" in made.bound, 600.0) <= limit_seconds
 
 
 async def test_874_a_newer_gang_behind_those_that_do_not_fit() -> None:
-    """#874, after #110: by age of PodGroups, large ones at the queue's head kept newer ones from being tried at all.
+    """#874, after #110: large PodGroups at the head of the queue blocked all newer ones.
 
-    Here a newer gang and a pod are placed while the older ones go on failing, and the older ones keep their places.
+    Here a newer gang and a pod are bound while the older gangs keep failing and keep their order.
     """
     made = busy()
-    churn = gangs_that_do_not_fit(made, 150)
+    churn = infeasible_gangs(made, 150)
     await run_until(made, churn, lambda: made.clock.now() >= 1100.0, 200.0)
     made.scheduler.group_feed.group_changed(group("young", min_member=3))
     made.add(*members(3, "young"), pod("single", requests={"cpu": "1"}))
     await run_until(made, churn, lambda: len(made.bound) == 4, 60.0)
-    standing = [gang_of(made, f"old{number}").since for number in range(150)]
-    assert standing == sorted(standing)
-    assert standing[-1] < gang_of(made, "young").since
+    ages = [gang_of(made, f"old{number}").since for number in range(150)]
+    assert ages == sorted(ages)
+    assert ages[-1] < gang_of(made, "young").since
 
 
 @pytest.mark.parametrize(
     ("is_strict", "expected"), [pytest.param(True, True, id="Strict"), pytest.param(False, False, id="BestEffort")]
 )
 async def test_110_a_large_gang_among_small_pods(is_strict: bool, expected: bool) -> None:
-    """#110, #874, the other way round: where small pods fill every hole, room for a large gang is never free at once.
+    """#110, #874: small pods fill every gap, so capacity for a large gang is never free at one time.
 
-    The place in the queue does not help there. Here a Strict one has what becomes free kept for it. One that is not is
-    passed, as it was asked for.
+    Here freed capacity is reserved for a Strict gang. Small pods pass a BestEffort gang, as documented.
     """
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4})
@@ -127,9 +126,9 @@ async def test_110_a_large_gang_among_small_pods(is_strict: bool, expected: bool
 
 
 async def test_658_a_gang_is_one_entry_of_the_queue(cluster: Rig) -> None:
-    """#658: members were queued one by one, each with a time of its own, and other pods came between them.
+    """#658: each member was queued with its own time, and other pods were attempted between the members.
 
-    Here the gang is taken as a whole, by its own age: small pods that came between its members get what it leaves.
+    Here the gang is one queue entry with one age.
     """
     cluster.scheduler.group_feed.group_changed(group(min_member=4))
     for number in range(4):
@@ -139,8 +138,8 @@ async def test_658_a_gang_is_one_entry_of_the_queue(cluster: Rig) -> None:
     assert cluster.queue.pop() is gang_of(cluster).entry
 
 
-async def test_658_small_pods_get_what_the_gang_leaves(cluster: Rig) -> None:
-    """#658: the same, to the end."""
+async def test_658_small_pods_get_the_remaining_capacity(cluster: Rig) -> None:
+    """#658: small pods that were created between the members are bound after the gang."""
     cluster.add(node("a", allocatable={"cpu": "6", "pods": "99"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=4))
     for number in range(4):
@@ -153,8 +152,8 @@ async def test_658_small_pods_get_what_the_gang_leaves(cluster: Rig) -> None:
 # -- failed attempts ---------------------------------------------------------------------------------------------
 
 
-def irrelevant(made: Rig) -> None:
-    """Changes that free no room: pods are added, others deleted without having run, nodes report."""
+def apply_irrelevant_events(made: Rig) -> None:
+    """Apply events that free no capacity: pods are added or deleted without having run, and a node's label changes."""
     for number in range(10):
         held = pod(f"held-{number}", gates=["wait"])
         made.add(held, pod(f"tiny-{made.clock.now()}", node_name="full"))
@@ -166,40 +165,40 @@ def irrelevant(made: Rig) -> None:
         made.clock.advance(1.0)
 
 
-def attempts(made: Rig, count: int) -> set[int]:
-    """Return how often each gang was tried."""
+def attempt_counts(made: Rig, count: int) -> set[int]:
+    """Return the distinct numbers of attempts of the gangs."""
     entries = [gang_of(made, f"g{number}").entry for number in range(count)]
     return {entry.attempts for entry in entries if entry is not None}
 
 
 async def test_682_gangs_that_wait_cause_no_work(cluster: Rig) -> None:
-    """#682: each member that passed requeued all its siblings, over and over, until the scheduler did nothing else.
+    """#682: each feasible member requeued all its siblings in a loop, and the scheduler did not reach other pods.
 
-    It did not get to pods that fit. Here a gang that failed is tried again when something happens that may help it,
-    once for all its members: neither its own failure nor that of another, nor what makes no room, wakes it.
+    Here only events that may make a failed gang feasible requeue it, once for all its members. Neither a failed attempt
+    nor an event that frees no capacity does.
     """
     cluster.add(node("full", allocatable={"cpu": "2", "pods": "99"}, labels={"seen": "0"}))
     for number in range(20):
         cluster.scheduler.group_feed.group_changed(group(f"g{number}", min_member=16))
         cluster.add(*members(16, f"g{number}"))
     await settle(cluster)
-    assert attempts(cluster, 20) == {1}
+    assert attempt_counts(cluster, 20) == {1}
     for _ in range(3):
-        irrelevant(cluster)
+        apply_irrelevant_events(cluster)
         await settle(cluster)
-    assert attempts(cluster, 20) == {1}
+    assert attempt_counts(cluster, 20) == {1}
     cluster.add(pod("fits", requests={"cpu": "1"}))
     await settle(cluster)
-    assert (set(cluster.bound), attempts(cluster, 20)) == ({"fits"}, {1})
+    assert (set(cluster.bound), attempt_counts(cluster, 20)) == ({"fits"}, {1})
     cluster.add(node("more", allocatable={"cpu": "2", "pods": "99"}))
     cluster.clock.advance(20.0)
     await settle(cluster)
-    assert attempts(cluster, 20) == {2}
+    assert attempt_counts(cluster, 20) == {2}
     waiting = [pod for number in range(20) for pod in gang_of(cluster, f"g{number}").waiting.values()]
     assert (len(waiting), {pod.attempts for pod in waiting}) == (320, {2})
 
 
-# -- the way to a quorum -----------------------------------------------------------------------------------------
+# -- events that complete a quorum -------------------------------------------------------------------------------
 
 
 def last_member(made: Rig) -> None:
@@ -208,11 +207,11 @@ def last_member(made: Rig) -> None:
 
 
 def last_gate(made: Rig) -> None:
-    """Open the last member's gate."""
+    """Remove the last member's scheduling gate."""
     made.scheduler.feed.pod_updated(member("train-3", gates=["wait"]), member("train-3"))
 
 
-def the_group(made: Rig) -> None:
+def pod_group(made: Rig) -> None:
     """Add the PodGroup after its pods."""
     made.scheduler.group_feed.group_changed(group(min_member=4))
 
@@ -223,21 +222,23 @@ def smaller_quorum(made: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pods", "has_group", "completes"),
+    ("pods", "has_group", "complete_quorum"),
     [
-        pytest.param(members(3), True, last_member, id="#125 the last member comes late"),
-        pytest.param([*members(3), member("train-3", gates=["wait"])], True, last_gate, id="#364 a gate opens late"),
-        pytest.param(members(4), False, the_group, id="#397 pods before their PodGroup"),
-        pytest.param(members(3), True, smaller_quorum, id="#450 fewer are needed"),
+        pytest.param(members(3), True, last_member, id="#125 the last member is created late"),
+        pytest.param(
+            [*members(3), member("train-3", gates=["wait"])], True, last_gate, id="#364 a gate is removed late"
+        ),
+        pytest.param(members(4), False, pod_group, id="#397 pods are created before their PodGroup"),
+        pytest.param(members(3), True, smaller_quorum, id="#450 minMember is lowered"),
     ],
 )
-async def test_125_364_397_450_a_gang_is_tried_when_its_quorum_exists(
-    cluster: Rig, pods: list[Pod], has_group: bool, completes: Callable[[Rig], None]
+async def test_125_364_397_450_a_gang_is_attempted_when_its_quorum_exists(
+    cluster: Rig, pods: list[Pod], has_group: bool, complete_quorum: Callable[[Rig], None]
 ) -> None:
-    """#125, #364, #397, #450: members that came before there were enough were put aside for 60 to 90 s, until a flush.
+    """#125, #364, #397, #450: members that were created before the quorum existed waited 60 to 90 s for a flush.
 
-    By then others had been put aside in their turn. Here they wait without being tried, and the event that makes the
-    quorum brings all of them, without time passing and with no backoff from before.
+    Here members below the quorum are not attempted, and the event that completes the quorum queues all of them at once,
+    without a backoff.
     """
     cluster.add(node("a"))
     if has_group:
@@ -248,17 +249,17 @@ async def test_125_364_397_450_a_gang_is_tried_when_its_quorum_exists(
         cluster.clock.advance(7.0)
     assert (cluster.bound, gang_of(cluster).last_attempt) == ({}, None)
     now = cluster.clock.now()
-    completes(cluster)
+    complete_quorum(cluster)
     await settle(cluster)
     gang = cluster.queue.gangs.get(key())
     assert gang is not None
     assert (len(cluster.bound), gang.needed, cluster.clock.now()) == (len(gang.pods), 0, now)
 
 
-async def test_450_members_that_come_one_by_one_are_not_punished(cluster: Rig) -> None:
-    """#450: "last failed in 3s, deny": that one member had come too early kept the whole group away for a while.
+async def test_450_members_that_are_created_one_by_one_have_no_backoff(cluster: Rig) -> None:
+    """#450: "last failed in 3s, deny": a member that was created before the others blocked the whole group for a while.
 
-    Here none of the members was tried before, so that none has anything to back off for.
+    Here no member was attempted before the quorum existed, so none has a backoff.
     """
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
@@ -271,6 +272,6 @@ async def test_450_members_that_come_one_by_one_are_not_punished(cluster: Rig) -
     assert {queued.attempts for queued in gang_of(cluster).waiting.values()} == {0}
 
 
-def test_what_an_attempt_takes() -> None:
-    """The tests above need more gangs than can be tried while the first of them backs off."""
+def test_the_duration_of_an_attempt() -> None:
+    """150 gangs take longer than the maximum backoff and 20 gangs do not, as the tests above require."""
     assert 150 * SECONDS > busy().scheduler.options.max_backoff_seconds > 20 * SECONDS

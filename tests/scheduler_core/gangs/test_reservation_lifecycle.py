@@ -1,4 +1,4 @@
-"""Strict gangs get capacity in the end, and no pod is blocked for longer than necessary."""
+"""Reservations of Strict gangs: when they begin, which pods they block, and when they end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ APART = Affinity(
 SPREAD = TopologySpreadConstraint(
     1, "zone", "DoNotSchedule", label_selector=LabelSelector(match_labels={"app": "noisy"})
 )
-SHY = Affinity(
+AVOIDS_GANG = Affinity(
     pod_anti_affinity=PodAffinity(
         required=(
             PodAffinityTerm(
@@ -35,8 +35,8 @@ SHY = Affinity(
 @pytest.mark.parametrize(
     ("is_strict", "expected"), [pytest.param(True, True, id="Strict"), pytest.param(False, False, id="BestEffort")]
 )
-async def test_small_pods_that_never_end_to_come(is_strict: bool, expected: bool) -> None:
-    """A gang that starves otherwise does not starve if it is Strict."""
+async def test_a_gang_among_continuously_created_pods(is_strict: bool, expected: bool) -> None:
+    """A Strict gang is scheduled although small pods are created continuously; a BestEffort gang starves."""
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4})
     for number in range(8):
@@ -51,54 +51,64 @@ async def test_small_pods_that_never_end_to_come(is_strict: bool, expected: bool
 
 
 @pytest.mark.parametrize(
-    ("comes", "expected"),
+    ("later_pod", "expected"),
     [
         pytest.param({"cpu": 2}, True, id="fits beside the gang"),
-        pytest.param({"cpu": 3}, False, id="needs what the gang needs"),
-        pytest.param({"cpu": 3, "priority": 1}, True, id="of a higher priority"),
-        pytest.param({"cpu": 1, "labels": {"app": "noisy"}}, True, id="of a label that nobody minds"),
-        pytest.param({"cpu": 1, "affinity": SHY}, False, id="wants to be apart from the gang"),
-        pytest.param({"cpu": 0, "requests": {}}, True, id="asks for nothing"),
+        pytest.param({"cpu": 3}, False, id="needs capacity of the gang"),
+        pytest.param({"cpu": 3, "priority": 1}, True, id="higher priority"),
+        pytest.param({"cpu": 1, "labels": {"app": "noisy"}}, True, id="label without effect"),
+        pytest.param({"cpu": 1, "affinity": AVOIDS_GANG}, False, id="anti-affinity to the gang"),
+        pytest.param({"cpu": 0, "requests": {}}, True, id="no requests"),
     ],
 )
-async def test_pods_that_come_later(comes: dict[str, Any], expected: bool) -> None:
-    """Pods that fit beside the gang once the pods in the way are gone are admitted; others wait."""
+async def test_pods_that_are_created_later(later_pod: dict[str, Any], expected: bool) -> None:
+    """Pods that will fit beside the gang are admitted; others wait."""
     traffic = await full_traffic()
     await traffic.step(100.0)
-    later = traffic.comes(**comes)
+    later = traffic.comes(**later_pod)
     await traffic.settle()
-    if comes["cpu"] == 3 and expected:
-        # Two CPUs are free on each node: it preempts nobody of its own, so it waits for the next end.
+    if later_pod["cpu"] == 3 and expected:
+        # Two CPUs are free on each node. The pod evicts no pod, so it waits for the next pod that ends.
         await traffic.step(100.0)
     assert traffic.is_bound(later) == expected
 
 
 @pytest.mark.parametrize(
-    ("member", "comes", "expected"),
+    ("member", "later_pod", "expected"),
     [
-        pytest.param({"affinity": APART}, {"labels": {"app": "noisy"}}, False, id="a label that members keep off"),
-        pytest.param({"affinity": APART}, {"labels": {"app": "quiet"}}, True, id="another label"),
-        pytest.param({"spread": [SPREAD]}, {"labels": {"app": "noisy"}}, False, id="a label that they are spread by"),
-        pytest.param({"spread": [SPREAD]}, {"labels": {"app": "quiet"}}, True, id="no label that they are spread by"),
-        pytest.param({"ports": [80]}, {"ports": [80]}, False, id="a port of theirs"),
-        pytest.param({"ports": [80]}, {"ports": [81]}, True, id="another port"),
+        pytest.param(
+            {"affinity": APART}, {"labels": {"app": "noisy"}}, False, id="label of the members' anti-affinity"
+        ),
+        pytest.param(
+            {"affinity": APART}, {"labels": {"app": "quiet"}}, True, id="label outside the members' anti-affinity"
+        ),
+        pytest.param(
+            {"spread": [SPREAD]}, {"labels": {"app": "noisy"}}, False, id="label of the members' spread constraint"
+        ),
+        pytest.param(
+            {"spread": [SPREAD]}, {"labels": {"app": "quiet"}}, True, id="label outside the members' spread constraint"
+        ),
+        pytest.param({"ports": [80]}, {"ports": [80]}, False, id="host port of the members"),
+        pytest.param({"ports": [80]}, {"ports": [81]}, True, id="another host port"),
     ],
 )
-async def test_pods_that_would_keep_members_off(member: dict[str, Any], comes: dict[str, Any], expected: bool) -> None:
-    """Pods that may conflict by ports or terms are not admitted either."""
+async def test_pods_that_would_reject_members(
+    member: dict[str, Any], later_pod: dict[str, Any], expected: bool
+) -> None:
+    """Pods whose host ports or labels would reject members are not admitted."""
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4}, labels={"zone": "z"})
     for name in ("a", "b"):
         traffic.runs(name, 3, 100.0)
     traffic.gang("big", 2, 2, member=member)
     await traffic.reserve("big")
-    later = traffic.comes(1, **comes)
+    later = traffic.comes(1, **later_pod)
     await traffic.settle()
     assert traffic.is_bound(later) == expected
 
 
 async def test_a_blocked_pod_is_reported() -> None:
-    """The pod's message names the gang of the reservation, and preemption does not help."""
+    """The condition of a blocked pod names the gang of the reservation and reports that preemption does not help."""
     traffic = await full_traffic()
     await traffic.step(100.0)
     traffic.comes(3)
@@ -107,8 +117,8 @@ async def test_a_blocked_pod_is_reported() -> None:
     assert "2 Preemption is not helpful for scheduling" in traffic.rig.condition.message
 
 
-async def test_preemption_does_not_take_reserved_room() -> None:
-    """A pod above the running ones and not above the gang evicts no pod where the room is the gang's."""
+async def test_preemption_does_not_use_reserved_capacity() -> None:
+    """A pod evicts no pod from reserved nodes unless its priority is higher than the gang's."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
     traffic.runs("a", 4, 100.0)
@@ -121,7 +131,7 @@ async def test_preemption_does_not_take_reserved_room() -> None:
 
 
 async def test_blocked_pods_are_requeued_at_the_end() -> None:
-    """The end of a reservation requeues the pods that it blocked, at once."""
+    """The end of a reservation activates the pods that it blocked."""
     traffic = await full_traffic()
     await traffic.step(100.0)
     later = traffic.comes(3)
@@ -132,8 +142,8 @@ async def test_blocked_pods_are_requeued_at_the_end() -> None:
     assert traffic.rig.place(later) == "active"
 
 
-async def test_room_that_backfill_leaves_is_backfilled_again() -> None:
-    """A pod that is blocked only because another one was admitted is requeued when that one is deleted."""
+async def test_backfilled_capacity_is_backfilled_again() -> None:
+    """A pod that is blocked because another pod was admitted is requeued when the other pod is deleted."""
     traffic = await full_traffic()
     await traffic.step(100.0)
     first = traffic.comes(2, 10.0)
@@ -145,8 +155,8 @@ async def test_room_that_backfill_leaves_is_backfilled_again() -> None:
     assert traffic.is_bound(second)
 
 
-async def test_it_begins_by_time_alone() -> None:
-    """Without any event, capacity is reserved when the time has come."""
+async def test_a_reservation_begins_by_time_alone() -> None:
+    """Capacity is reserved after the delay, without any event."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
     traffic.runs("a", 4)
@@ -162,7 +172,7 @@ async def test_it_begins_by_time_alone() -> None:
 
 
 async def test_one_reservation_for_the_same_nodes() -> None:
-    """The second gang waits for its turn and reports it; its turn comes when the first one is scheduled."""
+    """The second gang reports that it waits, and gets its reservation when the first gang is scheduled."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
     traffic.runs("a", 4, 60.0)
@@ -180,7 +190,7 @@ async def test_one_reservation_for_the_same_nodes() -> None:
 
 
 async def test_reservations_beside_each_other() -> None:
-    """Gangs that need different nodes do not wait for each other."""
+    """Gangs that need different nodes have reservations at the same time."""
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4})
     traffic.runs("a", 4)
@@ -192,7 +202,7 @@ async def test_reservations_beside_each_other() -> None:
 
 
 async def test_a_gang_of_higher_priority_takes_over() -> None:
-    """A gang of higher priority gets the reservation if it has no other nodes."""
+    """A gang of higher priority takes over the reservation if no other nodes are feasible."""
     traffic = await full_traffic()
     traffic.gang("vital", 4, 2, priority=9, member={"preemption_policy": "Never"})
     await traffic.reserve("vital")
@@ -206,25 +216,26 @@ async def test_a_gang_of_higher_priority_takes_over() -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        pytest.param(lambda t: t.rig.scheduler.group_feed.group_deleted(key("big")), id="the group is gone"),
+        pytest.param(lambda t: t.rig.scheduler.group_feed.group_deleted(key("big")), id="the group is deleted"),
         pytest.param(
-            lambda t: t.rig.scheduler.group_feed.group_changed(group("big", min_member=3)), id="not Strict any more"
+            lambda t: t.rig.scheduler.group_feed.group_changed(group("big", min_member=3)),
+            id="the group is no longer Strict",
         ),
         pytest.param(
-            lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.of("big").pods.values()))), id="no quorum any more"
+            lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.of("big").pods.values()))), id="the quorum is lost"
         ),
     ],
 )
-async def test_ends(end: Callable[[Traffic], None]) -> None:
-    """Nothing is reserved for a gang that cannot or need not use it."""
+async def test_a_reservation_ends(end: Callable[[Traffic], None]) -> None:
+    """A reservation ends when its gang no longer needs it or can no longer use it."""
     traffic = await full_traffic()
     end(traffic)
     assert not traffic.rig.scheduler.reservations
     assert traffic.of("big").reservation == ""
 
 
-async def test_it_ends_when_the_gang_is_placed() -> None:
-    """The reservation is used up."""
+async def test_a_reservation_ends_when_the_gang_is_scheduled() -> None:
+    """The reservation ends when its gang is scheduled."""
     traffic = await full_traffic()
     await traffic.step(200.0)
     assert traffic.is_placed("big")
@@ -234,10 +245,13 @@ async def test_it_ends_when_the_gang_is_placed() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [pytest.param(200.0, "active", id="the last one needed"), pytest.param(100.0, "backoff", id="one of several")],
+    [
+        pytest.param(200.0, "active", id="last blocking pods"),
+        pytest.param(100.0, "backoff", id="one of several blocking pods"),
+    ],
 )
-async def test_a_pod_in_the_way_goes(seconds: float, expected: str) -> None:
-    """The gang is tried next as soon as it has enough room, whatever its backoff."""
+async def test_a_blocking_pod_is_deleted(seconds: float, expected: str) -> None:
+    """The gang is activated as soon as it has enough capacity, whatever its backoff."""
     traffic = await full_traffic(options={"initial_backoff_seconds": 300.0, "max_backoff_seconds": 300.0})
     member = next(iter(traffic.of("big").pods.values()))
     traffic.rig.clock.advance(seconds - 30.0)

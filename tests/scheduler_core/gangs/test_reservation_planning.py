@@ -1,4 +1,4 @@
-"""Plans for a gang: the least work to wait for, and no change by planning."""
+"""Reservation plans of gangs: the nodes with the fewest pods to wait for. Planning changes no state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.gangs import group, member
         pytest.param(3, GroupTopology("zone"), "zone=z", id="a domain"),
     ],
 )
-async def test_the_words(count: int, topology: GroupTopology | None, expected: str) -> None:
+async def test_the_reservation_in_the_status(count: int, topology: GroupTopology | None, expected: str) -> None:
     """The status names the domain, or the first nodes and the number of others."""
     traffic = Traffic()
     for number in range(1, count + 1):
@@ -37,21 +37,21 @@ async def test_the_words(count: int, topology: GroupTopology | None, expected: s
     ("pods", "expected"),
     [
         pytest.param({"a": [{"cpu": 1}] * 4, "b": [{"cpu": 4}]}, "b", id="fewest pods"),
-        pytest.param({"a": [{"cpu": 2}], "b": [{"cpu": 4}]}, "a", id="room that is free already"),
+        pytest.param({"a": [{"cpu": 2}], "b": [{"cpu": 4}]}, "a", id="free capacity"),
         pytest.param(
             {"a": [{"cpu": 4, "restart_policy": "Always"}], "b": [{"cpu": 2}] * 2},
             "b",
-            id="pods that end by themselves",
+            id="pods that run to completion",
         ),
         pytest.param(
             {"a": [{"cpu": 4, "owners": [OwnerReference("DaemonSet", "d")]}], "b": [{"cpu": 1}] * 4},
             "b",
-            id="pods of DaemonSets never end",
+            id="DaemonSet pods never end",
         ),
     ],
 )
-async def test_the_least_work_to_wait_for(pods: dict[str, list[dict[str, Any]]], expected: str) -> None:
-    """Of the possible nodes those are reserved where the fewest pods must end."""
+async def test_the_reserved_node(pods: dict[str, list[dict[str, Any]]], expected: str) -> None:
+    """The nodes on which the fewest pods must end are reserved."""
     traffic = Traffic()
     for name, running in pods.items():
         traffic.nodes({name: 4})
@@ -62,34 +62,34 @@ async def test_the_least_work_to_wait_for(pods: dict[str, list[dict[str, Any]]],
     assert gang.reservation == expected
 
 
-def cordoned(traffic: Traffic) -> None:
-    """The node is cordoned."""
+def cordon(traffic: Traffic) -> None:
+    """Cordon node a."""
     old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
     new = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, unschedulable=True))
     traffic.rig.scheduler.feed.node_updated(old, new)
 
 
-def shrunk(traffic: Traffic) -> None:
-    """The node has less capacity than the gang needs."""
+def shrink(traffic: Traffic) -> None:
+    """Reduce the capacity of node a below the gang's requests."""
     old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
     new = node("a", allocatable={"cpu": "3", "pods": "20"}, labels={"zone": "a"})
     traffic.rig.scheduler.feed.node_updated(old, new)
 
 
-def relabelled(traffic: Traffic) -> None:
-    """The node has another label."""
+def relabel(traffic: Traffic) -> None:
+    """Change the labels of node a."""
     old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
     new = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"size": "s"})
     traffic.rig.scheduler.feed.node_updated(old, new)
 
 
-def gone(traffic: Traffic) -> None:
-    """The node does not exist."""
+def delete(traffic: Traffic) -> None:
+    """Delete node a."""
     traffic.rig.scheduler.feed.node_deleted(node("a"))
 
 
-def grown(traffic: Traffic) -> None:
-    """The node has more capacity."""
+def grow(traffic: Traffic) -> None:
+    """Increase the capacity of node a."""
     old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
     new = node("a", allocatable={"cpu": "4", "pods": "30"}, labels={"zone": "a"})
     traffic.rig.scheduler.feed.node_updated(old, new)
@@ -98,15 +98,15 @@ def grown(traffic: Traffic) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        pytest.param(cordoned, "b", id="cordoned"),
-        pytest.param(shrunk, "b", id="shrunk"),
-        pytest.param(relabelled, "b", id="relabelled"),
-        pytest.param(gone, "b", id="gone"),
-        pytest.param(grown, "a", id="what does not matter"),
+        pytest.param(cordon, "b", id="cordoned"),
+        pytest.param(shrink, "b", id="too small"),
+        pytest.param(relabel, "b", id="relabelled"),
+        pytest.param(delete, "b", id="deleted"),
+        pytest.param(grow, "a", id="irrelevant change"),
     ],
 )
 async def test_a_plan_that_became_impossible(change: Callable[[Traffic], None], expected: str) -> None:
-    """The plan is recomputed at once if it is infeasible, and kept otherwise."""
+    """A plan is recomputed at once when it becomes infeasible, and only then."""
     traffic = Traffic()
     traffic.nodes({"a": 4}, labels={"zone": "a"})
     traffic.nodes({"b": 4}, labels={"zone": "b"})
@@ -120,8 +120,8 @@ async def test_a_plan_that_became_impossible(change: Callable[[Traffic], None], 
     assert traffic.of("big").reservation == f"zone={expected}"
 
 
-async def test_the_plan_is_carried_out() -> None:
-    """Members that fit only as planned, not on their best nodes, are scheduled as planned."""
+async def test_members_are_scheduled_as_planned() -> None:
+    """Members that do not fit on their best nodes are scheduled on the planned nodes."""
     traffic = Traffic()
     traffic.nodes({"a": 6, "b": 6})
     traffic.runs("a", 6, 100.0)
@@ -135,7 +135,7 @@ async def test_the_plan_is_carried_out() -> None:
 
 
 async def test_members_that_were_replaced() -> None:
-    """A new member uses the slot of a member of the same class."""
+    """A replacement member uses the slot of a deleted member of the same pod class."""
     traffic = await full_traffic()
     members = list(traffic.of("big").pods.values())
     fresh = msgspec.structs.replace(
@@ -149,8 +149,8 @@ async def test_members_that_were_replaced() -> None:
     assert "big-9" in traffic.rig.bound
 
 
-async def test_planning_leaves_no_trace() -> None:
-    """The columns are as before."""
+async def test_planning_does_not_change_the_columns() -> None:
+    """Planning leaves requests, pod counts and pods of the columns unchanged."""
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4})
     for name in ("a", "b"):
