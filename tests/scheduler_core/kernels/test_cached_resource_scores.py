@@ -1,4 +1,4 @@
-"""The resource scores from kept arrays, held against the formulas that keep nothing."""
+"""Resource scores computed from cached arrays, compared with the formulas that cache nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ _BEYOND = 2**53 + 2
 
 @dataclass(frozen=True)
 class Form:
-    """A formula in both forms."""
+    """One score: its cached class, its plain formula, and how many resources it takes."""
 
-    kept: Callable[[Sequence[int]], CachedScores]
+    cached: Callable[[Sequence[int]], CachedScores]
     plain: Callable[[Sequence[ResourceUse]], Integers]
     resources: tuple[int, int]
 
@@ -63,7 +63,7 @@ _WHOLES = st.one_of(
 
 @st.composite
 def _use(draw: st.DrawFn) -> tuple[int, int]:
-    """Capacity, and what is used: often a whole per cent of it or next to that, where a quotient is decided."""
+    """Return capacity and use. The use is often within 1 of a whole percentage, where rounding decides the score."""
     whole = draw(_WHOLES)
     near = draw(st.integers(0, 110)) * whole // 100 + draw(st.integers(-1, 1))
     return whole, draw(st.one_of(st.just(max(near, 0)), st.integers(0, LARGEST_SHARE)))
@@ -89,20 +89,20 @@ def _plain(form: Form, table: list[list[tuple[int, int]]], added: list[int], wei
 
 @pytest.mark.parametrize("form", FORMS)
 @given(st.data())
-def test_kept_scores_equal_the_plain_formulas(form: Form, data: st.DataObject) -> None:
-    """However rows came, all at once or one by one, a pod's scores are those of the formula, to the bit."""
+def test_cached_scores_equal_the_plain_formulas(form: Form, data: st.DataObject) -> None:
+    """Cached scores equal the formula's exactly, whether rows are filled at once or put one by one."""
     table = data.draw(_tables(form.resources))
     added = [data.draw(st.one_of(_WHOLES, st.just(LARGEST_SHARE))) for _ in table]
     weights = [data.draw(st.integers(1, 100)) for _ in table]
     expected = _plain(form, table, added, weights)
-    at_once, one_by_one = form.kept(weights), form.kept(weights)
+    at_once, one_by_one = form.cached(weights), form.cached(weights)
     at_once.fill(_array(table, 0), _array(table, 1))
     one_by_one.fill(np.ones_like(_array(table, 0)), np.zeros_like(_array(table, 0)))
     for row, uses in enumerate(zip(*table, strict=True)):
         one_by_one.put(row, [use[0] for use in uses], [use[1] for use in uses])
-    for kept in (at_once, one_by_one):
+    for cached in (at_once, one_by_one):
         for _ in range(2):
-            scores = kept.scores(added)
+            scores = cached.scores(added)
             assert scores is not None
             assert scores.dtype == np.int64
             assert scores.tolist() == expected
@@ -110,35 +110,35 @@ def test_kept_scores_equal_the_plain_formulas(form: Form, data: st.DataObject) -
 
 @pytest.mark.parametrize("form", FORMS)
 def test_scores_are_not_shared(form: Form) -> None:
-    """What one pod got is not changed by the next one."""
-    kept = form.kept([1, 1])
-    kept.fill(np.full((2, 3), 100), np.array([[0, 10, 20], [50, 60, 70]]))
-    first = kept.scores([10, 0])
+    """The scores returned for one pod do not change when the next pod is scored."""
+    cached = form.cached([1, 1])
+    cached.fill(np.full((2, 3), 100), np.array([[0, 10, 20], [50, 60, 70]]))
+    first = cached.scores([10, 0])
     assert first is not None
     before = first.tolist()
-    kept.scores([90, 3])
+    cached.scores([90, 3])
     assert first.tolist() == before
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_answer_beyond_what_is_exact(form: Form) -> None:
-    """One sum or request that is too large leaves all rows to the plain formula, until it has gone."""
-    kept = form.kept([1, 1])
-    kept.fill(np.full((2, 3), 100), np.array([[0, _BEYOND, 0], [0, 0, 0]]))
-    assert kept.scores([1, 1]) is None
-    kept.put(1, [100, 100], [0, 0])
-    assert kept.scores([1, 1]) is not None
-    assert kept.scores([1, _BEYOND]) is None
-    kept.put(2, [100, 100], [0, _BEYOND])
-    assert kept.scores([1, 1]) is None
+def test_inexact_amounts_are_not_scored(form: Form) -> None:
+    """scores() returns None while any sum or request exceeds the range of exact float arithmetic."""
+    cached = form.cached([1, 1])
+    cached.fill(np.full((2, 3), 100), np.array([[0, _BEYOND, 0], [0, 0, 0]]))
+    assert cached.scores([1, 1]) is None
+    cached.put(1, [100, 100], [0, 0])
+    assert cached.scores([1, 1]) is not None
+    assert cached.scores([1, _BEYOND]) is None
+    cached.put(2, [100, 100], [0, _BEYOND])
+    assert cached.scores([1, 1]) is None
 
 
 @pytest.mark.parametrize("form", FORMS[:3])
-def test_no_answer_for_capacities_too_large(form: Form) -> None:
-    """Beyond the bound a factor may be wrong, so that it is not used."""
-    kept = form.kept([1])
-    kept.fill(np.array([[LARGEST_CAPACITY + 1, 1]]), np.array([[0, 0]]))
-    assert kept.scores([1]) is None
+def test_too_large_capacities_are_not_scored(form: Form) -> None:
+    """scores() returns None for a capacity above LARGEST_CAPACITY, because its factor may be wrong."""
+    cached = form.cached([1])
+    cached.fill(np.array([[LARGEST_CAPACITY + 1, 1]]), np.array([[0, 0]]))
+    assert cached.scores([1]) is None
 
 
 @st.composite
@@ -152,14 +152,14 @@ def _part_and_whole(draw: st.DrawFn) -> tuple[int, int]:
 @example((LARGEST_CAPACITY - 1, LARGEST_CAPACITY))
 @example((LARGEST_CAPACITY, LARGEST_CAPACITY))
 @example((49, 49))
-def test_factors_divide(numbers: tuple[int, int]) -> None:
-    """The product with a factor, rounded down, is the integer division, quotients without a remainder included."""
+def test_factors_replace_integer_division(numbers: tuple[int, int]) -> None:
+    """The product with a factor, rounded down, equals integer division, even without a remainder."""
     part, whole = numbers
     assert int(100.0 * part * rounded_up_factor(whole)) == 100 * part // whole
     assert rounded_up_factors(np.array([whole], dtype=np.float64)).tolist() == [rounded_up_factor(whole)]
 
 
-def test_the_reciprocal_itself_would_not_do() -> None:
-    """49 divided by 49 as a product with the nearest float to 1/49 is below 1: what the rounding up is for."""
+def test_factors_are_rounded_up() -> None:
+    """Without rounding up, 49 times the nearest float to 1/49 is below 1."""
     assert 49 * (1 / 49) < 1
     assert int(100 * 49 * rounded_up_factor(49)) == 100

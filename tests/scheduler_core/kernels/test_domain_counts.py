@@ -11,13 +11,13 @@ _ROWS = st.lists(st.tuples(st.integers(-1, 3), st.integers(-(2**40), 2**40)), ma
 
 
 def ids_of(*domains: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Domains of rows."""
+    """Return an array of domain ids, one for each row."""
     return np.array(domains, dtype=np.int32)
 
 
 @given(rows=_ROWS)
 def test_sums_equal_a_plain_count(rows: list[tuple[int, int]]) -> None:
-    """Exactly, rows of no domain in the last slot."""
+    """Sums are exact; the last slot holds the rows without a domain."""
     amounts = np.array([amount for _, amount in rows], dtype=np.int64)
     sums = domain_sums(amounts, ids_of(*(domain for domain, _ in rows)), 4)
     expected = [sum(amount for domain, amount in rows if domain == each) for each in (0, 1, 2, 3, -1)]
@@ -30,33 +30,33 @@ def test_sums_equal_a_plain_count(rows: list[tuple[int, int]]) -> None:
     [
         pytest.param((), [False, False, False], id="no-rows"),
         pytest.param((1, 1), [False, True, False], id="one-domain"),
-        pytest.param((0, -1), [True, False, True], id="a-row-of-none"),
+        pytest.param((0, -1), [True, False, True], id="a-row-without-domain"),
     ],
 )
 def test_domains_present(domains: tuple[int, ...], present: list[bool]) -> None:
-    """The last slot stands for rows of no domain."""
+    """The last slot counts rows without a domain."""
     assert domains_present(ids_of(*domains), 2).tolist() == present
 
 
-def test_a_table_leaves_out_rows_of_no_domain() -> None:
-    """Looking up such a row returns 0."""
+def test_a_table_excludes_rows_without_domain() -> None:
+    """The slot of rows without a domain holds 0."""
     table = DomainTable.of_rows(np.array([3, 4, 5], dtype=np.int32), ids_of(0, -1, 0), 1)
     assert table.counts.tolist() == [8, 0]
 
 
 @pytest.mark.parametrize(
     ("row", "changed", "counts"),
-    [pytest.param(0, True, [7, 0], id="a-row-of-a-domain"), pytest.param(1, False, [5, 0], id="a-row-of-none")],
+    [pytest.param(0, True, [7, 0], id="a-row-with-domain"), pytest.param(1, False, [5, 0], id="a-row-without-domain")],
 )
 def test_add(row: int, changed: bool, counts: list[int]) -> None:
-    """Adds to the domain of a row, if it has one."""
+    """add() changes the count of the row's domain and returns False if the row has no domain."""
     table = DomainTable.of_rows(np.array([5, 0], dtype=np.int32), ids_of(0, -1), 1)
     assert table.add(row, 2) is changed
     assert table.counts.tolist() == counts
 
 
-def test_clones_are_apart() -> None:
-    """They share counts only until one of them changes."""
+def test_clones_are_independent() -> None:
+    """A table and its clones share counts until one of them changes."""
     table = DomainTable.of_rows(np.array([5], dtype=np.int32), ids_of(0), 1)
     first, second = table.clone(), table.clone()
     third = first.clone()

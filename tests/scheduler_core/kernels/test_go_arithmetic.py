@@ -1,4 +1,4 @@
-"""Go's integer division on arrays."""
+"""Go's integer division and natural logarithm."""
 
 import math
 
@@ -33,14 +33,14 @@ def _array(*numbers: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     ],
 )
 def test_quotients_round_towards_zero(dividend: int, divisor: int, quotient: int) -> None:
-    """Division by an array and by a number gives what Go gives."""
+    """Division by an array and by a number equals Go's."""
     assert truncated_quotients(_array(dividend), _array(divisor)).tolist() == [quotient]
     assert truncated_quotients(_array(dividend), divisor).tolist() == [quotient]
 
 
 @given(_INT64, _INT64.filter(bool))
 def test_quotients_of_any_integers(dividend: int, divisor: int) -> None:
-    """The quotient's magnitude is that of the magnitudes."""
+    """The quotient's magnitude is the quotient of the magnitudes."""
     magnitude = abs(dividend) // abs(divisor)
     expected = magnitude if (dividend < 0) == (divisor < 0) else -magnitude
     assert truncated_quotients(_array(dividend), _array(divisor)).tolist() == [expected]
@@ -57,14 +57,14 @@ def _part_and_whole(draw: st.DrawFn, largest: int) -> tuple[int, int]:
 @example((LARGEST_EXACT_WHOLE - 1, LARGEST_EXACT_WHOLE))
 @example((LARGEST_EXACT_WHOLE, LARGEST_EXACT_WHOLE))
 def test_percentages_by_floats_are_exact(numbers: tuple[int, int]) -> None:
-    """Up to the bound the float division never reaches the next per cent."""
+    """Up to the bound, float division never rounds up to the next percentage."""
     part, whole = numbers
     assert percentages(_array(part), _array(whole)).tolist() == [part * 100 // whole]
 
 
 @given(_part_and_whole(2**63 // 100 - 1), _part_and_whole(10**6))
 def test_percentages_of_huge_wholes_are_exact(huge: tuple[int, int], small: tuple[int, int]) -> None:
-    """One whole beyond the bound takes all of them to the integer division, which is exact for every product."""
+    """One whole beyond the bound switches all rows to integer division, which is exact."""
     parts, wholes = zip(huge, small, strict=True)
     expected = [part * 100 // whole for part, whole in (huge, small)]
     assert percentages(_array(*parts), _array(*wholes)).tolist() == expected
@@ -73,7 +73,7 @@ def test_percentages_of_huge_wholes_are_exact(huge: tuple[int, int], small: tupl
 @given(_part_and_whole(2**63 - 1), _part_and_whole(2**63 - 1), _part_and_whole(2**60))
 @example((2**62, 2**62), (2**63 - 2, 2**63 - 1), (2**53, 2**53))
 def test_percentages_do_not_overflow(first: tuple[int, int], second: tuple[int, int], small: tuple[int, int]) -> None:
-    """A hundredfold beyond int64 gives the exact percentage, and does not disturb other rows."""
+    """A part whose hundredfold exceeds int64 has the exact percentage, and other rows are unaffected."""
     numbers = (first, second, small)
     parts, wholes = zip(*numbers, strict=True)
     assert percentages(_array(*parts), _array(*wholes)).tolist() == [part * 100 // whole for part, whole in numbers]
@@ -95,12 +95,12 @@ def test_percentages_of_no_rows() -> None:
         pytest.param(5002.0, "0x1.10901f6dc84b9p+3", id="five-thousand-nodes"),
     ],
 )
-def test_it_equals_gos(number: float, bits: str) -> None:
-    """As Go 1.26 on amd64 printed it."""
+def test_natural_logarithm_equals_gos(number: float, bits: str) -> None:
+    """The expected bits were printed by Go 1.26 on amd64."""
     assert natural_logarithm(number).hex() == bits
 
 
 @given(number=st.floats(1e-300, 1e300))
-def test_it_is_a_logarithm(number: float) -> None:
-    """Within a unit in the last place or so of the C library's."""
+def test_natural_logarithm_is_close_to_the_c_librarys(number: float) -> None:
+    """The results differ by about one unit in the last place."""
     assert natural_logarithm(number) == pytest.approx(math.log(number), rel=4e-16, abs=4e-16)

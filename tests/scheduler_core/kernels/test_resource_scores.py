@@ -1,4 +1,4 @@
-"""The four resource scores over rows."""
+"""The four resource scores, computed for all node rows at once."""
 
 from collections.abc import Sequence
 
@@ -62,68 +62,70 @@ def _points(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 @given(_rows())
 def test_least_allocated_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
-    """Every row gets what the formula for one node gives."""
+    """Each row's score equals the formula for one node."""
     assert least_allocated(_uses(rows)).tolist() == [plain_least(row) for row in rows]
 
 
 @given(_rows())
 def test_most_allocated_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
-    """Every row gets what the formula for one node gives."""
+    """Each row's score equals the formula for one node."""
     assert most_allocated(_uses(rows)).tolist() == [plain_most(row) for row in rows]
 
 
 @given(_rows(), _points())
 def test_ratio_equals_the_plain_form(rows: list[list[OneNode]], points: list[tuple[int, int]]) -> None:
-    """Every row gets what the formula for one node gives, for any shape."""
+    """Each row's score equals the formula for one node, for any shape."""
     scores = requested_to_capacity_ratio(_uses(rows), scores_by_percentage(points))
     assert scores.tolist() == [plain_ratio(row, points) for row in rows]
 
 
 @given(_rows())
 def test_balanced_allocation_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
-    """Every row gets what the formula for one node gives, however many resources it has."""
+    """Each row's score equals the formula for one node, for any number of resources."""
     assert balanced_allocation(_uses(rows)).tolist() == [plain_balanced(row) for row in rows]
 
 
 @given(_points())
 def test_the_table_equals_the_function(points: list[tuple[int, int]]) -> None:
-    """The table holds the function's value at each of the 101 percentages."""
+    """The table stores the function's value at each of the 101 percentages."""
     assert scores_by_percentage(points).tolist() == [plain_shape(points, percentage) for percentage in range(101)]
 
 
 @pytest.mark.parametrize(
     ("row", "least", "most", "rising"),
     [
-        pytest.param([OneNode(100, 0, 0)], 100, 0, 0, id="empty node, pod asks for nothing"),
+        pytest.param([OneNode(100, 0, 0)], 100, 0, 0, id="empty node, pod without requests"),
         pytest.param([OneNode(100, 20, 30)], 50, 50, 50, id="half full"),
         pytest.param([OneNode(100, 80, 30)], 0, 100, 100, id="more than full"),
-        pytest.param([OneNode(3, 1, 0)], 66, 33, 33, id="fractions are cut"),
-        pytest.param([OneNode(0, 0, 5)], 0, 0, 0, id="has none of the only resource"),
-        pytest.param([OneNode(100, 50, 0), OneNode(0, 0, 5)], 50, 50, 50, id="scored without what it lacks"),
+        pytest.param([OneNode(3, 1, 0)], 66, 33, 33, id="fractions are rounded down"),
+        pytest.param([OneNode(0, 0, 5)], 0, 0, 0, id="node lacks the only resource"),
+        pytest.param(
+            [OneNode(100, 50, 0), OneNode(0, 0, 5)], 50, 50, 50, id="a resource that the node lacks is ignored"
+        ),
         pytest.param([OneNode(100, 0, 0, 3), OneNode(100, 100, 0, 1)], 75, 25, 100, id="weights; a 0 does not count"),
     ],
 )
 def test_shares(row: list[OneNode], least: int, most: int, rising: int) -> None:
-    """Free share, taken share, and a line through the taken share."""
+    """The scores are the free share, the used share, and a line through the used share."""
     assert least_allocated(_uses([row])).tolist() == [least]
     assert most_allocated(_uses([row])).tolist() == [most]
     assert requested_to_capacity_ratio(_uses([row]), scores_by_percentage(_RISING)).tolist() == [rising]
 
 
 def test_halves_round_up() -> None:
-    """A mean of 62.5 is 63 with the ratio, and 62 where integers are divided."""
+    """A mean of 62.5 is rounded to 63 by the ratio, and to 62 by integer division."""
     row = [OneNode(100, 75, 0), OneNode(100, 50, 0)]
     assert requested_to_capacity_ratio(_uses([row]), scores_by_percentage(_RISING)).tolist() == [63]
     assert most_allocated(_uses([row])).tolist() == [62]
 
 
 def test_a_falling_line_rounds_towards_zero() -> None:
-    """Between (0, 100) and (3, 0) the fall of 33.3 is cut to 33 and that of 66.6 to 66."""
+    """Between (0, 100) and (3, 0), the fall of 33.3 is rounded to 33 and that of 66.6 to 66."""
     assert scores_by_percentage([(0, 100), (3, 0)])[:5].tolist() == [100, 67, 34, 0, 0]
 
 
 def test_the_table_cannot_be_written() -> None:
-    """A table is shared by all pods of a profile, so nobody may change it."""
+    """A table is read-only because all pods of a profile share it."""
     with pytest.raises(ValueError, match="read-only"):
         scores_by_percentage(_FALLING)[0] = 1
 
@@ -135,19 +137,19 @@ def test_the_table_cannot_be_written() -> None:
         pytest.param([OneNode(100, 0, 100), OneNode(100, 100, 0)], 100, id="worst to best"),
         pytest.param([OneNode(100, 0, 100), OneNode(100, 0, 0)], 50, id="best to worst"),
         pytest.param([OneNode(100, 900, 0), OneNode(100, 100, 0)], 75, id="more than full counts as full"),
-        pytest.param([OneNode(100, 30, 30)], 75, id="one resource says nothing"),
-        pytest.param([OneNode(100, 0, 90), OneNode(0, 0, 5)], 75, id="one of two is lacking"),
-        pytest.param([OneNode(0, 0, 5), OneNode(0, 0, 5)], 75, id="both are lacking"),
-        pytest.param([OneNode(100, 0, 100), OneNode(0, 0, 5), OneNode(100, 0, 0)], 50, id="two of three are left"),
+        pytest.param([OneNode(100, 30, 30)], 75, id="one resource has no balance"),
+        pytest.param([OneNode(100, 0, 90), OneNode(0, 0, 5)], 75, id="node lacks one of two"),
+        pytest.param([OneNode(0, 0, 5), OneNode(0, 0, 5)], 75, id="node lacks both"),
+        pytest.param([OneNode(100, 0, 100), OneNode(0, 0, 5), OneNode(100, 0, 0)], 50, id="node lacks one of three"),
     ],
 )
 def test_balance(row: list[OneNode], score: int) -> None:
-    """75 for no change, towards 100 for better and towards 50 for worse."""
+    """The score is 75 for no change, up to 100 for a better balance and down to 50 for a worse one."""
     assert balanced_allocation(_uses([row])).tolist() == [score]
 
 
 def test_columns_are_only_read() -> None:
-    """The kernels take read-only views, as columns are."""
+    """The kernels accept read-only views, because columns are read-only."""
     uses = _uses([[OneNode(100, 20, 30), OneNode(0, 1, 2), OneNode(7, 3, 1)]])
     for use in uses:
         use.capacity.flags.writeable = use.used.flags.writeable = False
