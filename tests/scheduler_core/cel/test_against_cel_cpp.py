@@ -1,4 +1,4 @@
-"""Standard CEL beside Google's C++ implementation, which has neither Kubernetes' functions nor its cost."""
+"""Standard CEL compared with Google's C++ implementation, which has no Kubernetes functions and no cost limit."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def boolean(source: random.Random, depth: int) -> str:
 
 
 def ours(expression: str) -> object:
-    """Return the result, None where cel-go fails early because it converts constants when it compiles."""
+    """Return the result, or None if cel-go converts constants at compile time and fails there."""
     try:
         return compile_selector(expression).matches(DeviceFacts("d", attributes={"count": 8}))
     except SelectorRuntimeError:
@@ -71,6 +71,7 @@ def ours(expression: str) -> object:
 
 
 def theirs(expression: str) -> object:
+    """Return the C++ implementation's result."""
     data = {"device": {"driver": "d", "attributes": {"d": {"count": 8}}}}
     try:
         result = ENVIRONMENT.compile(expression).eval(data=data)
@@ -80,7 +81,7 @@ def theirs(expression: str) -> object:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_results_are_those_of_the_cpp_implementation(seed: int) -> None:
+def test_results_equal_the_cpp_implementation(seed: int) -> None:
     source = random.Random(seed)
     answers = {text: (ours(text), theirs(text)) for text in [boolean(source, 3) for _ in range(500)]}
     compared = {text: pair for text, pair in answers.items() if pair[0] is not None}

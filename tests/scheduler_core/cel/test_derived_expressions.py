@@ -1,4 +1,4 @@
-"""Values of derived attributes as kube-scheduler v1.37.1 computes them: the oracle's ``selectors`` answered."""
+"""Values of derived attributes. kube-scheduler v1.37.1 computed the expected values (oracle command ``selectors``)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ RUNTIME_ERRORS = [
     ("[AT.s, dyn(1)]", "unsupported list element type: []string"),
     ("AT.absent", "no such key: absent"),
 ]
-_NOT = "must evaluate to a primitive scalar (string, integer, boolean, semver) or a list of these scalars, not "
+_UNSUPPORTED_TYPE = (
+    "must evaluate to a primitive scalar (string, integer, boolean, semver) or a list of these scalars, not "
+)
 COMPILE_ERRORS = [
     (
         "dyn([semver('1.2.3'),'x'])",
@@ -85,39 +87,39 @@ COMPILE_ERRORS = [
     ("dyn([1, AT.bs])", "compilation failed: ERROR: <input>:1:43: expected type 'int' but found 'dyn'"),
     (
         "1.5",
-        _NOT + "double",
+        _UNSUPPORTED_TYPE + "double",
     ),
     (
         "[1.5]",
-        _NOT + "list(double)",
+        _UNSUPPORTED_TYPE + "list(double)",
     ),
     (
         "1u",
-        _NOT + "uint",
+        _UNSUPPORTED_TYPE + "uint",
     ),
     (
         "[[1]]",
-        _NOT + "list(list(int))",
+        _UNSUPPORTED_TYPE + "list(list(int))",
     ),
     (
         "{1:2}",
-        _NOT + "map(int, int)",
+        _UNSUPPORTED_TYPE + "map(int, int)",
     ),
     (
         "device",
-        _NOT + "kubernetes.DRADevice",
+        _UNSUPPORTED_TYPE + "kubernetes.DRADevice",
     ),
     (
         "null",
-        _NOT + "null_type",
+        _UNSUPPORTED_TYPE + "null_type",
     ),
     (
         "optional.of(1)",
-        _NOT + "optional_type(int)",
+        _UNSUPPORTED_TYPE + "optional_type(int)",
     ),
     (
         "CAPACITY.m",
-        _NOT + "kubernetes.Quantity",
+        _UNSUPPORTED_TYPE + "kubernetes.Quantity",
     ),
     ("x", "compilation failed: ERROR: <input>:1:1: undeclared reference to 'x' (in container '')"),
 ]
@@ -132,7 +134,7 @@ def value(expression: str) -> AttributeValue:
 
 @pytest.mark.parametrize(("expression", "expected"), VALUES)
 def test_values(expression: str, expected: dict[str, Any]) -> None:
-    """A value is a scalar or a list; an empty list has no type."""
+    """A derived value is a scalar or a list; an empty list has no type."""
     found = value(expression)
     plain = [
         each.text if isinstance(each, Version) else each for each in (found if isinstance(found, tuple) else (found,))
@@ -146,7 +148,7 @@ def test_values(expression: str, expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("expression", "message"), RUNTIME_ERRORS)
 def test_runtime_errors(expression: str, message: str) -> None:
-    """Values of other types have no attribute; the message names the type of Go."""
+    """A value of another type is a runtime error that names the Go type."""
     with pytest.raises(SelectorRuntimeError) as caught:
         value(expression)
     assert str(caught.value) == message
@@ -154,7 +156,7 @@ def test_runtime_errors(expression: str, message: str) -> None:
 
 @pytest.mark.parametrize(("expression", "message"), COMPILE_ERRORS)
 def test_compile_errors(expression: str, message: str) -> None:
-    """The type of the expression is checked if it is known."""
+    """An expression whose static type is not allowed does not compile."""
     with pytest.raises(SelectorCompileError) as caught:
         value(expression)
     assert str(caught.value).splitlines()[0] == message

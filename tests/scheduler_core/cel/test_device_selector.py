@@ -1,4 +1,4 @@
-"""Compilation and evaluation of device selectors: results, errors and bounds."""
+"""Compilation and evaluation of device selectors: results, errors and limits."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ DOUBLED = "".join(f"cel.bind({new}, {old} + {old}, " for old, new in pairwise(NA
         "lists.range(2000).distinct().size() > 0",
     ],
 )
-def test_hostile_expression_ends_at_the_limit(expression: str) -> None:
+def test_hostile_expression_stops_at_the_cost_limit(expression: str) -> None:
     with pytest.raises(SelectorRuntimeError, match="actual cost limit exceeded"):
         evaluate(expression)
 
@@ -222,7 +222,7 @@ def test_reads(expression: str, expected: frozenset[tuple[str, str]] | None) -> 
     assert compile_selector(expression).reads == expected
 
 
-def test_selector_keeps_its_expression() -> None:
+def test_selector_stores_its_expression() -> None:
     selector = compile_selector("true")
     assert isinstance(selector, DeviceSelector)
     assert selector.expression == "true"

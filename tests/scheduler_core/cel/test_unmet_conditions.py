@@ -54,7 +54,7 @@ def test_parts_are_described_by_their_values(expression: str, texts: list[str]) 
 
 
 def test_an_expression_that_does_not_compile_is_described_by_its_error() -> None:
-    """The text begins as the message of the API server."""
+    """The text starts like the API server's message."""
     (unmet,) = unmet_conditions("device.driver ==", GPU)
     assert unmet.text.startswith("the selector does not compile: compilation failed: ERROR: <input>:1:17: Syntax error")
 
@@ -72,7 +72,7 @@ def test_an_expression_that_does_not_compile_is_described_by_its_error() -> None
     ],
 )
 def test_a_suitable_value_meets_the_part(expression: str, suitable: object) -> None:
-    """The value is proposed only where the comparison states one, and a device with it matches."""
+    """A value is proposed only if the comparison states one, and a device with that value matches."""
     (unmet,) = unmet_conditions(expression, GPU)
     assert unmet.suitable == suitable
     if suitable is not None and unmet.read is not None:
@@ -86,7 +86,7 @@ def test_a_suitable_value_meets_the_part(expression: str, suitable: object) -> N
 
 
 def test_reads_of_several_selectors_are_combined() -> None:
-    """A selector whose reads are unknown makes all unknown; one that does not compile reads nothing."""
+    """One selector with unknown reads makes all reads unknown; a selector that does not compile reads nothing."""
     known = selector_reads((f"{OWN}.mig", f"{OWN}.index > 3", "1 +"))
     assert known == frozenset({("gpu.example.com", "mig"), ("gpu.example.com", "index")})
     assert selector_reads((f"{OWN}.mig", "device.attributes.exists(domain, domain == 'x')")) is None
