@@ -1,4 +1,4 @@
-"""The last attempts of pods: newest first, and within their bounds."""
+"""The last attempts of pods: newest first, and within the bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def attempt(number: int, result: str = "unschedulable") -> EndedAttempt:
 
 
 def test_attempts_are_newest_first() -> None:
-    """The bind follows the failures of the same pod."""
+    """The history of a pod starts with its newest attempt, also after it is scheduled."""
     history = AttemptHistory()
     history.add("a", attempt(1))
     history.add("a", attempt(2))
@@ -22,19 +22,19 @@ def test_attempts_are_newest_first() -> None:
     assert history.of("b") == []
 
 
-def test_pods_bound_at_once_do_not_displace_pods_that_wait() -> None:
-    """Each table has its own bound."""
+def test_scheduled_pods_do_not_displace_pending_pods() -> None:
+    """Scheduled pods and pending pods are stored in two tables, each with its own bound."""
     history = AttemptHistory(subjects=2)
-    history.add("waits", attempt(0))
+    history.add("pending", attempt(0))
     for number in range(5):
         history.scheduled(f"bound-{number}", attempt(number, "scheduled"))
-    assert history.of("waits")
+    assert history.of("pending")
     assert [bool(history.of(f"bound-{number}")) for number in range(5)] == [False, False, False, True, True]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans())))
 def test_bounds(steps: list[tuple[int, bool]]) -> None:
-    """The attempts of the last subjects are the last ones, and there are no others."""
+    """The history stores only the last attempts of the last subjects."""
     history = AttemptHistory(subjects=3, attempts=2)
     failed: list[int] = []
     for number, (subject, is_bound) in enumerate(steps):
@@ -44,7 +44,7 @@ def test_bounds(steps: list[tuple[int, bool]]) -> None:
             history.add(subject, attempt(number))
             failed.append(subject)
         assert history.of(subject)[0].ended == number
-        # One of the table of bound pods, and two of the other.
+        # At most three subjects in each of the two tables.
         assert all(len(history.of(each)) <= 2 for each in range(6))
         assert sum(bool(history.of(each)) for each in range(6)) <= 6
     recent = list(dict.fromkeys(reversed(failed)))[:1]

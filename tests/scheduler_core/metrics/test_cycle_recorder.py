@@ -37,7 +37,7 @@ class Cycle:
 
 
 def test_names_of_extension_points() -> None:
-    """They are those of kube-scheduler's metrics."""
+    """The names of extension points equal those in kube-scheduler's metrics."""
     assert [STAGE_NAMES[stage] for stage in EXTENSION_POINTS] == [
         "PreFilter",
         "Filter",
@@ -56,7 +56,7 @@ def test_names_of_extension_points() -> None:
 
 
 def test_a_stage_starts_when_the_one_before_it_ended() -> None:
-    """So does its first plugin; other plugins start when the plugin before them returned."""
+    """A stage and its first plugin start when the previous stage ends; other plugins when the previous one ends."""
     cycle = Cycle()
     cycle.run(FILTER, "A", "B")
     cycle.clock.advance(16)
@@ -70,7 +70,7 @@ def test_a_stage_starts_when_the_one_before_it_ended() -> None:
 
 
 def test_a_stage_that_an_exception_interrupts() -> None:
-    """It ends with Error; its end is the start of the next stage."""
+    """An interrupted stage ends with status Error; the next stage starts at its end."""
     cycle = Cycle()
     cycle.run(RESERVE)
     cycle.recorder.interrupt()
@@ -84,7 +84,7 @@ def test_a_stage_that_an_exception_interrupts() -> None:
 
 
 def test_a_pause_does_not_count() -> None:
-    """It lasts from the end of the last stage until resume()."""
+    """The time between the end of the last stage and resume() does not count."""
     cycle = Cycle()
     cycle.run(RESERVE, "A")
     cycle.clock.advance(512)
@@ -96,7 +96,7 @@ def test_a_pause_does_not_count() -> None:
 
 
 def test_skipped_stages() -> None:
-    """They succeed in no time, and plugins of later stages are not theirs."""
+    """Skipped stages succeed with a duration of 0 and have no plugins."""
     cycle = Cycle()
     cycle.recorder.skip_search()
     cycle.run(RESERVE, "A")
@@ -106,7 +106,7 @@ def test_skipped_stages() -> None:
 
 
 def test_stages_that_run_again() -> None:
-    """rewind() drops stages with their plugins, also skipped ones; the stage that runs again counts their time."""
+    """rewind() drops stages and their plugins, also skipped ones; the stage that runs next counts their time."""
     cycle = Cycle()
     cycle.run(CycleStage.REUSE)
     cycle.run(FILTER, "A")
@@ -119,7 +119,7 @@ def test_stages_that_run_again() -> None:
 
 
 def test_a_recorder_of_the_pool_is_empty() -> None:
-    """A cycle sees nothing of the cycle before it."""
+    """A reused recorder contains no stages or plugins of the previous cycle."""
     cycle = Cycle()
     cycle.run(FILTER, "A", code=ERROR)
     cycle.pool.release(cycle.recorder)

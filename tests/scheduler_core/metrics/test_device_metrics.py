@@ -1,4 +1,4 @@
-"""Metrics of the allocation of devices, recorded by DynamicResources in PreBind."""
+"""Metrics of device allocation, recorded by DynamicResources in PreBind."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import rig
 from tests.support.virtual_clock import PromptClock
 
-CAREFUL = {"device": "d0", "bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
+CONDITIONAL = {"device": "d0", "bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
 
 
 def reporting(of: ResourceClaim, condition: str) -> ResourceClaim:
-    """Return a claim of whose device ``d0`` a condition is True."""
+    """Return the claim with a condition of its device ``d0`` set to True."""
     status = AllocatedDeviceStatus(DRIVER, "n0", "d0", None, (DeviceCondition(condition, "True"),))
     return replace(of, status=replace(of.status, devices=(status,)))
 
@@ -40,8 +40,8 @@ class World:
     """A pod in PreBind with one claim.
 
     Args:
-        known: The claim, as the scheduler knows it.
-        is_stored: Whether the API server has it.
+        known: The claim as the scheduler read it.
+        is_stored: Whether the claim still exists in the cluster.
     """
 
     def __init__(self, known: ResourceClaim, *, is_stored: bool = True) -> None:
@@ -62,16 +62,16 @@ class World:
 @pytest.mark.parametrize(
     ("known", "is_stored", "status", "seconds"),
     [
-        pytest.param(reporting(held(CAREFUL), "ready"), True, "success", 0.0, id="ready"),
-        pytest.param(reporting(held(CAREFUL), "broken"), True, "failure", 0.0, id="failed"),
-        pytest.param(held(CAREFUL), True, "timeout", 600.0, id="too late"),
-        pytest.param(held(CAREFUL), False, "error", 0.0, id="claim deleted"),
+        pytest.param(reporting(held(CONDITIONAL), "ready"), True, "success", 0.0, id="ready"),
+        pytest.param(reporting(held(CONDITIONAL), "broken"), True, "failure", 0.0, id="failed"),
+        pytest.param(held(CONDITIONAL), True, "timeout", 600.0, id="too late"),
+        pytest.param(held(CONDITIONAL), False, "error", 0.0, id="claim deleted"),
     ],
 )
 async def test_waits_for_binding_conditions(
     known: ResourceClaim, status: str, seconds: float, *, is_stored: bool
 ) -> None:
-    """The wait is observed for each device of the pod; only devices with conditions are counted."""
+    """The wait is observed once for each device of the pod; only devices with binding conditions are counted."""
     allocation = known.status.allocation
     assert allocation is not None
     plain = replace(allocation.devices.results[0], device="d1", binding_conditions=(), binding_failure_conditions=())
@@ -95,9 +95,9 @@ async def test_waits_for_binding_conditions(
     assert (waits[key].count, waits[key].total) == (2, 2 * seconds)
 
 
-async def test_a_claim_that_is_deallocated_meanwhile() -> None:
-    """The wait ends: its devices may be those of another pod, and no driver will report them."""
-    world = World(held(CAREFUL))
+async def test_a_claim_that_is_deallocated_during_the_wait() -> None:
+    """The wait ends with an error when the claim is deallocated, because no driver will report its devices."""
+    world = World(held(CONDITIONAL))
     world.columns.devices.assign(world.writer.store(replace(world.claim, status=ResourceClaimStatus())))
     with pytest.raises(DeviceError, match="claim ns/held got deallocated elsewhere in the meantime"):
         await world.binding.wait_for_drivers(600)
@@ -105,7 +105,7 @@ async def test_a_claim_that_is_deallocated_meanwhile() -> None:
 
 
 async def test_a_pod_without_binding_conditions_does_not_wait() -> None:
-    """Nothing is observed."""
+    """No wait is observed for devices without binding conditions."""
     world = World(held({"device": "d0"}))
     await world.binding.wait_for_drivers(600)
     assert not world.metrics.binding_waits
@@ -113,7 +113,7 @@ async def test_a_pod_without_binding_conditions_does_not_wait() -> None:
 
 @pytest.mark.parametrize("fault", [None, ClusterWriteError("refused")])
 async def test_new_allocations_are_counted_by_result(fault: ClusterWriteError | None) -> None:
-    """A claim that is reserved only has no new allocation."""
+    """Each written allocation counts once, under its result."""
     world = World(claim())
     world.attempt.pending = [held({"device": "d0"}).status.allocation]
     if fault is not None:
@@ -126,7 +126,7 @@ async def test_new_allocations_are_counted_by_result(fault: ClusterWriteError | 
 
 
 def test_searches_are_counted() -> None:
-    """A search that ends at its limit counts as given up."""
+    """A search that reaches its step limit counts as given up."""
     devices = cluster(slice_of([device(f"d{number}") for number in range(4)]))
     wanted = [claim(exactly("r", count=3))]
     assert allocator(devices, wanted).find("n0", {}) is not None
@@ -140,7 +140,7 @@ def test_searches_are_counted() -> None:
 
 
 def test_families_and_bounds_are_those_of_kube_scheduler() -> None:
-    """Names and labels; the buckets are 14 from 0.1 s on, each twice the one before."""
+    """Names, labels and buckets equal kube-scheduler's: 14 buckets from 0.1 s, each twice the previous one."""
     made = rig()
     devices = made.context.metrics.devices
     devices.claim_created(has_failed=False)

@@ -1,4 +1,4 @@
-"""Metrics of the members of a gang, which are assumed one after the other and permitted together."""
+"""Metrics of gang members, which are assumed one after the other and permitted together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 1 / 4
 
 
 class Slow(FilterPlugin):
-    """Takes a quarter of a second; lets every node pass."""
+    """Filter plugin that takes a quarter of a second and accepts every node."""
 
     name = "Slow"
 
@@ -30,7 +30,7 @@ class Slow(FilterPlugin):
 
 
 async def test_a_member_does_not_count_the_time_of_the_others() -> None:
-    """Permit of a member excludes the search for the members after it; the search of the gang includes them all."""
+    """Permit's duration excludes the search for later members; the gang's search duration includes all members."""
     made = rig([Slow], defaults=Plugins(multi_point=plugin_set("Slow", "NodeResourcesFit", *BARE)))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("a"))

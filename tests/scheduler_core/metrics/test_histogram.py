@@ -9,7 +9,7 @@ from scheduler_core.metrics.histogram import Backlog, Backlogs, Histogram, expon
 
 
 def test_bounds_grow_by_the_factor() -> None:
-    """They are multiplied one by one, as in Go's client."""
+    """Each bound is the previous one times the factor, as in Go's client."""
     assert exponential_bounds(0.001, 2, 4) == (0.001, 0.002, 0.004, 0.008)
     assert exponential_bounds(0.00001, 1.5, 20)[-1] == pytest.approx(0.02216838)
 
@@ -18,20 +18,20 @@ def test_bounds_grow_by_the_factor() -> None:
     ("value", "bucket"),
     [
         pytest.param(0.5, 0, id="below"),
-        pytest.param(1.0, 0, id="a-bound-is-within"),
+        pytest.param(1.0, 0, id="at-the-bound"),
         pytest.param(1.5, 1, id="between"),
         pytest.param(9.0, 2, id="above-all"),
     ],
 )
 def test_buckets(value: float, bucket: int) -> None:
-    """An observation counts in the first bucket whose bound it does not exceed."""
+    """An observation counts in the first bucket with a bound of at least its value."""
     histogram = Histogram((1.0, 2.0))
     histogram.observe(value)
     assert histogram.counts.index(1) == bucket
     assert (histogram.count, histogram.total) == (1, value)
 
 
-def test_a_backlog_counts_as_one_observation_after_the_other() -> None:
+def test_a_backlog_counts_like_single_observations() -> None:
     """Buckets and sum equal those of a histogram that observes each value at once."""
     values = [0.5, 1.0, 1.5, 2.0, 2.5, 1e9]
     at_once, late, backlog = Histogram((1.0, 2.0)), Histogram((1.0, 2.0)), Backlog()
@@ -45,7 +45,7 @@ def test_a_backlog_counts_as_one_observation_after_the_other() -> None:
 
 
 def test_observations_of_several_histograms() -> None:
-    """Each observation counts in the histogram that its place names; others stay as they are."""
+    """Each observation counts in the histogram at its index; other histograms do not change."""
     histograms = [Histogram((1.0, 2.0)) for _ in range(4)]
     histograms[0].observe(1.5)
     observe_many(histograms, np.array([0, 2, 0, 2, 0]), np.array([0.5, 3.0, 1.5, 3.0, 3.0]))
@@ -58,7 +58,7 @@ def test_observations_of_several_histograms() -> None:
 
 
 def test_a_label_without_an_observation_has_no_histogram() -> None:
-    """Exporters never see empty histograms."""
+    """A histogram is created with its first observation."""
     histograms: dict[str, Histogram] = {}
     backlogs = Backlogs(histograms, (1.0,))
     backlogs.of("never")

@@ -1,4 +1,4 @@
-"""Counters and histograms of plugins, up to their form at /metrics."""
+"""Counters and histograms of plugins, and their text at /metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from tests.support.scheduling import rig
 
 
-async def test_they_are_shown_with_their_profile() -> None:
+async def test_plugin_metrics_are_exported_with_their_profile() -> None:
     """A plugin's metrics are exported as bayplan_plugin_, with one sample for each profile."""
     made = rig()
     (instance,) = made.context.profiles
@@ -31,20 +31,20 @@ async def test_they_are_shown_with_their_profile() -> None:
 
 
 def test_a_bad_name_is_refused() -> None:
-    """A name that Prometheus would reject is an error of the plugin at once, not of the scrape."""
+    """A name that Prometheus rejects raises PluginError in the plugin's call, not at the scrape."""
     with pytest.raises(PluginError, match="use letters, digits and _"):
         RecordedPluginMetrics().count("seats-taken")
 
 
-def test_one_name_is_of_one_kind() -> None:
-    """A name is either a counter or a histogram."""
+def test_a_name_has_one_metric_type() -> None:
+    """A name of a counter cannot be used for a histogram."""
     metrics = RecordedPluginMetrics()
     metrics.count("a")
     with pytest.raises(PluginError, match="use two"):
         metrics.observe("a", 1)
 
 
-def test_a_counter_does_not_fall() -> None:
-    """A negative amount is rejected."""
+def test_a_counter_does_not_decrease() -> None:
+    """A negative amount raises PluginError."""
     with pytest.raises(PluginError, match="only increases"):
         RecordedPluginMetrics().count("a", -1)

@@ -1,4 +1,4 @@
-"""Cycles are counted in batches, with the same result as if each was counted when it ended."""
+"""Metrics of profiles. Cycles are counted in batches, with the same result as counting each when it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PODS = 3 * SAMPLING_INTERVAL
 
 
 class Slow(FilterPlugin, ReservePlugin):
-    """Takes 1/16 s at Filter; raises at Filter for pods with the label ``error``."""
+    """Plugin that takes 1/16 s at Filter, and raises at Filter for pods with the label ``error``."""
 
     name = "Slow"
 
@@ -41,7 +41,7 @@ class Slow(FilterPlugin, ReservePlugin):
 
 
 def attempted(*cpus: str, labels: dict[str, str] | None = None) -> Rig:
-    """Return a scheduler that has attempted one pod for each of ``cpus``."""
+    """Return a scheduler after one attempt for each pod; ``cpus`` are the pods' requests."""
     plugins = ("Slow", "NodeResourcesFit", "NodePorts", "DefaultPreemption", *BARE)
     made = rig([Slow], defaults=Plugins(multi_point=plugin_set(*plugins)))
     made.add(node("n0", allocatable={"cpu": "64", "memory": "64Gi", "pods": "110"}), node("n1"))
@@ -73,8 +73,8 @@ async def test_plugins_are_counted_in_one_cycle_of_ten() -> None:
 
 async def test_statuses_of_plugins() -> None:
     """A plugin that rejects in one sampled cycle and not in the next counts under both statuses."""
-    calm = ["10m"] * (SAMPLING_INTERVAL - 1)
-    metrics = attempted(*calm, "1000", *calm, "10m").context.metrics
+    unsampled = ["10m"] * (SAMPLING_INTERVAL - 1)
+    metrics = attempted(*unsampled, "1000", *unsampled, "10m").context.metrics
     counts = {
         code.name: observed.count
         for (stage, plugin, code), observed in metrics.plugins.items()
@@ -85,7 +85,7 @@ async def test_statuses_of_plugins() -> None:
 
 
 async def test_a_stage_that_an_exception_interrupts(caplog: pytest.LogCaptureFixture) -> None:
-    """It counts with status Error and its duration; the plugin that raised does not count."""
+    """An interrupted stage counts with status Error and its duration; the plugin that raised does not count."""
     metrics = attempted(*["10m"] * SAMPLING_INTERVAL, labels={"error": ""}).context.metrics
     metrics.settle()
     stages = metrics.profiles[DEFAULT_NAME].stages.histograms
