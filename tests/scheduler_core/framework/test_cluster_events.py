@@ -1,4 +1,4 @@
-"""Matching of registrations and cluster events, and the names of events."""
+"""Matching of event registrations with cluster events, and the names of events."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 
 
 @pytest.mark.parametrize(
-    ("registered", "happened", "covers"),
+    ("registered", "event", "covers"),
     [
         pytest.param(NODE_ADD, NODE_ADD, True, id="itself"),
         pytest.param(NODE_ADD, NODE_DELETE, False, id="another-action"),
         pytest.param(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT), TAINT, True, id="one-of-two"),
         pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE), TAINT, True, id="any-update"),
-        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE), NODE_ADD, False, id="an-update-is-no-coming"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE), NODE_ADD, False, id="an-update-is-not-an-add"),
         pytest.param(ClusterEvent(Resource.NODE, Action.ALL), NODE_DELETE, True, id="all-actions"),
         pytest.param(ClusterEvent(Resource.POD, Action.ADD), NODE_ADD, False, id="another-kind"),
         pytest.param(ClusterEvent(Resource.POD, Action.ADD), ASSIGNED_POD_ADD, True, id="any-pod"),
@@ -36,12 +36,12 @@ TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
         pytest.param(EVERY_EVENT, ASSIGNED_POD_ADD, True, id="every-event"),
         pytest.param(ClusterEvent(Resource.WILDCARD, Action.ADD), NODE_ADD, True, id="any-kind"),
         pytest.param(ClusterEvent(Resource.WILDCARD, Action.ADD), NODE_DELETE, False, id="any-kind-another-action"),
-        pytest.param(TAINT, UNSCHEDULABLE_TIMEOUT, True, id="what-concerns-everybody"),
+        pytest.param(TAINT, UNSCHEDULABLE_TIMEOUT, True, id="the-timeout-matches-all"),
     ],
 )
-def test_covers(registered: ClusterEvent, happened: ClusterEvent, covers: bool) -> None:
+def test_covers(registered: ClusterEvent, event: ClusterEvent, covers: bool) -> None:
     """Events match by kind and by action; a wildcard on either side matches all kinds."""
-    assert registered.covers(happened) is covers
+    assert registered.covers(event) is covers
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_covers(registered: ClusterEvent, happened: ClusterEvent, covers: bool) 
     ],
 )
 def test_names(event: ClusterEvent, name: str) -> None:
-    """Metrics and logs use kube-scheduler's labels."""
+    """Event names equal kube-scheduler's labels in metrics and logs."""
     assert event.name == name
 
 
-def test_every_update_is_an_update() -> None:
-    """Each single bit belongs to ADD, DELETE or UPDATE."""
+def test_every_action_is_add_delete_or_update() -> None:
+    """Each bit of Action belongs to ADD, DELETE or UPDATE."""
     assert Action.ALL == Action.ADD | Action.DELETE | Action.UPDATE
     for action in Action:
         assert action & Action.ALL

@@ -1,4 +1,4 @@
-"""Data that plugins store within an attempt."""
+"""Data that plugins store during one scheduling attempt."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ COUNTED: StateKey[Counted] = StateKey("Plugin/counted")
 NAMES: StateKey[list[str]] = StateKey("Plugin/names")
 
 
-def test_read_what_was_written() -> None:
-    """The last written value is read."""
+def test_read_returns_the_last_written_value() -> None:
+    """A second write replaces the value."""
     state = CycleState()
     state.write(NUMBER, 1)
     state.write(NUMBER, 2)
     assert (state.read(NUMBER), state.get(NUMBER)) == (2, 2)
 
 
-def test_nothing_was_written() -> None:
+def test_read_without_a_write_raises() -> None:
     """``read`` raises an error that names plugin and key; ``get`` returns None."""
     state = CycleState()
     assert state.get(NUMBER) is None
@@ -41,8 +41,8 @@ def test_nothing_was_written() -> None:
     assert raised.value.plugin == "Plugin"
 
 
-def test_a_falsy_value_is_a_value() -> None:
-    """A stored 0 is read as 0."""
+def test_a_falsy_value_can_be_stored() -> None:
+    """A stored 0 is not treated as missing."""
     state = CycleState()
     state.write(NUMBER, 0)
     assert state.read(NUMBER) == 0

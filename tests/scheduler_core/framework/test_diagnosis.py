@@ -1,4 +1,4 @@
-"""The message that says why a pod fits on no node, worded as in kube-scheduler."""
+"""The diagnosis of an unschedulable pod; its message equals kube-scheduler's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ STATUSES = {
 
 
 def diagnosis(verdicts: list[int], evaluated: list[bool] | None = None, count: int | None = None) -> Diagnosis:
-    looked_at = np.array([True] * len(verdicts) if evaluated is None else evaluated)
+    evaluated_rows = np.array([True] * len(verdicts) if evaluated is None else evaluated)
     return Diagnosis(
-        len(verdicts) if count is None else count, np.array(verdicts, dtype=np.int32), looked_at, STATUSES.__getitem__
+        len(verdicts) if count is None else count,
+        np.array(verdicts, dtype=np.int32),
+        evaluated_rows,
+        STATUSES.__getitem__,
     )
 
 
@@ -48,7 +51,7 @@ def test_message(verdicts: list[int], message: str) -> None:
     assert diagnosis(verdicts).message() == message
 
 
-def test_rows_that_were_not_looked_at_do_not_count() -> None:
+def test_rows_that_were_not_evaluated_do_not_count() -> None:
     """The number of nodes is the total; reasons are counted over evaluated nodes only."""
     assert diagnosis([1, 1, 3], [True, False, False], 2).message() == "0/2 nodes are available: 1 Insufficient cpu."
 
@@ -73,26 +76,26 @@ def test_message_of_the_whole_pod(status: Status, after: str, message: str) -> N
 
 
 def test_rows_by_code() -> None:
-    """Rows are found by whether preemption may help."""
+    """rows_with() returns the evaluated rows whose status has the code."""
     found = diagnosis([0, 1, 2, 3, 1], [True, True, True, True, False])
     assert found.rows_with(Code.UNSCHEDULABLE).tolist() == [1, 2]
     assert found.rows_with(Code.UNSCHEDULABLE_AND_UNRESOLVABLE).tolist() == [3]
 
 
 def test_status_of_a_row() -> None:
-    """The status is Success for rows that were not rejected or not evaluated."""
+    """The status is Success for rows that were accepted or not evaluated."""
     found = diagnosis([0, 1, 3], [True, True, False])
     assert [found.status_of(row).code for row in range(3)] == [Code.SUCCESS, Code.UNSCHEDULABLE, Code.SUCCESS]
 
 
 def test_distinct_verdicts_are_decoded_once() -> None:
     """Each distinct verdict is decoded once, not once per node."""
-    asked: list[int] = []
+    decoded: list[int] = []
 
     def decode(verdict: int) -> Status:
-        asked.append(verdict)
+        decoded.append(verdict)
         return STATUSES[verdict]
 
     found = Diagnosis(1000, np.full(1000, 1, dtype=np.int32), np.ones(1000, dtype=np.bool_), decode)
     assert list(found.counted()) == [(STATUSES[1], 1000)]
-    assert asked == [1]
+    assert decoded == [1]

@@ -1,4 +1,4 @@
-"""The types that are decoded follow from what plugins declare; nothing else is decoded."""
+"""Decoded object types: the scheduler's own, plus the fields that plugins declare."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _NODE = b"""{"metadata": {"name": "a", "annotations": {"example.com/cost": "3"}}
              "status": {"capacity": {"cpu": "1"}, "nodeInfo": {"osImage": "x"}}}"""
 
 
-def test_nothing_declared_changes_nothing() -> None:
+def test_without_declarations_the_types_are_unchanged() -> None:
     """The scheduler's own types are used unchanged."""
     assert decoded_types([("A", NO_EXTRA_READS), ("B", NO_EXTRA_READS)]) == DecodedTypes(Node, Pod, ())
 
 
-def test_annotations_are_kept_once_a_plugin_declares_them() -> None:
-    """Nodes keep their annotations and are still nodes; pods are unchanged."""
+def test_declared_annotations_are_decoded() -> None:
+    """Nodes are decoded with annotations if one plugin declares them; pods are unchanged."""
     types = decoded_types([("A", NO_EXTRA_READS), ("B", ObjectReads(node_annotations=True))])
     node = msgspec.json.decode(_NODE, type=types.node)
     assert isinstance(node, Node)
@@ -51,12 +51,12 @@ def test_annotations_are_kept_once_a_plugin_declares_them() -> None:
 
 
 def test_annotations_are_empty_without_a_declaration() -> None:
-    """A plugin that does not declare them sees none, even if the object has some."""
+    """Without a declaration, annotations_of() returns no annotations even if the object has some."""
     assert annotations_of(msgspec.json.decode(_NODE, type=Node)) == {}
 
 
 def test_status_fields_are_decoded_in_the_declared_form() -> None:
-    """A declared field is an attribute of the status, next to those of the scheduler."""
+    """A declared field is an attribute of the status, in addition to the scheduler's own."""
     reads = ObjectReads(node_status=(StatusField("node_info", dict[str, str], None),))
     node = msgspec.json.decode(_NODE, type=decoded_types([("A", reads), ("B", reads)]).node)
     assert (node.status.node_info, node.status.capacity) == ({"osImage": "x"}, {"cpu": "1"})  # type: ignore[attr-defined]  # declared above
@@ -99,7 +99,7 @@ def test_conflicting_declarations_are_rejected(first: ObjectReads, second: Objec
 
 
 @pytest.mark.parametrize(
-    ("happened", "covered"),
+    ("event", "covered"),
     [
         pytest.param(LICENSES.event(Action.ADD), True, id="same kind"),
         pytest.param(ObjectKind("/apis/example.com/v1/seats", License).event(Action.ADD), False, id="another kind"),
@@ -107,11 +107,11 @@ def test_conflicting_declarations_are_rejected(first: ObjectReads, second: Objec
         pytest.param(ClusterEvent(Resource.WILDCARD, Action.ALL), True, id="anything"),
     ],
 )
-def test_events_of_declared_kinds_are_distinguished(happened: ClusterEvent, covered: bool) -> None:
+def test_events_of_declared_kinds_are_distinguished(event: ClusterEvent, covered: bool) -> None:
     """A registration for one declared kind does not match another."""
-    assert LICENSES.event(Action.ADD | Action.UPDATE_OTHER).covers(happened) is covered
+    assert LICENSES.event(Action.ADD | Action.UPDATE_OTHER).covers(event) is covered
 
 
 def test_an_event_is_named_by_its_kind() -> None:
-    """The name in logs and explanations contains the kind."""
+    """The name of an event contains the resource of its kind."""
     assert LICENSES.event(Action.ADD).name == "licensesAdd"

@@ -1,7 +1,7 @@
-"""The merge of a profile's plugins with the defaults, and the spreading of multiPoint.
+"""The merge of a profile's plugins with the defaults, and the expansion of multiPoint.
 
-The rows follow what kube-scheduler v1.36.3 documents by its own tests (``apis/config/v1/default_plugins_test.go``,
-``framework/runtime/framework_test.go``), said in Bayplan's terms: what runs where, in which order, with which weight.
+The cases follow kube-scheduler v1.36.3's own tests (``apis/config/v1/default_plugins_test.go``,
+``framework/runtime/framework_test.go``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DEFAULTS = Plugins(multi_point=plugin_set("Sort", "D1=3", "D2", "D3=0", "Binder"
 
 
 class Case(NamedTuple):
-    """A profile, and the plugins that run at Filter and Score."""
+    """A profile's plugins, and the plugins that run at Filter and Score."""
 
     custom: Plugins
     filters: list[str]
@@ -68,7 +68,7 @@ PRECEDENCE = {
     "re-enabled-default-keeps-its-place-and-takes-the-weight": Case(
         Plugins(multi_point=plugin_set("C1", "D2=9")), ["D1", "D2", "D3", "C1"], ["D1=3", "D2=9", "D3=1", "C1=1"]
     ),
-    "re-enabled-default-without-a-weight-has-one": Case(
+    "re-enabled-default-without-a-weight-has-weight-1": Case(
         Plugins(multi_point=plugin_set("D1")), ["D1", "D2", "D3"], ["D1=1", "D2=1", "D3=1"]
     ),
     "disabled-by-name": Case(Plugins(multi_point=plugin_set(disabled=["D2"])), ["D1", "D3"], ["D1=3", "D3=1"]),
@@ -81,10 +81,10 @@ PRECEDENCE = {
         Plugins(multi_point=plugin_set("D3", "C1", "Sort", "Binder", disabled=["*"])), ["D3", "C1"], ["D3=1", "C1=1"]
     ),
     "disabled-at-one-point": Case(Plugins(score=plugin_set(disabled=["D1"])), ["D1", "D2", "D3"], ["D2=1", "D3=1"]),
-    "star-at-one-point-stops-the-spreading": Case(
+    "star-at-one-point-stops-the-expansion": Case(
         Plugins(score=plugin_set("D2=7", "C1=2", disabled=["*"])), ["D1", "D2", "D3"], ["D2=7", "C1=2"]
     ),
-    "specific-weight-goes-before-multi-point": Case(
+    "specific-weight-overrides-multi-point": Case(
         Plugins(score=plugin_set("D2=5"), multi_point=plugin_set("D2=9")),
         ["D1", "D2", "D3"],
         ["D2=5", "D1=3", "D3=1"],
@@ -106,7 +106,7 @@ PRECEDENCE = {
     "disabled-and-enabled-at-one-point": Case(
         Plugins(score=plugin_set("D1=4", disabled=["D1"])), ["D1", "D2", "D3"], ["D2=1", "D3=1", "D1=4"]
     ),
-    "multi-point-serves-only-what-a-plugin-serves": Case(
+    "multi-point-adds-only-implemented-points": Case(
         Plugins(multi_point=plugin_set("OnlyFilter")), ["D1", "D2", "D3", "OnlyFilter"], ["D1=3", "D2=1", "D3=1"]
     ),
     "legacy-names-add-nothing": Case(
@@ -123,7 +123,7 @@ def shown(plugins: tuple[ResolvedPlugin, ...]) -> list[str]:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in PRECEDENCE.items()])
 def test_precedence(case: Case) -> None:
-    """A specific point takes precedence over custom multiPoint, and that over the defaults."""
+    """A specific point takes precedence over custom multiPoint, and custom multiPoint over the defaults."""
     resolved, problems = resolve(case.custom, DEFAULTS, REGISTRY)
     assert problems == []
     assert [plugin.name for plugin in resolved["filter"]] == case.filters
@@ -131,7 +131,7 @@ def test_precedence(case: Case) -> None:
 
 
 def test_defaults_of_single_points_merge_point_by_point() -> None:
-    """As in multiPoint: added plugins are last, repeated plugins keep their position."""
+    """Plugins that the profile adds at a point are last; repeated plugins keep their position."""
     defaults = Plugins(multi_point=plugin_set("Sort", "Binder"), filter=plugin_set("D1", "D2", disabled=["D3"]))
     custom = Plugins(filter=plugin_set("C1", "D1"))
     resolved, problems = resolve(custom, defaults, REGISTRY)
@@ -148,55 +148,55 @@ def test_multi_point_reaches_every_point() -> None:
 
 
 @pytest.mark.parametrize(
-    ("custom", "path", "says"),
+    ("custom", "path", "message"),
     [
         pytest.param(
             Plugins(score=plugin_set("D1", "D11")),
             "plugins.score.enabled[1].name",
             'there is no plugin "D11" (did you mean "D1"?)',
-            id="unknown-with-a-guess",
+            id="unknown-with-a-suggestion",
         ),
         pytest.param(
             Plugins(multi_point=plugin_set("Zzzzzz")),
             "plugins.multiPoint.enabled[0].name",
             'there is no plugin "Zzzzzz"; correct the name or install its package',
-            id="unknown-without-a-guess",
+            id="unknown-without-a-suggestion",
         ),
         pytest.param(
             Plugins(score=plugin_set("OnlyFilter")),
             "plugins.score.enabled[0].name",
             'plugin "OnlyFilter" does not serve score; it serves filter',
-            id="not-serving-the-point",
+            id="point-not-implemented",
         ),
         pytest.param(
             Plugins(multi_point=plugin_set("Sort2")),
             "plugins.queueSort",
             "exactly one plugin must order the queue, found Sort, Sort2",
-            id="two-sorters",
+            id="two-queue-sort-plugins",
         ),
         pytest.param(
             Plugins(queue_sort=plugin_set(disabled=["*"])),
             "plugins.queueSort",
             "exactly one plugin must order the queue, found none",
-            id="no-sorter",
+            id="no-queue-sort-plugin",
         ),
         pytest.param(
             Plugins(multi_point=plugin_set(disabled=["Binder"])),
             "plugins.bind",
             "at least one plugin must bind; enable DefaultBinder",
-            id="no-binder",
+            id="no-bind-plugin",
         ),
     ],
 )
-def test_problems(custom: Plugins, path: str, says: str) -> None:
-    """Each problem has its field path and says what to do."""
+def test_problems(custom: Plugins, path: str, message: str) -> None:
+    """Each problem has its field path and a message that states the correction."""
     _, problems = resolve(custom, DEFAULTS, REGISTRY)
     assert [problem.path for problem in problems] == [path]
-    assert problems[0].message.startswith(says)
+    assert problems[0].message.startswith(message)
 
 
 def test_all_unknown_plugins_are_reported() -> None:
-    """All unknown plugins are reported, not only the first."""
+    """The search for problems continues after the first unknown plugin."""
     custom = Plugins(score=plugin_set("X1", "X2"), filter=plugin_set("X3"))
     _, problems = resolve(custom, DEFAULTS, REGISTRY)
     assert [problem.path for problem in problems] == [
@@ -210,17 +210,19 @@ def test_all_unknown_plugins_are_reported() -> None:
     ("custom", "paths"),
     [
         pytest.param(
-            Plugins(score=plugin_set("Nobody"), bind=plugin_set(disabled=["*"])),
+            Plugins(score=plugin_set("Unknown"), bind=plugin_set(disabled=["*"])),
             ["plugins.score.enabled[0].name", "plugins.bind"],
-            id="of-another-point",
+            id="unknown-at-another-point",
         ),
         pytest.param(
-            Plugins(bind=plugin_set("Nobody", disabled=["*"])), ["plugins.bind.enabled[0].name"], id="of-the-point"
+            Plugins(bind=plugin_set("Unknown", disabled=["*"])),
+            ["plugins.bind.enabled[0].name"],
+            id="unknown-at-the-point",
         ),
         pytest.param(
-            Plugins(multi_point=plugin_set("Nobody", disabled=["*"])),
+            Plugins(multi_point=plugin_set("Unknown", disabled=["*"])),
             ["plugins.multiPoint.enabled[0].name"],
-            id="of-any-point",
+            id="unknown-at-multi-point",
         ),
     ],
 )
@@ -232,15 +234,15 @@ def test_missing_plugins_are_reported_with_unknown_ones(custom: Plugins, paths: 
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         pytest.param("D1", "", id="known"),
-        pytest.param("InterPodAffinity", "", id="of-kube-scheduler-but-not-here"),
-        pytest.param("Nobody", 'there is no plugin "Nobody"', id="unknown"),
+        pytest.param("InterPodAffinity", "", id="kube-scheduler-only"),
+        pytest.param("Unknown", 'there is no plugin "Unknown"', id="unknown"),
     ],
 )
-def test_configuring_an_unknown_plugin(name: str, says: str) -> None:
+def test_configuring_an_unknown_plugin(name: str, message: str) -> None:
     """Args of kube-scheduler's plugins are accepted even if the plugin does not exist."""
     problem = unknown_config_problem(name, REGISTRY)
-    assert problem.startswith(says)
-    assert bool(problem) is bool(says)
+    assert problem.startswith(message)
+    assert bool(problem) is bool(message)

@@ -11,13 +11,12 @@ COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
-def test_no_pods_are_added() -> None:
-    """Without added pods, none are activated."""
+def test_no_pods_are_activated_by_default() -> None:
     assert take_pods_to_activate(CycleState()) == ()
 
 
 def test_pods_are_taken_once() -> None:
-    """Pods are returned in the order in which they were added; later ones by the next call."""
+    """Pods are returned once, in the order in which they were added."""
     state = CycleState()
     for each in (WEB, DB, WEB):
         pods_to_activate(state).add(each)
@@ -28,7 +27,7 @@ def test_pods_are_taken_once() -> None:
 
 
 def test_a_dry_run_adds_pods_for_its_attempt() -> None:
-    """The list is shared with the clone."""
+    """A cloned state shares the list with its original."""
     state = CycleState()
     pods_to_activate(state)
     pods_to_activate(state.clone()).add(WEB)

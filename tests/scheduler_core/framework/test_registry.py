@@ -1,4 +1,4 @@
-"""The registry: which plugins exist, and which are rejected."""
+"""Registration of plugins, and the classes that the registry rejects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Unfinished(FilterPlugin):
 
 
 def test_a_plugin_is_found_by_its_name() -> None:
-    """Only plugins of that name are found."""
+    """get() returns the plugin with the name, or None."""
     registry = Registry([Gate])
     assert registry.get("Gate") is Gate
     assert registry.get("Other") is None
@@ -49,7 +49,7 @@ def test_a_plugin_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugin", "says"),
+    ("plugin", "message"),
     [
         pytest.param(SameName, 'plugin "Gate" is already registered', id="duplicate"),
         pytest.param(Nameless, "Nameless has no name", id="nameless"),
@@ -60,16 +60,16 @@ def test_a_plugin_is_found_by_its_name() -> None:
         pytest.param(Gate(None, None), "is not a subclass of Plugin", id="an-instance"),  # type: ignore[arg-type]  # unused
     ],
 )
-def test_rejected_plugins(plugin: object, says: str) -> None:
-    """The error names the plugin and says what to do."""
+def test_rejected_plugins(plugin: object, message: str) -> None:
+    """The error names the plugin and the problem."""
     registry = Registry([Gate])
-    with pytest.raises(RegistryError, match=says):
+    with pytest.raises(RegistryError, match=message):
         registry.register(plugin)
     assert list(registry) == ["Gate"]
 
 
-def test_the_origin_is_named() -> None:
-    """The error names the origin, so that the user finds the package."""
+def test_the_error_names_the_origin() -> None:
+    """The error names the package that the plugin is from."""
     with pytest.raises(RegistryError, match=r"\(from my-package\)"):
         Registry([Gate]).register(SameName, "my-package")
 
@@ -78,10 +78,10 @@ class FakeEntryPoint(EntryPoint):
     """An entry point whose loading is controlled by the test."""
 
     def load(self) -> Any:
-        what = LOADS[self.name]
-        if isinstance(what, Exception):
-            raise what
-        return what
+        loaded = LOADS[self.name]
+        if isinstance(loaded, Exception):
+            raise loaded
+        return loaded
 
 
 LOADS: dict[str, object] = {
@@ -105,7 +105,7 @@ def test_entry_points_are_registered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "says"),
+    ("names", "message"),
     [
         pytest.param(["broken"], "entry point broken = package:broken cannot be loaded .*numpyy", id="import-error"),
         pytest.param(["crashing"], "crashing = package:crashing cannot be loaded .*at import", id="any-error"),
@@ -113,19 +113,19 @@ def test_entry_points_are_registered() -> None:
         pytest.param(["fine", "same"], 'plugin "Gate" .from entry point same.* is already registered', id="duplicate"),
     ],
 )
-def test_entry_points_that_are_refused(names: list[str], says: str) -> None:
+def test_rejected_entry_points(names: list[str], message: str) -> None:
     """The error names the entry point and chains the cause."""
-    with pytest.raises(RegistryError, match=says):
+    with pytest.raises(RegistryError, match=message):
         Registry().load_entry_points([entry_point(name) for name in names])
 
 
 def test_an_entry_point_may_not_replace_a_built_in_plugin() -> None:
-    """Duplicates are rejected, even of a built-in plugin."""
+    """An entry point with the name of a built-in plugin is rejected."""
     registry = in_tree_registry()
-    stolen = type("Stolen", (Gate,), {"name": "NodeName"})
-    LOADS["stolen"] = stolen
+    duplicate = type("Duplicate", (Gate,), {"name": "NodeName"})
+    LOADS["duplicate"] = duplicate
     with pytest.raises(RegistryError, match='"NodeName"'):
-        registry.load_entry_points([entry_point("stolen")])
+        registry.load_entry_points([entry_point("duplicate")])
 
 
 def test_installed_entry_points_are_looked_up() -> None:

@@ -1,4 +1,4 @@
-"""Status codes and their meaning."""
+"""Status codes, their kube-scheduler names, and the checks of a Status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_codes(code: Code, number: int, name: str, rejected: bool) -> None:
 
 
 def test_short_forms() -> None:
-    """The forms that plugins use."""
+    """Short constructors equal a Status with the code and reasons."""
     assert Status() == SUCCESS
     assert SKIP.is_skip
     assert error("x") == Status(Code.ERROR, ("x",))
@@ -44,13 +44,13 @@ def test_message() -> None:
 
 
 def test_the_plugin_is_set_once() -> None:
-    """The first plugin is kept."""
+    """of() does not replace a plugin that is already set."""
     first = unschedulable("x").of("A")
     assert (first.plugin, first.of("B").plugin) == ("A", "A")
 
 
 @pytest.mark.parametrize(
-    ("code", "reasons", "says"),
+    ("code", "reasons", "message"),
     [
         pytest.param("Unschedulable", (), "'Unschedulable' is not a status code", id="name-for-code"),
         pytest.param(2, (), "2 is not a status code", id="number-for-code"),
@@ -60,7 +60,7 @@ def test_the_plugin_is_set_once() -> None:
         pytest.param(Code.UNSCHEDULABLE, None, "None are not valid reasons", id="none"),
     ],
 )
-def test_invalid_statuses_are_rejected(code: Any, reasons: Any, says: str) -> None:
-    """Invalid statuses raise while the plugin that creates them still runs."""
-    with pytest.raises(StatusError, match=says):
+def test_invalid_statuses_are_rejected(code: Any, reasons: Any, message: str) -> None:
+    """An invalid code or reason raises StatusError in the constructor."""
+    with pytest.raises(StatusError, match=message):
         Status(code, reasons)
