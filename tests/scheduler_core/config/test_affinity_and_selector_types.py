@@ -1,4 +1,4 @@
-"""Kubernetes types within plugin args: node affinity, selectors, spread constraints."""
+"""Validation of Kubernetes types in plugin args: node affinity, selectors, spread constraints."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def problems(term: dict[str, Any]) -> list[str]:
         pytest.param({}, id="term-that-selects-nothing"),
     ],
 )
-def test_good_terms(term: dict[str, Any]) -> None:
-    """What kube-scheduler compiles is taken."""
+def test_valid_terms(term: dict[str, Any]) -> None:
+    """Terms that kube-scheduler compiles are valid."""
     assert problems(term) == []
 
 
@@ -69,7 +69,7 @@ FIELD = f"{REQUIRED}.nodeSelectorTerms[0].matchFields[0]"
         pytest.param(fields("In", "a", "b"), f"{FIELD}.values: must have exactly one value", id="field-two"),
     ],
 )
-def test_bad_terms(term: dict[str, Any], expected: str) -> None:
+def test_invalid_terms(term: dict[str, Any], expected: str) -> None:
     """Terms that kube-scheduler cannot compile are reported once, with their location."""
     found = problems(term)
     assert len(found) == 1
@@ -77,12 +77,12 @@ def test_bad_terms(term: dict[str, Any], expected: str) -> None:
 
 
 def test_a_number_of_many_digits() -> None:
-    """A hostile number is refused for what it is, in no time."""
+    """A number with 10,000 digits is rejected without conversion."""
     assert f"{LABEL}.values: must be one integer as text with operator Gt" in problems(labels("Gt", "9" * 10_000))
 
 
-def test_preferred_terms_that_count() -> None:
-    """A preferred term is only read when it has a weight."""
+def test_preferred_terms_without_weight_are_ignored() -> None:
+    """A preferred term is only validated if its weight is not 0."""
     document = {PREFERRED: [{"weight": weight, "preference": labels("Like")} for weight in (0, 1, -1)]}
     paths = [problem.partition(":")[0] for problem in problems_in(lambda: validate(NodeAffinity, document))]
     assert paths == [f"{PREFERRED}[{index}].preference.matchExpressions[0].operator" for index in (1, 2)]
@@ -91,10 +91,14 @@ def test_preferred_terms_that_count() -> None:
 @pytest.mark.parametrize(
     ("extra", "expected"),
     [
-        pytest.param({}, [], id="shortest"),
-        pytest.param({"minDomains": 2, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}, [], id="whole"),
+        pytest.param({}, [], id="required-fields-only"),
         pytest.param(
-            {"nodeTaintsPolicy": "Obey"}, ['nodeTaintsPolicy: must be one of Honor, Ignore, not "Obey"'], id="p"
+            {"minDomains": 2, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}, [], id="all-fields"
+        ),
+        pytest.param(
+            {"nodeTaintsPolicy": "Obey"},
+            ['nodeTaintsPolicy: must be one of Honor, Ignore, not "Obey"'],
+            id="unknown-policy",
         ),
         pytest.param({"maxSkew": 2**31}, ["maxSkew: must be at most 2147483647, not 2147483648"], id="skew"),
         pytest.param(
@@ -105,6 +109,6 @@ def test_preferred_terms_that_count() -> None:
     ],
 )
 def test_spread_constraints(extra: dict[str, Any], expected: list[str]) -> None:
-    """A constraint has the grammar of the pod's spec."""
+    """A constraint has the same fields and rules as in a pod's spec."""
     document = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **extra}
     assert problems_in(lambda: validate(TopologySpreadConstraint, document)) == expected

@@ -1,4 +1,4 @@
-"""Common behavior of configuration models: strict, frozen, null is unset, all violated rules are reported."""
+"""Common behavior of configuration models: strict types, frozen, null means unset, all violated rules are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sample(ConfigModel):
     ],
 )
 def test_document(document: dict[str, object], expected: dict[str, object]) -> None:
-    """A document holds what differs from the defaults, and reading it gives an equal model."""
+    """A document contains the fields that differ from the defaults; reading it returns an equal model."""
     model = Sample.model_validate(document)
     assert model.document() == expected
     assert Sample.model_validate(model.document()) == model
@@ -59,13 +59,13 @@ def test_document(document: dict[str, object], expected: dict[str, object]) -> N
     ],
 )
 def test_strictness(document: object) -> None:
-    """Types are not guessed and unknown fields are refused."""
+    """Values of another type and unknown fields are rejected."""
     with pytest.raises(ValidationError):
         Sample.model_validate(document)
 
 
-def test_every_broken_rule_is_reported() -> None:
-    """All broken rules come as one error, each with its place."""
+def test_every_violated_rule_is_reported() -> None:
+    """One error reports all violated rules, each with its location."""
     with pytest.raises(ValidationError) as raised:
         Sample(names=("A", "b", "C"))
     assert [(error["loc"], error["msg"]) for error in raised.value.errors()] == [
@@ -75,6 +75,6 @@ def test_every_broken_rule_is_reported() -> None:
 
 
 def test_frozen() -> None:
-    """A configuration does not change after it was read."""
+    """A field of a model cannot be assigned."""
     with pytest.raises(ValidationError, match="frozen"):
         Sample().count = 4  # type: ignore[misc]  # the assignment that must fail

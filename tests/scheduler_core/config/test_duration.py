@@ -1,4 +1,4 @@
-"""Durations: Go's notation, read and written back."""
+"""Parsing and formatting of durations in Go's notation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler_core.config.duration import Duration, format_duration, parse_duration, seconds
 from scheduler_core.errors import ConfigError
 
-READABLE = [
+VALID = [
     pytest.param("0", 0, "0s", id="zero-needs-no-unit"),
     pytest.param("15s", 15_000_000_000, "15s", id="seconds"),
     pytest.param("1m30s", 90_000_000_000, "1m30s", id="minutes-and-seconds"),
@@ -24,7 +24,7 @@ READABLE = [
     pytest.param("2µs", 2_000, "2µs", id="micro-sign"),
     pytest.param("2μs", 2_000, "2µs", id="greek-mu"),
     pytest.param("7ns", 7, "7ns", id="nanoseconds"),
-    pytest.param("0.3ns", 0, "0s", id="below-a-nanosecond-is-cut"),
+    pytest.param("0.3ns", 0, "0s", id="below-a-nanosecond-is-dropped"),
     pytest.param("-2s", -2_000_000_000, "-2s", id="negative"),
     pytest.param("+2s", 2_000_000_000, "2s", id="plus"),
     pytest.param("1s1h", 3_601_000_000_000, "1h0m1s", id="any-order"),
@@ -32,9 +32,9 @@ READABLE = [
 ]
 
 
-@pytest.mark.parametrize(("text", "nanoseconds", "written"), READABLE)
-def test_reading_and_writing(text: str, nanoseconds: int, written: str) -> None:
-    """A duration is read to the nanosecond and written as Go writes it."""
+@pytest.mark.parametrize(("text", "nanoseconds", "written"), VALID)
+def test_parse_and_format(text: str, nanoseconds: int, written: str) -> None:
+    """A duration is parsed to the nanosecond and formatted as in Go."""
     duration = parse_duration(text)
     assert (duration.nanoseconds, str(duration)) == (nanoseconds, written)
 
@@ -56,19 +56,19 @@ def test_reading_and_writing(text: str, nanoseconds: int, written: str) -> None:
         pytest.param("9" * 5000 + "s", "at most 128 characters", id="too-long-a-text"),
     ],
 )
-def test_what_is_no_duration(text: str, expected: str) -> None:
-    """What is no duration is refused with what to write instead, and not repeated at length."""
+def test_invalid_durations(text: str, expected: str) -> None:
+    """The error states the valid notation and does not repeat long text."""
     with pytest.raises(ConfigError, match=expected) as raised:
         parse_duration(text)
     assert len(str(raised.value)) < 200
 
 
 @given(st.integers(min_value=-(2**63) + 1, max_value=2**63 - 1))
-def test_what_is_written_is_read_back(nanoseconds: int) -> None:
-    """Every duration is written so that it is read back as it was."""
+def test_formatted_durations_parse_to_the_same_value(nanoseconds: int) -> None:
+    """Formatting and parsing does not change a duration."""
     assert parse_duration(format_duration(Duration(nanoseconds))).nanoseconds == nanoseconds
 
 
 def test_seconds() -> None:
-    """Seconds go in and come out."""
+    """seconds() converts to nanoseconds, and the property ``seconds`` converts back."""
     assert (seconds(1.5), seconds(1.5).seconds) == (Duration(1_500_000_000), 1.5)

@@ -1,4 +1,4 @@
-"""Extenders: defaults and every rule, of one and among several."""
+"""Extender configuration: defaults, the rules of one extender, and the rules among several."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def problems(*extenders: dict[str, Any]) -> list[str]:
 
 
 def test_defaults() -> None:
-    """A call may take five seconds, nothing is verified twice, and the extender is needed."""
+    """The timeout is five seconds, the weight is 0, HTTPS is off, and the extender is not ignorable."""
     made = validate(Extender, extender())
     assert (made.http_timeout, made.weight, made.enable_https, made.ignorable) == (seconds(5), 0, False, False)
 
 
 def test_a_zero_timeout_is_unset() -> None:
-    """A timeout of zero takes the default, as in kube-scheduler."""
+    """A timeout of zero means the default, as in kube-scheduler."""
     assert validate(Extender, extender(httpTimeout="0s")).http_timeout == seconds(5)
 
 
@@ -49,8 +49,8 @@ def test_a_zero_timeout_is_unset() -> None:
         pytest.param([extender(tlsConfig={"insecure": True, "caFile": ""})], id="empty-is-unset"),
     ],
 )
-def test_good_extenders(extenders: list[dict[str, Any]]) -> None:
-    """What kube-scheduler takes is taken."""
+def test_valid_extenders(extenders: list[dict[str, Any]]) -> None:
+    """Extenders that kube-scheduler accepts are valid."""
     assert problems(*extenders) == []
 
 
@@ -97,7 +97,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("extenders", "expected"), BAD)
-def test_bad_extenders(extenders: list[dict[str, Any]], expected: list[str]) -> None:
+def test_invalid_extenders(extenders: list[dict[str, Any]], expected: list[str]) -> None:
     """Every violated rule is reported at its extender."""
     found = problems(*extenders)
     assert len(found) == len(expected)
@@ -105,6 +105,6 @@ def test_bad_extenders(extenders: list[dict[str, Any]], expected: list[str]) -> 
 
 
 def test_the_key_is_not_shown() -> None:
-    """The client's key does not appear where the model is printed."""
+    """The repr of the model does not contain the client key."""
     tls = {"certData": "aGVsbG8=", "keyData": "c2VjcmV0"}
     assert "c2VjcmV0" not in repr(validate(Extender, extender(tlsConfig=tls)))

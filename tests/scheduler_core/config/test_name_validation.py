@@ -1,4 +1,4 @@
-"""Names: what Kubernetes takes as label key, label value and extended resource."""
+"""Validation of label keys, label values and extended resource names."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LONG_PREFIX = ".".join(["a" * 49] * 5)  # 249 characters, a valid DNS name
         pytest.param(LONG_PREFIX + "/a", id="long-prefix"),
     ],
 )
-def test_good_qualified_names(name: str) -> None:
-    """What the API server takes as a label key is taken."""
+def test_valid_qualified_names(name: str) -> None:
+    """Label keys that the API server accepts are valid."""
     assert qualified_name_problems(name) == []
 
 
@@ -45,7 +45,7 @@ def test_good_qualified_names(name: str) -> None:
         pytest.param("A/", ["lower case", "1 to 63 letters"], id="both-parts"),
     ],
 )
-def test_bad_qualified_names(name: str, expected: list[str]) -> None:
+def test_invalid_qualified_names(name: str, expected: list[str]) -> None:
     """Each invalid part of a name is reported."""
     problems = qualified_name_problems(name)
     assert len(problems) == len(expected)
@@ -65,7 +65,7 @@ def test_bad_qualified_names(name: str, expected: list[str]) -> None:
     ],
 )
 def test_label_values(value: str, good: bool) -> None:
-    """A label value may be empty, else it has at most 63 characters and a letter or digit at both ends."""
+    """A label value is empty, or has at most 63 characters and a letter or digit at both ends."""
     assert (label_value_problems(value) == []) is good
 
 
@@ -82,6 +82,6 @@ def test_label_values(value: str, good: bool) -> None:
     ],
 )
 def test_extended_resources(name: str, expected: str) -> None:
-    """An extended resource has a domain of its own and leaves room for a quota's prefix."""
+    """An extended resource name has its own domain and is short enough for the quota prefix."""
     problems = extended_resource_problems(name)
     assert expected in problems[0] if expected else problems == []

@@ -1,4 +1,4 @@
-"""Args of the built-in plugins: their defaults and every rule of kube-scheduler's validation."""
+"""Args of the built-in plugins: defaults, and each rule of kube-scheduler's validation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def preferred(weight: int, **requirement: Any) -> Args:
 
 
 def test_defaults() -> None:
-    """Args that are left out take kube-scheduler's defaults."""
+    """Omitted args have kube-scheduler's defaults."""
     made = {name: model() for name, model in IN_TREE_ARGS.items()}
     assert made["DefaultPreemption"] == DefaultPreemptionArgs(
         min_candidate_nodes_percentage=10, min_candidate_nodes_absolute=100
@@ -88,7 +88,7 @@ def test_defaults() -> None:
 
 
 def test_default_resources() -> None:
-    """Without a list of resources, cpu and memory have equal weights; a weight of 0 is 1."""
+    """Without a list of resources, cpu and memory have equal weights; a weight of 0 counts as 1."""
     fit = NodeResourcesFitArgs().scoring_strategy
     assert fit.type == "LeastAllocated"
     assert [(spec.name, spec.weight) for spec in fit.scored_resources()] == [("cpu", 1), ("memory", 1)]
@@ -101,10 +101,10 @@ def test_default_resources() -> None:
 
 GOOD = [
     pytest.param("Coscheduling", {"podGroupRejectPercentage": 100, "podGroupBackoffSeconds": 0}, id="gangs-bounds"),
-    pytest.param("Coscheduling", {"permitWaitingTimeSeconds": 0, "kind": "CoschedulingArgs"}, id="gangs-no-time"),
-    pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 0}, id="preemption-no-share"),
-    pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 100}, id="preemption-all"),
-    pytest.param("DefaultPreemption", {"minCandidateNodesAbsolute": 0}, id="preemption-no-number"),
+    pytest.param("Coscheduling", {"permitWaitingTimeSeconds": 0, "kind": "CoschedulingArgs"}, id="gangs-zero-wait"),
+    pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 0}, id="preemption-percentage-0"),
+    pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 100}, id="preemption-percentage-100"),
+    pytest.param("DefaultPreemption", {"minCandidateNodesAbsolute": 0}, id="preemption-absolute-0"),
     pytest.param("DefaultPreemption", {"minCandidateNodesAbsolute": None}, id="null-is-unset"),
     pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 0}, id="affinity-0"),
     pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 100}, id="affinity-100"),
@@ -116,15 +116,17 @@ GOOD = [
     pytest.param(SPREAD, {"defaultingType": ""}, id="spread-empty-type-is-unset"),
     pytest.param("VolumeBinding", {"bindTimeoutSeconds": 0}, id="volumes-0"),
     pytest.param("NodeAffinity", required(key="zone", operator="In", values=["a"]), id="affinity-required"),
-    pytest.param("NodeAffinity", preferred(0, key="a b", operator="Like"), id="weight-0-is-not-looked-at"),
+    pytest.param("NodeAffinity", preferred(0, key="a b", operator="Like"), id="weight-0-is-not-validated"),
     pytest.param("DynamicResources", {"filterTimeout": "0s", "bindingTimeout": "1s"}, id="devices-shortest"),
-    pytest.param(FIT, {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": f"{FIT}Args"}, id="with-its-type"),
+    pytest.param(
+        FIT, {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": f"{FIT}Args"}, id="with-apiversion-and-kind"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("plugin", "args"), GOOD)
-def test_good_args(plugin: str, args: Args) -> None:
-    """What kube-scheduler takes is taken, up to the bounds."""
+def test_valid_args(plugin: str, args: Args) -> None:
+    """Args that kube-scheduler accepts are valid, including those at the bounds."""
     assert problems(plugin, args) == []
 
 
@@ -136,9 +138,16 @@ BAD = [
     pytest.param("Coscheduling", {"podGroupBackoffSeconds": -1}, "args.podGroupBackoffSeconds: must be", id="backoff"),
     pytest.param("Coscheduling", {"podGroupRejectPercentage": 101}, "args.podGroupRejectPercentage: must", id="over"),
     pytest.param("Coscheduling", {"podGroupRejectPercentage": -1}, "args.podGroupRejectPercentage: must", id="under"),
-    pytest.param("DefaultPreemption", {PERCENTAGE: -1}, f"args.{PERCENTAGE}: must be at least 0, not -1", id="share"),
-    pytest.param("DefaultPreemption", {PERCENTAGE: 101}, f"args.{PERCENTAGE}: must be at most 100", id="share-101"),
-    pytest.param("DefaultPreemption", {ABSOLUTE: -1}, f"args.{ABSOLUTE}: must be at least 0", id="number"),
+    pytest.param(
+        "DefaultPreemption",
+        {PERCENTAGE: -1},
+        f"args.{PERCENTAGE}: must be at least 0, not -1",
+        id="percentage-negative",
+    ),
+    pytest.param(
+        "DefaultPreemption", {PERCENTAGE: 101}, f"args.{PERCENTAGE}: must be at most 100", id="percentage-101"
+    ),
+    pytest.param("DefaultPreemption", {ABSOLUTE: -1}, f"args.{ABSOLUTE}: must be at least 0", id="absolute-negative"),
     pytest.param("DefaultPreemption", {ABSOLUTE: "5"}, f'args.{ABSOLUTE}: must be a whole number, not "5"', id="text"),
     pytest.param("InterPodAffinity", {"hardPodAffinityWeight": -1}, "args.hardPodAffinityWeight: must be", id="hard"),
     pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 101}, "args.hardPodAffinityWeight: must", id="hard-101"),
@@ -224,21 +233,21 @@ BAD = [
 
 
 @pytest.mark.parametrize(("plugin", "args", "expected"), BAD)
-def test_bad_args(plugin: str, args: Args, expected: str) -> None:
-    """What kube-scheduler refuses is refused, once, with the field's path."""
+def test_invalid_args(plugin: str, args: Args, expected: str) -> None:
+    """Args that kube-scheduler rejects are reported once, with the field path."""
     found = problems(plugin, args)
     assert len(found) == 1
     assert expected in found[0]
 
 
-def test_neither_share_nor_number() -> None:
-    """Two zeros, which mean no candidate nodes, are reported at both fields."""
+def test_no_candidate_nodes() -> None:
+    """A percentage of 0 with an absolute number of 0 is reported at both fields."""
     found = problems("DefaultPreemption", {PERCENTAGE: 0, ABSOLUTE: 0})
     assert [problem.partition(":")[0] for problem in found] == [f"args.{PERCENTAGE}", f"args.{ABSOLUTE}"]
 
 
 def test_all_problems_at_once() -> None:
-    """Invalid fields and violated rules of one document are reported together, each with its path."""
+    """One error reports all invalid fields and violated rules of a document, each with its path."""
     found = problems(
         SPREAD,
         {
@@ -259,13 +268,13 @@ def test_all_problems_at_once() -> None:
 
 
 class OwnArgs(BaseModel):
-    """Args of somebody's own plugin, a plain pydantic model."""
+    """Args of an out-of-tree plugin: a plain pydantic model."""
 
     limit: int
 
 
 def test_args_of_another_plugin() -> None:
-    """Any pydantic model can be a plugin's args; its own apiVersion is its own affair, its kind is checked."""
+    """Any pydantic model can be a plugin's args; its kind is checked, its apiVersion is not."""
     args = {"apiVersion": "example.com/v1", "kind": "OwnArgs", "limit": 3}
     assert read_args("Own", OwnArgs, args) == OwnArgs(limit=3)
     assert problems_in(lambda: read_args("Own", OwnArgs, {"limit": "x", "kind": "A"}, "spec.args")) == [
@@ -274,8 +283,8 @@ def test_args_of_another_plugin() -> None:
     ]
 
 
-def test_only_built_in_args_are_looked_at() -> None:
-    """In a list of args, those of plugins that are not built in are left to their own models."""
+def test_only_built_in_args_are_validated() -> None:
+    """Args of plugins that are not built in are skipped."""
     entries = [("Own", {"x": 1}), ("VolumeBinding", {"bindTimeoutSeconds": -1}), ("NodeName", {"y": 2})]
     found = [problem.path for problem in in_tree_args_problems(entries, "profiles[0].pluginConfig")]
     assert found == ["profiles[0].pluginConfig[1].args.bindTimeoutSeconds"]

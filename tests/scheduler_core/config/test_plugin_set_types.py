@@ -1,4 +1,4 @@
-"""The grammar of plugins and pluginConfig."""
+"""Validation of ``plugins`` and ``pluginConfig``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def enabled(point: str, *names: str) -> dict[str, Any]:
     return {point: {"enabled": [{"name": name} for name in names]}}
 
 
-def test_points_stand_in_the_order_of_a_cycle() -> None:
-    """Every extension point of KubeSchedulerConfiguration v1 is there, by its own spelling."""
+def test_points_are_in_the_order_of_a_cycle() -> None:
+    """points() returns every extension point of KubeSchedulerConfiguration v1, spelled as in the API."""
     assert list(Plugins().points()) == [
         "preEnqueue",
         "queueSort",
@@ -46,8 +46,8 @@ def test_points_stand_in_the_order_of_a_cycle() -> None:
         pytest.param({"score": {"enabled": [{"name": "A", "weight": 2**31 - 1}]}}, id="largest-weight"),
     ],
 )
-def test_good_plugins(plugins: dict[str, Any]) -> None:
-    """What kube-scheduler takes is taken."""
+def test_valid_plugins(plugins: dict[str, Any]) -> None:
+    """Plugin sets that kube-scheduler accepts are valid."""
     assert problems_in(lambda: validate(Plugins, plugins)) == []
 
 
@@ -76,8 +76,8 @@ def test_good_plugins(plugins: dict[str, Any]) -> None:
         pytest.param({"filter": {"enabled": ["A"]}}, "filter.enabled[0]: must be a mapping of fields", id="bare-name"),
     ],
 )
-def test_bad_plugins(plugins: dict[str, Any], expected: str) -> None:
-    """A problem of a set is reported at the invalid entry."""
+def test_invalid_plugins(plugins: dict[str, Any], expected: str) -> None:
+    """A problem of a plugin set is reported at the invalid entry."""
     found = problems_in(lambda: validate(Plugins, plugins))
     assert len(found) == 1
     assert found[0].startswith(expected)

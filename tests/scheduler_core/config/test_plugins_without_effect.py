@@ -1,4 +1,4 @@
-"""Plugins of kube-scheduler whose work the scheduler core does without a plugin."""
+"""Names of kube-scheduler plugins that profiles may list, although the scheduler core has no such plugin."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def entry(point: str, name: str, action: str = "enabled") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted(IN_TREE_NAMES))
-def test_every_plugin_of_the_reference_is_known(name: str) -> None:
-    """A profile may name each of them."""
+def test_every_plugin_of_kube_scheduler_is_accepted(name: str) -> None:
+    """Each of kube-scheduler's plugins is either registered or built-in behaviour, and a profile may list it."""
     registered = name in in_tree_registry()
     assert registered + (name in BUILT_IN_BEHAVIOUR) == 1
     assert not planned(entry("multiPoint", name)).problems
 
 
 def test_an_entry_has_no_effect() -> None:
-    """The plugins that run are those of a profile without the entries, args without fields are accepted."""
+    """A profile with the entries runs the same plugins as one without; empty args are accepted."""
     plugins = {"multiPoint": {"enabled": [{"name": name, "weight": 7} for name in BUILT_IN_BEHAVIOUR]}}
     named = planned(plugins, {"name": "GangScheduling"})
     assert (named.problems, named.resolved) == ((), planned({}).resolved)
@@ -73,19 +73,19 @@ def test_an_entry_has_no_effect() -> None:
         ),
     ],
 )
-def test_refused_entries(plugins: dict[str, Any], path: str, message: str) -> None:
-    """An entry that would change what Bayplan does is refused at its path."""
+def test_rejected_entries(plugins: dict[str, Any], path: str, message: str) -> None:
+    """An entry that would change Bayplan's behaviour is rejected at its path."""
     (problem,) = planned(plugins).problems
     assert problem.path == path
     assert problem.message.startswith(message)
 
 
 def test_all_defaults_can_be_disabled() -> None:
-    """``*`` disables the plugins of the default set, and the built-in behaviour is not among them."""
+    """``*`` disables the default plugins, but not the built-in behaviour."""
     assert planned({"permit": {"disabled": [{"name": "*"}]}}).problems == ()
 
 
-def test_args_are_refused() -> None:
-    """Such a plugin takes no args."""
+def test_args_are_rejected() -> None:
+    """A plugin without effect accepts no args."""
     (problem,) = planned({}, {"name": "GangScheduling", "args": {"timeout": 3}}).problems
     assert str(problem) == 'pluginConfig[0].args: plugin "GangScheduling" takes no args; remove timeout'

@@ -1,4 +1,4 @@
-"""A complete profile: its rules and its revision."""
+"""Profiles: validation rules and revisions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def profile(**fields: Any) -> ProfileConfig:
     [
         pytest.param({}, [], id="defaults"),
         pytest.param({"podInitialBackoffSeconds": 5, "podMaxBackoffSeconds": 5}, [], id="equal-backoffs"),
-        pytest.param({"podMaxBackoffSeconds": 1}, [], id="one-backoff"),
+        pytest.param({"podMaxBackoffSeconds": 1}, [], id="only-max-backoff"),
         pytest.param(
             {"podInitialBackoffSeconds": 5, "podMaxBackoffSeconds": 4},
             ["podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (5), not 4"],
-            id="backoffs-the-wrong-way-round",
+            id="max-backoff-below-initial-backoff",
         ),
         pytest.param({"podInitialBackoffSeconds": 0}, ["podInitialBackoffSeconds: must be at least 1, not 0"], id="0s"),
         pytest.param({"schedulerName": ""}, ["schedulerName: must not be empty; set a value or remove"], id="no-name"),
@@ -38,7 +38,7 @@ def profile(**fields: Any) -> ProfileConfig:
     ],
 )
 def test_rules(fields: dict[str, Any], expected: list[str]) -> None:
-    """Every rule is reported with its path."""
+    """Each violated rule is reported with its path."""
     found = problems_in(lambda: profile(**fields))
     assert len(found) == len(expected)
     assert all(problem.startswith(words) for problem, words in zip(found, expected, strict=True))
@@ -50,7 +50,7 @@ WEIGHED = {"score": {"enabled": [{"name": "A", "weight": 2}]}}
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [
-        pytest.param({}, {"plugins": {}, "pluginConfig": None}, True, id="unset-and-empty"),
+        pytest.param({}, {"plugins": {}, "pluginConfig": None}, True, id="empty-equals-unset"),
         pytest.param({"plugins": WEIGHED}, {"plugins": {**WEIGHED, "filter": {"enabled": []}}}, True, id="empty-set"),
         pytest.param(
             {"pluginConfig": [{"name": "A", "args": {"x": 1, "y": 2}}]},
@@ -70,10 +70,10 @@ WEIGHED = {"score": {"enabled": [{"name": "A", "weight": 2}]}}
     ],
 )
 def test_revision(one: dict[str, Any], other: dict[str, Any], equal: bool) -> None:
-    """Equal content has one revision however it is written, another content has another."""
+    """Profiles with equal content have equal revisions; different content has a different revision."""
     assert (profile(**one).revision() == profile(**other).revision()) is equal
 
 
 def test_revision_is_stable() -> None:
-    """A revision is the same in every process, since it is compared after a restart."""
+    """A revision is the same in every process, because it is compared after a restart."""
     assert profile(plugins=WEIGHED).revision() == "3db7d32c"

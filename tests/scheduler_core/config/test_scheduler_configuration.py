@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration: its defaults, every rule of its top level, and the way to profiles."""
+"""KubeSchedulerConfiguration: defaults, top-level rules, and conversion to profiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sorted_by(name: str, plugin: str, args: dict[str, Any] | None = None) -> dic
 
 
 def test_defaults() -> None:
-    """An empty file is kube-scheduler's default."""
+    """An empty configuration has kube-scheduler's defaults."""
     made = read()
     assert [profile.scheduler_name for profile in made.profiles] == ["default-scheduler"]
     assert (made.parallelism, made.percentage_of_nodes_to_score) == (16, 0)
@@ -48,16 +48,16 @@ def test_defaults() -> None:
     [
         pytest.param({}, True, id="with-profiling"),
         pytest.param({"enableProfiling": False}, None, id="without-profiling"),
-        pytest.param({"enableContentionProfiling": False}, False, id="as-expected"),
+        pytest.param({"enableContentionProfiling": False}, False, id="explicitly-off"),
     ],
 )
 def test_contention_profiling(fields: dict[str, Any], expected: bool | None) -> None:
-    """Contention is profiled as long as profiling is on and nothing else is said."""
+    """Contention profiling is on by default if profiling is on."""
     assert read(**fields).enable_contention_profiling is expected
 
 
 def test_profile_configs() -> None:
-    """What the file says for all stands in each profile, but for a percentage of its own; 0 is the formula."""
+    """Top-level values apply to each profile; a profile's own percentageOfNodesToScore overrides the top level."""
     made = read(
         percentageOfNodesToScore=30,
         podMaxBackoffSeconds=20,
@@ -75,24 +75,28 @@ GOOD = [
     pytest.param({"profiles": []}, id="no-profiles"),
     pytest.param({"profiles": [{"pluginConfig": []}]}, id="one-unnamed-profile"),
     pytest.param({"podMaxBackoffSeconds": 1}, id="equal-backoffs"),
-    pytest.param({"leaderElection": {"leaderElect": False, "resourceLock": "endpoints"}}, id="no-election-no-rules"),
+    pytest.param(
+        {"leaderElection": {"leaderElect": False, "resourceLock": "endpoints"}}, id="election-off-is-not-validated"
+    ),
     pytest.param({"leaderElection": {"leaseDuration": "0s"}}, id="zero-is-the-default"),
     pytest.param({"profiles": [sorted_by("a", "S", {"x": 1}), sorted_by("b", "S", {"x": 1})]}, id="one-queue-sort"),
     pytest.param({"profiles": [{"plugins": {"placementScore": {}, "placementGenerate": None}}]}, id="placement-empty"),
     pytest.param({"profiles": [{"plugins": {"placementScore": {"disabled": [{"name": "*"}]}}}]}, id="placement-off"),
-    pytest.param({"profiles": [{"pluginConfig": [{"name": "Own", "args": {"free": [1]}}]}]}, id="args-of-another"),
+    pytest.param(
+        {"profiles": [{"pluginConfig": [{"name": "Own", "args": {"free": [1]}}]}]}, id="args-of-another-plugin"
+    ),
     pytest.param({"profiles": [{"plugins": {"filter": {"enabled": [{"name": "EBSLimits"}]}}}]}, id="legacy-plugin"),
 ]
 
 
 @pytest.mark.parametrize("fields", GOOD)
-def test_good_configurations(fields: dict[str, Any]) -> None:
-    """What kube-scheduler takes, and the legacy plugins of older files, are taken."""
+def test_valid_configurations(fields: dict[str, Any]) -> None:
+    """Configurations that kube-scheduler accepts are valid, and so are legacy plugins of older files."""
     assert problems_in(lambda: read(**fields)) == []
 
 
-def test_points_of_the_group_cycle_are_noted_and_left_out() -> None:
-    """Plugins of the group cycle are accepted with a note each; the profile that runs does not carry them."""
+def test_points_of_the_group_cycle_are_noted_and_omitted() -> None:
+    """Each plugin of the group cycle is accepted with a note and omitted from the profile."""
     plugins = {
         "placementGenerate": {"enabled": [{"name": "TopologyPlacementGenerator"}]},
         "placementScore": {"enabled": [{"name": "NodeResourcesFit", "weight": 3}]},
@@ -187,8 +191,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), BAD)
-def test_bad_configurations(fields: dict[str, Any], expected: list[str]) -> None:
-    """What kube-scheduler refuses is refused, once, with the field's path."""
+def test_invalid_configurations(fields: dict[str, Any], expected: list[str]) -> None:
+    """Configurations that kube-scheduler rejects are reported once, with the field path."""
     found = problems_in(lambda: read(**fields))
     assert len(found) == len(expected)
     assert all(problem.startswith(words) for problem, words in zip(found, expected, strict=True))
@@ -232,6 +236,6 @@ def test_all_problems_at_once() -> None:
         pytest.param([{"plugins": ["x"]}], id="list-for-plugins"),
     ],
 )
-def test_shapes_that_make_no_sense(profiles: object) -> None:
-    """A document of another shape is refused like any other."""
+def test_values_of_other_types(profiles: object) -> None:
+    """Values of another type are reported as problems and raise nothing else."""
     assert problems_in(lambda: read(profiles=profiles))

@@ -1,4 +1,4 @@
-"""The search for every problem, their paths and their words."""
+"""Validation reports every problem, with its path and message."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Box(ConfigModel):
         pytest.param((), "spec", id="the-document"),
         pytest.param(("profiles", 0, "plugins"), "spec.profiles[0].plugins", id="index"),
         pytest.param(("minResources", "example.com/gpu"), "spec.minResources[example.com/gpu]", id="key"),
-        pytest.param(("labels", "a", "[key]"), "spec.labels.a", id="mark-of-a-key"),
+        pytest.param(("labels", "a", "[key]"), "spec.labels.a", id="key-marker-of-pydantic"),
     ],
 )
 def test_field_path(location: tuple[str | int, ...], path: str) -> None:
-    """Paths are written as Kubernetes writes them."""
+    """Paths have the notation of Kubernetes' API validation."""
     assert field_path("spec", location) == path
 
 
@@ -58,11 +58,11 @@ def test_field_path(location: tuple[str | int, ...], path: str) -> None:
     ],
 )
 def test_path_steps(path: str, steps: list[tuple[str, str]]) -> None:
-    """A path is taken apart as it is put together."""
+    """path_steps() splits a path into the steps that field_path() joins."""
     assert path_steps(path) == steps
 
 
-WORDS = [
+MESSAGES = [
     pytest.param(
         {"itmes": []}, 'box.itmes: unknown field; remove it or correct its name (did you mean "items"?)', id="typo"
     ),
@@ -97,14 +97,14 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("document", "expected"), WORDS)
-def test_words(document: dict[str, Any], expected: str) -> None:
-    """Every message says what to do, without repeating long values."""
+@pytest.mark.parametrize(("document", "expected"), MESSAGES)
+def test_messages(document: dict[str, Any], expected: str) -> None:
+    """Every message states the correction and does not repeat long values."""
     assert problems_in(lambda: validate(Box, document, "box")) == [expected]
 
 
-def test_rules_are_judged_beside_bad_fields() -> None:
-    """A rule between fields is judged although another field is bad, and indices are those of the document."""
+def test_rules_are_checked_despite_invalid_fields() -> None:
+    """A rule between fields is checked even if another field is invalid; indices are those of the document."""
     items = [{"name": "a", "size": 0}, {"name": "b"}, {"nam": "c"}, {"name": "d"}, {"name": "b"}]
     assert paths_in(lambda: validate(Box, {"kind": "huge", "items": items})) == [
         "kind",
@@ -115,8 +115,8 @@ def test_rules_are_judged_beside_bad_fields() -> None:
     ]
 
 
-def test_a_good_document_is_read_and_left_unchanged() -> None:
-    """Validation does not write into what it was given."""
+def test_validation_does_not_change_the_document() -> None:
+    """A valid document is read, and the caller's dict is unchanged."""
     document = {"items": [{"name": "a", "size": None}]}
     assert validate(Box, document).items == (Item(name="a"),)
     assert document == {"items": [{"name": "a", "size": None}]}
@@ -131,7 +131,7 @@ def test_a_good_document_is_read_and_left_unchanged() -> None:
     ],
 )
 def test_repeated(names: list[str], indices: list[int]) -> None:
-    """The first of equal names is right, the later ones are not."""
+    """repeated() returns the indices of all duplicates except the first occurrence."""
     assert repeated(names) == indices
 
 
@@ -140,11 +140,11 @@ def test_repeated(names: list[str], indices: list[int]) -> None:
     [
         pytest.param("noderesourcesfit", ' (did you mean "NodeResourcesFit"?)', id="case"),
         pytest.param("NodeResourceFit", ' (did you mean "NodeResourcesFit"?)', id="letter"),
-        pytest.param("Coscheduling", "", id="nothing-like-it"),
+        pytest.param("Coscheduling", "", id="no-similar-name"),
     ],
 )
 def test_did_you_mean(name: str, hint: str) -> None:
-    """A similar name is suggested, a far one is not."""
+    """A name is only suggested if it is similar."""
     assert did_you_mean(name, ["NodeName", "NodeResourcesFit"]) == hint
 
 
@@ -178,7 +178,7 @@ _DOCUMENTS = st.recursive(
 @pytest.mark.parametrize("model", [KubeSchedulerConfiguration, PodTopologySpreadArgs])
 @given(document=_DOCUMENTS)
 def test_hostile_documents(model: type[ConfigModel], document: object) -> None:
-    """Any document is either valid or has reported problems; nothing else is raised."""
+    """Validation of any document either succeeds or reports problems; nothing else is raised."""
     try:
         read = validate(model, document)
     except ConfigError as error:
