@@ -1,4 +1,4 @@
-"""Affinity terms compile to queries over pods and namespaces."""
+"""Compilation of pod affinity terms to queries over pods and namespaces."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ BROKEN = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a
 
 
 def carrier(*terms: PodAffinityTerm) -> Pod:
-    """A pod of namespace own with required affinity."""
+    """Return a pod in namespace ``own`` with required pod affinity."""
     return pod("c", namespace="own", affinity=Affinity(pod_affinity=PodAffinity(required=terms)))
 
 
@@ -45,7 +45,7 @@ def carrier(*terms: PodAffinityTerm) -> Pod:
     ],
 )
 def test_namespaces(term: PodAffinityTerm, namespaces: set[str], namespace_selector: LabelMatcher) -> None:
-    """The pod's own counts only where a term says nothing about namespaces."""
+    """The pod's own namespace applies only if a term specifies no namespaces."""
     (compiled,) = affinity_terms(carrier(term)).required
     assert compiled.query == PodQuery(equality_matcher({"app": "web"}), frozenset(namespaces), namespace_selector)
     assert (compiled.topology_key, compiled.weight) == ("zone", 0)
@@ -60,14 +60,14 @@ def test_namespaces(term: PodAffinityTerm, namespaces: set[str], namespace_selec
     ],
 )
 def test_a_pod_without_pod_affinity_has_no_terms(affinity: Affinity | None) -> None:
-    """Most pods are such."""
+    """A pod without pod affinity shares the constant NO_TERMS."""
     subject = pod() if affinity is None else pod(affinity=affinity)
     assert affinity_terms(subject) is NO_TERMS
     assert NO_TERMS.is_empty
 
 
-def test_each_list_has_its_place() -> None:
-    """Preferred terms keep their weights."""
+def test_terms_of_each_list() -> None:
+    """Each list of terms is compiled to its own field; preferred terms have their weights."""
 
     def only(key: str) -> PodAffinityTerm:
         return PodAffinityTerm(key, WEB)
@@ -89,8 +89,8 @@ def test_each_list_has_its_place() -> None:
     assert not terms.is_empty
 
 
-def test_equal_terms_are_one_key() -> None:
-    """Counts are kept per distinct term, however it is written."""
+def test_equal_terms_are_equal_keys() -> None:
+    """Terms with the same meaning compile to equal values, because counts are stored per distinct term."""
     one = LabelSelector({"a": "1"}, (Requirement("b", "In", ("x", "y")),))
     other = LabelSelector({}, (Requirement("b", "In", ("y", "x")), Requirement("a", "In", ("1",))))
     found = {affinity_terms(carrier(PodAffinityTerm("zone", each))) for each in (one, other)}
@@ -109,8 +109,8 @@ def test_equal_terms_are_one_key() -> None:
         ),
     ],
 )
-def test_a_term_that_cannot_be_read_is_a_problem(affinity: Affinity, readable: AffinityTerms) -> None:
-    """It leaves none of its list."""
+def test_an_invalid_term_is_a_problem(affinity: Affinity, readable: AffinityTerms) -> None:
+    """The list of an invalid term is empty, and the problem is reported."""
     terms = affinity_terms(pod(affinity=affinity))
     assert "Near" in terms.problem
     assert not terms.is_empty
@@ -137,7 +137,7 @@ _TERMS = st.builds(
 def test_a_carried_term_equals_the_plain_form(
     term: PodAffinityTerm, namespace: str, labels: dict[str, str], known: dict[str, dict[str, str]]
 ) -> None:
-    """Of whichever pods it speaks."""
+    """The compiled query of a term matches the same pods as the reference function."""
     owner, other = carrier(term), pod("o", namespace=namespace, labels=labels)
     (compiled,) = affinity_terms(owner).required
     found = compiled.query.matches(namespace, labels, known.get(namespace, {}))
@@ -146,7 +146,7 @@ def test_a_carried_term_equals_the_plain_form(
 
 @given(one=_SELECTORS, other=_SELECTORS, labels=_LABELS)
 def test_both_selectors(one: LabelSelector | None, other: LabelSelector | None, labels: dict[str, str]) -> None:
-    """Joined they match what each of them matches."""
+    """both() matches labels that both selectors match."""
     joined = both(compile_label_selector(one), compile_label_selector(other))
     assert joined.matches(labels) is (plain_selects(one, labels) and plain_selects(other, labels))
     assert joined == both(compile_label_selector(other), compile_label_selector(one))

@@ -1,4 +1,4 @@
-"""In-tree volumes as their CSI drivers know them."""
+"""Translation of in-tree volumes to CSI drivers and handles."""
 
 import msgspec
 import pytest
@@ -60,7 +60,7 @@ GCE = PersistentVolumeSpec(gce=GcePersistentDisk("d"))
             {BETA_ZONE: "r-1-a__r-1-b", ZONE: "x"},
             "pd.csi.storage.gke.io",
             "projects/UNSPECIFIED/regions/r-1/disks/d",
-            id="gce-regional-by-the-old-label",
+            id="gce-regional-by-the-beta-label",
         ),
         pytest.param(of_azure(None), {}, "disk.csi.azure.com", "/disks/d", id="azure"),
         pytest.param(of_azure("MANAGED"), {}, "disk.csi.azure.com", "/disks/d", id="azure-managed"),
@@ -69,7 +69,7 @@ GCE = PersistentVolumeSpec(gce=GcePersistentDisk("d"))
     ],
 )
 def test_handle_of_a_volume(spec: PersistentVolumeSpec, labels: dict[str, str], driver: str, handle: str) -> None:
-    """The forms that the translation library writes."""
+    """Drivers and handles equal those of Kubernetes' CSI translation library."""
     pv = volume(spec=spec, labels=labels)
     plugin = in_tree_plugin(pv)
     assert plugin is not None
@@ -86,8 +86,8 @@ def test_handle_of_a_volume(spec: PersistentVolumeSpec, labels: dict[str, str], 
         pytest.param(GCE, {ZONE: "r-1-a__r-2-a"}, "multiple or no regions", id="gce-two-regions"),
     ],
 )
-def test_volume_that_cannot_be_translated(spec: PersistentVolumeSpec, labels: dict[str, str], problem: str) -> None:
-    """The error says what about it."""
+def test_untranslatable_volumes(spec: PersistentVolumeSpec, labels: dict[str, str], problem: str) -> None:
+    """The error names the invalid part of the volume."""
     pv = volume(spec=spec, labels=labels)
     plugin = in_tree_plugin(pv)
     assert plugin is not None
@@ -106,7 +106,7 @@ def test_volume_that_cannot_be_translated(spec: PersistentVolumeSpec, labels: di
     ],
 )
 def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
-    """As for volumes, but without labels for the zone."""
+    """An inline volume has no labels, so that its handle has no zone."""
     plugin = in_tree_plugin(inline)
     assert plugin is not None
     assert plugin.is_migrated
@@ -122,8 +122,8 @@ def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
         pytest.param(volume(spec=PersistentVolumeSpec(vsphere=VsphereVolume("v"))), id="vsphere"),
     ],
 )
-def test_plugins_that_the_scheduler_does_not_count(source: PersistentVolume | Volume) -> None:
-    """They have drivers, but are not taken over in its eyes."""
+def test_plugins_that_are_not_migrated(source: PersistentVolume | Volume) -> None:
+    """Azure File and vSphere have CSI drivers, but kube-scheduler does not treat them as migrated."""
     plugin = in_tree_plugin(source)
     assert plugin is not None
     assert not plugin.is_migrated
@@ -152,13 +152,13 @@ def affinity(*terms: NodeSelectorTerm) -> VolumeNodeAffinity:
             affinity(term((BETA_ZONE, "z"), (BETA_REGION, "r"))),
             {},
             affinity(term((EBS_ZONE, "z"), (REGION, "r"))),
-            id="old-labels",
+            id="beta-labels",
         ),
         pytest.param(
             affinity(term((ZONE, "z"), (BETA_REGION, "r"))),
             {},
             affinity(term((EBS_ZONE, "z"), (BETA_REGION, "r"))),
-            id="old-region-beside-a-new-zone",
+            id="beta-region-with-ga-zone",
         ),
         pytest.param(None, {ZONE: "z"}, affinity(term((EBS_ZONE, "z"))), id="zone-of-the-labels"),
         pytest.param(
@@ -171,7 +171,7 @@ def affinity(*terms: NodeSelectorTerm) -> VolumeNodeAffinity:
 def test_affinity_of_a_translated_volume(
     before: VolumeNodeAffinity | None, labels: dict[str, str], after: VolumeNodeAffinity | None
 ) -> None:
-    """Zones go under the driver's own label."""
+    """Zone labels are replaced by the driver's own topology label."""
     pv = volume(spec=of_aws("vol-1"), labels=labels)
     pv = msgspec.structs.replace(pv, spec=msgspec.structs.replace(pv.spec, node_affinity=before))
     plugin = in_tree_plugin(pv)
@@ -179,8 +179,8 @@ def test_affinity_of_a_translated_volume(
     assert translated_affinity(pv, plugin) == after
 
 
-def test_zones_of_a_label_are_sorted_and_once() -> None:
-    """However often the label names one."""
+def test_zones_of_a_label_are_sorted_and_distinct() -> None:
+    """Zones that a label names twice occur once."""
     pv = volume(spec=of_aws("vol-1"), labels={ZONE: "b__ a__b"})
     plugin = in_tree_plugin(pv)
     assert plugin is not None
@@ -188,8 +188,8 @@ def test_zones_of_a_label_are_sorted_and_once() -> None:
     assert found == affinity(NodeSelectorTerm((Requirement(EBS_ZONE, "In", ("a", "b")),)))
 
 
-def test_driver_without_zones_keeps_the_affinity() -> None:
-    """Azure and Portworx."""
+def test_driver_without_zones_does_not_change_the_affinity() -> None:
+    """The node affinity of an Azure disk is unchanged."""
     pv = volume(spec=of_azure(None), on={ZONE: ["z"]})
     plugin = in_tree_plugin(pv)
     assert plugin is not None
@@ -197,7 +197,7 @@ def test_driver_without_zones_keeps_the_affinity() -> None:
 
 
 def test_other_sources_belong_to_no_plugin() -> None:
-    """CSI volumes and local ones."""
+    """CSI volumes and volumes without a source have no in-tree plugin."""
     assert in_tree_plugin(volume(csi=("d", "h"))) is None
     assert in_tree_plugin(Volume(name="x")) is None
     assert in_tree_plugin_named("disk.example.com") is None

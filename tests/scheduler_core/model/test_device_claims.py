@@ -1,4 +1,4 @@
-"""Objects of Dynamic Resource Allocation: decoding, and encoding of allocations."""
+"""Decoding of the objects of Dynamic Resource Allocation, and encoding of allocations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALLOCATION = {
 }
 
 
-def test_encoded_allocation_equals_what_was_decoded() -> None:
+def test_encoded_allocation_equals_the_decoded_one() -> None:
     allocation = msgspec.json.decode(json.dumps(ALLOCATION), type=AllocationResult)
     assert json.loads(msgspec.json.encode(allocation)) == ALLOCATION
 

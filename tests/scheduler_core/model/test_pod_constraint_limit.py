@@ -1,4 +1,4 @@
-"""How many demands a pod makes."""
+"""The limit on the number of constraints of a pod."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE_APP = LabelSelector(match_labels={"app": "web"})
 TERM = PodAffinityTerm(topology_key="zone", label_selector=ONE_APP, namespace_selector=ONE_APP)
 
 
-def asking(*names: str) -> Container:
+def requesting(*names: str) -> Container:
     return Container(resources=ResourceRequirements(requests=dict.fromkeys(names, "1")))
 
 
@@ -36,7 +36,7 @@ def asking(*names: str) -> Container:
     [
         pytest.param(PodSpec(), 0, id="none"),
         pytest.param(PodSpec(node_selector={"a": "1", "b": "2"}), 2, id="node selector"),
-        pytest.param(PodSpec(containers=(asking("cpu"), asking("cpu", "memory"))), 2, id="resources by name"),
+        pytest.param(PodSpec(containers=(requesting("cpu"), requesting("cpu", "memory"))), 2, id="resources by name"),
         pytest.param(
             PodSpec(topology_spread_constraints=(TopologySpreadConstraint(label_selector=ONE_APP),) * 2), 4, id="spread"
         ),
@@ -65,20 +65,20 @@ def asking(*names: str) -> Container:
     ],
 )
 def test_demands_are_counted(spec: PodSpec, count: int) -> None:
-    """Each requirement, term, constraint and resource is one."""
+    """Each requirement, term, constraint and resource counts as one demand."""
     assert demand_count(spec) == count
 
 
-def test_a_pod_that_demands_too_much_is_not_tried() -> None:
-    """It is logged, and no cycle runs for it."""
+def test_a_pod_above_the_limit_is_not_compiled() -> None:
+    """Compiling a pending pod above the limit raises PodTooDemandingError."""
     columns = NodeColumns()
     columns.compile_pod(pod(node_selector={f"k{number}": "v" for number in range(MAX_DEMANDS)}))
     with pytest.raises(PodTooDemandingError, match="makes 501 demands"):
         columns.compile_pod(pod(node_selector={f"k{number}": "v" for number in range(MAX_DEMANDS + 1)}))
 
 
-def test_a_pod_that_demands_too_much_takes_its_place() -> None:
-    """On a node, its requests are counted, and its constraints on others are not."""
+def test_a_bound_pod_above_the_limit_uses_resources() -> None:
+    """The requests of a bound pod above the limit are counted, and its constraints on other pods are not."""
     columns = NodeColumns()
     row = columns.add_node(node("n"))
     terms = tuple(PodAffinityTerm(topology_key=f"k{number}", label_selector=ONE_APP) for number in range(MAX_DEMANDS))

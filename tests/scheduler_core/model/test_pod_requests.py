@@ -1,4 +1,4 @@
-"""What a pod asks for, against the formula written out in fractions."""
+"""Resource requests of a pod, compared with the formula in exact fractions."""
 
 import math
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ DEFAULT_MEMORY = 200 * MIB
     ],
 )
 def test_kinds_of_resources(name: str, extended: bool, scalar: bool) -> None:
-    """What is not counted is not asked for."""
+    """Only extended, hugepage, attachable-volume and prefixed native resources are scalar."""
     assert (is_extended_resource(name), is_scalar_resource(name)) == (extended, scalar)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "fit"),
+    ("subject", "fit"),
     [
         pytest.param(pod(), {}, id="best-effort"),
         pytest.param(pod(requests={"cpu": "250m", "memory": "1Mi"}), {"cpu": 250, "memory": MIB}, id="one-container"),
@@ -114,19 +114,19 @@ def test_kinds_of_resources(name: str, extended: bool, scalar: bool) -> None:
         ),
     ],
 )
-def test_fit(wanted: Pod, fit: dict[str, int]) -> None:
-    """The sum of what runs at once, at its largest."""
-    requests = pod_requests(wanted)
+def test_fit(subject: Pod, fit: dict[str, int]) -> None:
+    """The request is the largest sum of the containers that run at the same time."""
+    requests = pod_requests(subject)
     assert requests.fit == fit
     assert requests.accounted == fit
 
 
 @pytest.mark.parametrize(
-    ("wanted", "nonzero", "scored"),
+    ("subject", "nonzero", "scored"),
     [
-        pytest.param(pod(), (DEFAULT_CPU, DEFAULT_MEMORY), (DEFAULT_CPU, DEFAULT_MEMORY), id="nothing-asked"),
+        pytest.param(pod(), (DEFAULT_CPU, DEFAULT_MEMORY), (DEFAULT_CPU, DEFAULT_MEMORY), id="no-requests"),
         pytest.param(pod(requests={"cpu": "1"}), (1000, DEFAULT_MEMORY), (1000, DEFAULT_MEMORY), id="cpu-only"),
-        pytest.param(pod(requests={"cpu": "0", "memory": "0"}), (0, 0), (0, 0), id="zero-is-asked"),
+        pytest.param(pod(requests={"cpu": "0", "memory": "0"}), (0, 0), (0, 0), id="zero-requests"),
         pytest.param(
             pod(containers=[container(name="a", requests={"cpu": "1"}), container(name="b")]),
             (1000 + DEFAULT_CPU, 2 * DEFAULT_MEMORY),
@@ -147,9 +147,9 @@ def test_fit(wanted: Pod, fit: dict[str, int]) -> None:
         ),
     ],
 )
-def test_defaults_of_scoring(wanted: Pod, nonzero: tuple[int, int], scored: tuple[int, int]) -> None:
-    """Containers that name no amount are counted with one."""
-    requests = pod_requests(wanted)
+def test_defaults_of_scoring(subject: Pod, nonzero: tuple[int, int], scored: tuple[int, int]) -> None:
+    """Containers without a request for cpu or memory count with a default in scoring."""
+    requests = pod_requests(subject)
     assert (requests.nonzero_cpu_milli, requests.nonzero_memory) == nonzero
     assert (requests.scored_cpu_milli, requests.scored_memory) == scored
 
@@ -167,18 +167,18 @@ DEFERRED = PodCondition("PodResizePending", "True", reason="Deferred")
     ("statuses", "conditions", "accounted_cpu"),
     [
         pytest.param([], [], 2000, id="no-status"),
-        pytest.param([status("main", "1")], [], 2000, id="asks-for-more-than-in-force"),
+        pytest.param([status("main", "1")], [], 2000, id="requests-more-than-in-force"),
         pytest.param([status("main", "3")], [], 3000, id="more-in-force"),
         pytest.param([status("main", "1", "4")], [], 4000, id="more-allocated"),
-        pytest.param([status("main", "1", "500m")], [INFEASIBLE], 1000, id="what-cannot-be-granted-does-not-count"),
-        pytest.param([status("main", "1", "500m")], [DEFERRED], 2000, id="what-is-deferred-does"),
+        pytest.param([status("main", "1", "500m")], [INFEASIBLE], 1000, id="infeasible-resize-does-not-count"),
+        pytest.param([status("main", "1", "500m")], [DEFERRED], 2000, id="deferred-resize-counts"),
         pytest.param([status("main", None, "4")], [], 4000, id="only-allocated"),
         pytest.param([], [INFEASIBLE], 0, id="infeasible-without-a-status"),
         pytest.param([status("other", "9")], [], 2000, id="another-container"),
     ],
 )
 def test_resize(statuses: list[ContainerStatus], conditions: list[PodCondition], accounted_cpu: int) -> None:
-    """A running pod takes what is granted; what must fit is what it asks for."""
+    """The accounted amount includes granted resources; the fit check uses the spec's requests."""
     running = pod(requests={"cpu": "2"}, container_statuses=statuses, conditions=conditions, node_name="n")
     requests = pod_requests(running)
     assert requests.accounted.get("cpu", 0) == accounted_cpu
@@ -190,7 +190,7 @@ def test_resize(statuses: list[ContainerStatus], conditions: list[PodCondition],
     ("restart_policy", "accounted_cpu"), [pytest.param("Always", 4000, id="sidecar"), pytest.param("", 3000, id="init")]
 )
 def test_resize_of_init_containers(restart_policy: str, accounted_cpu: int) -> None:
-    """The status of plain init containers counts too."""
+    """The status of init containers counts too."""
     resized = pod(
         requests={"cpu": "1"},
         init_containers=[container(name="i", requests={"cpu": "2"}, restart_policy=restart_policy)],
@@ -202,13 +202,13 @@ def test_resize_of_init_containers(restart_policy: str, accounted_cpu: int) -> N
 @pytest.mark.parametrize(
     ("in_force", "allocated", "accounted_cpu"),
     [
-        pytest.param("1", "1", 2000, id="asks-for-more"),
+        pytest.param("1", "1", 2000, id="requests-more"),
         pytest.param("5", "1", 5000, id="more-in-force"),
         pytest.param("1", "6", 6000, id="more-allocated"),
     ],
 )
-def test_resize_of_the_pod_as_a_whole(in_force: str, allocated: str, accounted_cpu: int) -> None:
-    """Pod-level resources have a status of their own."""
+def test_resize_at_pod_level(in_force: str, allocated: str, accounted_cpu: int) -> None:
+    """Pod-level resources have their own status."""
     resized = pod(requests={"cpu": "1"}, pod_requests={"cpu": "2"})
     of_pod = msgspec.structs.replace(
         resized.status,
@@ -220,8 +220,8 @@ def test_resize_of_the_pod_as_a_whole(in_force: str, allocated: str, accounted_c
     assert requests.fit == {"cpu": 2000}
 
 
-def test_an_unreadable_quantity_is_an_error() -> None:
-    """It is not taken for nothing."""
+def test_an_invalid_quantity_is_an_error() -> None:
+    """An invalid quantity raises QuantityError and does not count as 0."""
     with pytest.raises(QuantityError, match='"much"'):
         pod_requests(pod(requests={"cpu": "much"}))
 
@@ -251,7 +251,7 @@ def exact(amounts: Amounts, name: str, missing: Fraction) -> Fraction:
 
 
 def peak(name: str, containers: Sequence[Amounts], steps: Sequence[Step], missing: Fraction) -> Fraction:
-    """The most of a resource that runs at once."""
+    """Return the largest amount of a resource that runs at the same time."""
     running = sum((exact(step.requests, name, missing) for step in steps if step.sidecar), Fraction(0))
     running += sum((exact(amounts, name, missing) for amounts in containers), Fraction(0))
     started = Fraction(0)
@@ -288,7 +288,7 @@ def build(containers: Sequence[Amounts], steps: Sequence[Step], overhead: Amount
 def test_requests_equal_the_formula(
     containers: list[Amounts], steps: list[Step], overhead: Amounts, pod_level: Amounts
 ) -> None:
-    """For any mix of containers, init containers, sidecars, overhead and pod-level resources."""
+    """Requests equal the formula for any mix of containers, sidecars, overhead and pod-level resources."""
     requests = pod_requests(build(containers, steps, overhead, pod_level))
     named = {
         name for amounts in (*containers, *(step.requests for step in steps), overhead, pod_level) for name in amounts
@@ -314,22 +314,22 @@ def test_requests_equal_the_formula(
     [
         pytest.param({"cpu": "1500u"}, {"cpu": 2}, id="rounded-up"),
         pytest.param({"memory": "1100m"}, {"memory": 1100}, id="finer-than-bytes"),
-        pytest.param({"memory": "0"}, {"memory": 0}, id="nothing"),
+        pytest.param({"memory": "0"}, {"memory": 0}, id="zero"),
         pytest.param({"unknown": "2"}, {"unknown": 2000}, id="not-counted"),
     ],
 )
-def test_thousandths_of_every_resource(requests: Amounts, milli: dict[str, int]) -> None:
-    """A scale-down is detected in smaller units than those in which nodes are filled."""
+def test_accounted_milli_units(requests: Amounts, milli: dict[str, int]) -> None:
+    """Scale-downs are detected in milli units, which are smaller than the units of node columns."""
     assert accounted_milli(pod(requests=requests)) == milli
 
 
 def _running(**status: object) -> Pod:
-    """A pod that asks for one cpu, in its container and as a whole, and says ``status`` beside what is in force."""
-    asked = ResourceRequirements(requests={"cpu": "1"})
-    shown = pod(requests={"cpu": "1"}, pod_requests={"cpu": "1"})
-    in_force = (ContainerStatus(name="main", resources=asked),)
-    granted: dict[str, object] = {"container_statuses": in_force, "resources": asked}
-    return msgspec.structs.replace(shown, status=msgspec.structs.replace(shown.status, **granted | status))
+    """Return a pod that requests one cpu, at container and pod level, with the fields ``status`` in its status."""
+    requested = ResourceRequirements(requests={"cpu": "1"})
+    running = pod(requests={"cpu": "1"}, pod_requests={"cpu": "1"})
+    in_force = (ContainerStatus(name="main", resources=requested),)
+    granted: dict[str, object] = {"container_statuses": in_force, "resources": requested}
+    return msgspec.structs.replace(running, status=msgspec.structs.replace(running.status, **granted | status))
 
 
 _TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
@@ -340,7 +340,9 @@ _TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
     [
         pytest.param({"phase": "Running"}, True, id="phase"),
         pytest.param({"conditions": (PodCondition("PodScheduled", "True"),)}, True, id="another-condition"),
-        pytest.param({"conditions": (PodCondition("PodResizePending", "True", "Deferred"),)}, True, id="resize-waits"),
+        pytest.param(
+            {"conditions": (PodCondition("PodResizePending", "True", "Deferred"),)}, True, id="resize-deferred"
+        ),
         pytest.param(
             {"conditions": (PodCondition("PodResizePending", "True", "Infeasible"),)}, False, id="resize-is-infeasible"
         ),
@@ -356,7 +358,7 @@ _TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
     ],
 )
 def test_granted_resources_are_compared_by_status(status: dict[str, object], is_same: bool) -> None:
-    """And then the sums are equal, so that nobody need make them again."""
+    """If granted resources are the same, the sums are equal and need not be recomputed."""
     before, after = _running(), _running(**status)
     assert same_granted_resources(before, after) is is_same
     if is_same:

@@ -1,4 +1,4 @@
-"""What a pod's volumes ask for, read once."""
+"""Claims, disks, inline volumes and drivers of a pod's volumes."""
 
 import pytest
 
@@ -22,7 +22,7 @@ GCE_HANDLE = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
     ("volumes", "expected"),
     [
         pytest.param([], NO_VOLUMES, id="none"),
-        pytest.param([Volume(name="token"), Volume(csi=InlineCsi("x"))], NO_VOLUMES, id="of-no-matter"),
+        pytest.param([Volume(name="token"), Volume(csi=InlineCsi("x"))], NO_VOLUMES, id="irrelevant-volumes"),
         pytest.param(
             [*mounts("data"), scratch()],
             PodVolumes(
@@ -40,7 +40,7 @@ GCE_HANDLE = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
                 inline=(InlineVolume("g", ("pd.csi.storage.gke.io", GCE_HANDLE)),),
                 drivers=("pd.csi.storage.gke.io",),
             ),
-            id="disk-that-a-driver-took-over",
+            id="migrated-disk",
         ),
         pytest.param(
             [Volume(name="a", aws=AwsElasticBlockStore("vol-1", read_only=True))],
@@ -54,7 +54,7 @@ GCE_HANDLE = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
         pytest.param(
             [Volume(rbd=RbdVolume(("m", "n", "m"), "i", "p"))],
             PodVolumes(disks=(DiskUse((("rbd", "p", "i", "m"), ("rbd", "p", "i", "n"))),)),
-            id="one-identity-a-monitor",
+            id="one-identity-per-monitor",
         ),
         pytest.param(
             [Volume(vsphere=VsphereVolume("v"))], PodVolumes(drivers=("csi.vsphere.vmware.com",)), id="not-counted"
@@ -72,10 +72,10 @@ GCE_HANDLE = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
     ],
 )
 def test_volumes_of_a_pod(volumes: list[Volume], expected: PodVolumes) -> None:
-    """Each kind goes where it is looked for."""
+    """Each kind of volume is listed in the field that its plugin reads."""
     assert pod_volumes(pod(volumes=volumes)) == expected
 
 
 def test_pods_without_volumes_share_one_value() -> None:
-    """So that it costs a comparison by identity to know that there is nothing to do."""
+    """A pod without relevant volumes is recognised by identity with NO_VOLUMES."""
     assert pod_volumes(pod(volumes=[Volume(name="token")])) is NO_VOLUMES

@@ -1,4 +1,4 @@
-"""Quantities are read exactly and rounded away from zero."""
+"""Quantities are parsed exactly and rounded away from zero."""
 
 import math
 from fractions import Fraction
@@ -46,16 +46,16 @@ LARGEST = 2**63 - 1
         pytest.param("1e-100", 1, id="tiny"),
         pytest.param("0e100", 0, id="zero-of-any-size"),
         pytest.param("9223372036854775807", LARGEST * NANO, id="largest"),
-        pytest.param("9223372036854775808", LARGEST * NANO, id="held-at-the-largest"),
-        pytest.param("8Ei", LARGEST * NANO, id="held-with-a-suffix"),
-        pytest.param("-9Ei", -LARGEST * NANO, id="held-below-zero"),
+        pytest.param("9223372036854775808", LARGEST * NANO, id="limited-to-the-largest"),
+        pytest.param("8Ei", LARGEST * NANO, id="limited-with-a-suffix"),
+        pytest.param("-9Ei", -LARGEST * NANO, id="limited-below-zero"),
         pytest.param("1e999999999", LARGEST * NANO, id="hostile-exponent"),
         pytest.param(2, 2 * NANO, id="bare-integer"),
         pytest.param(0.5, 500_000_000, id="bare-float"),
     ],
 )
 def test_nano(text: str | float, nano_units: int) -> None:
-    """Every notation of the API, within its limits."""
+    """nano() reads every notation of the API and limits the value to int64."""
     assert nano(text) == nano_units
 
 
@@ -81,8 +81,8 @@ def test_nano(text: str | float, nano_units: int) -> None:
         "nan",
     ],
 )
-def test_what_is_no_quantity(text: str) -> None:
-    """The message shows the text."""
+def test_invalid_quantities(text: str) -> None:
+    """The error contains the text."""
     with pytest.raises(QuantityError, match=f'"{text}"'):
         nano(text)
 
@@ -97,12 +97,12 @@ def test_what_is_no_quantity(text: str) -> None:
         pytest.param("-500m", -1, -500, id="negative-half"),
         pytest.param("-1n", -1, -1, id="negative-nano"),
         pytest.param("0", 0, 0, id="zero"),
-        pytest.param("9223372036854775807", LARGEST, LARGEST, id="milli-is-held-within-int64"),
-        pytest.param("-9223372036854775807", -LARGEST, -LARGEST, id="and-below-zero"),
+        pytest.param("9223372036854775807", LARGEST, LARGEST, id="milli-is-limited-to-int64"),
+        pytest.param("-9223372036854775807", -LARGEST, -LARGEST, id="milli-is-limited-below-zero"),
     ],
 )
 def test_units(text: str, whole: int, milli: int) -> None:
-    """Rounded away from zero."""
+    """Units are rounded away from zero."""
     assert (value(text), milli_units(nano(text))) == (whole, milli)
 
 
@@ -135,7 +135,7 @@ def away_from_zero(amount: Fraction) -> int:
     st.sampled_from(sorted(_SUFFIXES)),
 )
 def test_nano_equals_exact_fractions(sign: str, number: str, suffix: str) -> None:
-    """Any sign, number and suffix: the exact product, rounded once and then held."""
+    """The value is the exact product of number and suffix, rounded once and then limited to int64."""
     exact = Fraction(number.rstrip(".")) * _SUFFIXES[suffix] * (-1 if sign == "-" else 1)
     limit = LARGEST * NANO
     expected = max(-limit, min(limit, away_from_zero(exact * NANO)))
@@ -147,18 +147,18 @@ def test_nano_equals_exact_fractions(sign: str, number: str, suffix: str) -> Non
 
 @given(st.integers(-(10**30), 10**30))
 def test_rounding_is_symmetric(amount: int) -> None:
-    """Below zero as above."""
+    """A negative amount is rounded to the negative of the rounded positive amount."""
     assert whole_units(-amount) == -whole_units(amount)
     assert milli_units(-amount) == -milli_units(amount)
 
 
 def test_sums_are_rounded_once() -> None:
-    """Two halves are one, not two."""
+    """The sum of two halves is one."""
     assert whole_units(nano("500m") + nano("500m")) == 1
 
 
-def test_endless_text_is_refused() -> None:
-    """Digits without end are refused before they are read, which would take Python long or fail."""
+def test_too_long_text_is_rejected() -> None:
+    """Text of 10,000 digits is rejected before conversion, which Python does slowly or not at all."""
     with pytest.raises(QuantityError, match="too long"):
         nano("9" * 10_000)
 

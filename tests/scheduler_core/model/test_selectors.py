@@ -1,4 +1,4 @@
-"""Selectors on plain values: what they match, and what makes them unreadable."""
+"""Compilation and matching of label selectors, node selectors and required node affinity."""
 
 from collections.abc import Mapping
 
@@ -60,13 +60,13 @@ BAD = NodeSelectorTerm((Requirement("a", "Gt", ("x",)),))
     ],
 )
 def test_parse_int64(text: str, number: int | None) -> None:
-    """Go's reading of a decimal integer, not Python's."""
+    """parse_int64() accepts the decimal integers that Go's strconv.ParseInt accepts."""
     assert parse_int64(text) == number
 
 
 @given(st.integers(-(2**64), 2**64))
-def test_parse_int64_reads_what_fits(number: int) -> None:
-    """And nothing that does not."""
+def test_parse_int64_range(number: int) -> None:
+    """Numbers outside int64 are rejected."""
     assert parse_int64(str(number)) == (number if -(2**63) <= number < 2**63 else None)
 
 
@@ -92,7 +92,7 @@ def test_parse_int64_reads_what_fits(number: int) -> None:
     ],
 )
 def test_label_keys(key: str, valid: bool) -> None:
-    """A name, perhaps after a DNS prefix."""
+    """A label key is a name with an optional DNS prefix."""
     assert is_label_key(key) is valid
 
 
@@ -109,7 +109,7 @@ def test_label_keys(key: str, valid: bool) -> None:
     ],
 )
 def test_label_values(value: str, valid: bool) -> None:
-    """Empty, or like a name."""
+    """A label value is empty or has the form of a name."""
     assert is_label_value(value) is valid
 
 
@@ -126,7 +126,7 @@ def test_label_values(value: str, valid: bool) -> None:
     ],
 )
 def test_requirements(operator: str, values: list[str], admitted: set[str | None]) -> None:
-    """Numbers compare as numbers; text is neither greater nor less."""
+    """Gt and Lt compare numbers; they admit no text."""
     requirement = compile_requirement(Requirement("key", operator, tuple(values)))
     assert {value for value in ("1", "2", "10", "x", "", None) if requirement.admits(value)} == admitted
 
@@ -149,8 +149,8 @@ def test_requirements(operator: str, values: list[str], admitted: set[str | None
         pytest.param("a", "In", ["ok", "not ok"], id="value-with-a-space"),
     ],
 )
-def test_unreadable_requirements(key: str, operator: str, values: list[str]) -> None:
-    """The message names the key or what stands in its place."""
+def test_invalid_requirements(key: str, operator: str, values: list[str]) -> None:
+    """The error names the key."""
     with pytest.raises(SelectorError, match=f'"{key}"'):
         compile_requirement(Requirement(key, operator, tuple(values)))
 
@@ -172,7 +172,7 @@ def test_unreadable_requirements(key: str, operator: str, values: list[str]) -> 
     ],
 )
 def test_label_selectors(selector: LabelSelector | None, labels: dict[str, str], matches: bool) -> None:
-    """All must hold; absent is not the same as empty."""
+    """All labels and expressions must match; an absent selector matches nothing, an empty one everything."""
     assert compile_label_selector(selector).matches(labels) is matches
 
 
@@ -185,14 +185,14 @@ def test_label_selectors(selector: LabelSelector | None, labels: dict[str, str],
         pytest.param(LabelSelector({}, (Requirement("a", "In"),)), id="no-values"),
     ],
 )
-def test_unreadable_label_selectors(selector: LabelSelector) -> None:
-    """Gt and Lt are for nodes only."""
+def test_invalid_label_selectors(selector: LabelSelector) -> None:
+    """A label selector with an invalid key, value or operator raises; Gt and Lt are valid for nodes only."""
     with pytest.raises(SelectorError):
         compile_label_selector(selector)
 
 
-def test_equal_selectors_are_one_key() -> None:
-    """However they are written."""
+def test_equal_selectors_are_equal_keys() -> None:
+    """Selectors with the same meaning compile to equal values with equal hashes."""
     one = compile_label_selector(LabelSelector({"b": "2", "a": "1"}, (Requirement("c", "In", ("y", "x", "y")),)))
     other = compile_label_selector(
         LabelSelector({"a": "1"}, (Requirement("c", "In", ("x", "y")), Requirement("b", "In", ("2",))))
@@ -203,7 +203,7 @@ def test_equal_selectors_are_one_key() -> None:
 
 
 def test_everything_and_nothing() -> None:
-    """They are distinguished without evaluating labels."""
+    """An empty and an absent selector compile to constants that are recognised without evaluating labels."""
     assert compile_label_selector(LabelSelector()) == MATCH_EVERYTHING
     assert compile_label_selector(None) == MATCH_NOTHING
     assert MATCH_EVERYTHING.is_everything
@@ -230,7 +230,7 @@ _EXPRESSIONS = st.lists(
 def test_label_selectors_follow_their_definition(
     match_labels: dict[str, str], expressions: list[Requirement], labels: dict[str, str]
 ) -> None:
-    """Each label and each expression on its own, put together."""
+    """A selector matches if each of its labels and expressions matches."""
 
     def holds(one: Requirement) -> bool:
         has = one.key in labels
@@ -247,13 +247,17 @@ def test_label_selectors_follow_their_definition(
         pytest.param([], {}, "n", False, id="no-terms"),
         pytest.param([NodeSelectorTerm()], {}, "n", False, id="empty-term"),
         pytest.param([GOOD], {"a": "1"}, "n", True, id="one"),
-        pytest.param([BAD], {"a": "1"}, "n", False, id="unreadable"),
-        pytest.param([BAD, GOOD], {"a": "1"}, "n", True, id="beside-an-unreadable-one"),
+        pytest.param([BAD], {"a": "1"}, "n", False, id="invalid"),
+        pytest.param([BAD, GOOD], {"a": "1"}, "n", True, id="one-valid-one-invalid"),
         pytest.param(
             [NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("n",)),))], {}, "n", True, id="name"
         ),
         pytest.param(
-            [NodeSelectorTerm(match_fields=(Requirement("metadata.name", "NotIn", ("n",)),))], {}, "n", False, id="no"
+            [NodeSelectorTerm(match_fields=(Requirement("metadata.name", "NotIn", ("n",)),))],
+            {},
+            "n",
+            False,
+            id="another-name",
         ),
         pytest.param(
             [NodeSelectorTerm(match_fields=(Requirement("other", "In", ("",)),))], {}, "n", True, id="empty-field"
@@ -268,7 +272,7 @@ def test_label_selectors_follow_their_definition(
     ],
 )
 def test_node_selectors(terms: list[NodeSelectorTerm], labels: Mapping[str, str], name: str, matches: bool) -> None:
-    """One term must hold as a whole."""
+    """A node selector matches if one of its terms matches completely."""
     assert compile_node_selector(NodeSelector(tuple(terms))).matches(labels, name) is matches
 
 
@@ -280,16 +284,16 @@ def test_node_selectors(terms: list[NodeSelectorTerm], labels: Mapping[str, str]
         pytest.param(Requirement("metadata.name", "Exists"), id="operator"),
     ],
 )
-def test_unreadable_fields(field: Requirement) -> None:
-    """A field is compared with one value."""
+def test_invalid_fields(field: Requirement) -> None:
+    """A field requirement without exactly one value, or with another operator, is a problem of its term."""
     term = compile_node_term(NodeSelectorTerm(match_fields=(field,)))
     assert term is not None
     assert len(term.problems) == 1
     assert not term.matches({}, "a")
 
 
-def test_a_term_gathers_every_problem() -> None:
-    """Of its labels and of its fields."""
+def test_a_term_collects_every_problem() -> None:
+    """A term lists the problems of its expressions and of its fields."""
     term = compile_node_term(
         NodeSelectorTerm(
             (Requirement("a", "Gt", ("x",)), Requirement("b", "Exists")), (Requirement("metadata.name", "Exists"),)
@@ -299,15 +303,15 @@ def test_a_term_gathers_every_problem() -> None:
     assert len(term.problems) == 2
 
 
-def test_a_selector_that_must_be_readable() -> None:
-    """It is compiled, or raises with all its problems."""
+def test_a_selector_that_must_be_valid() -> None:
+    """compile_readable_node_selector() compiles a valid selector and raises all problems of an invalid one."""
     assert compile_readable_node_selector(NodeSelector((GOOD,))).matches({"a": "1"}, "n")
     with pytest.raises(SelectorError, match="; "):
         compile_readable_node_selector(NodeSelector((BAD, GOOD, BAD)))
 
 
 def test_preferred_terms() -> None:
-    """Those that count nothing are left out unread; any other has to be readable."""
+    """Preferred terms with weight 0 or without requirements are skipped; an invalid term with a weight raises."""
     compiled = compile_preferred_terms(
         (
             PreferredSchedulingTerm(0, BAD),
@@ -321,7 +325,7 @@ def test_preferred_terms() -> None:
 
 
 def test_required_affinity_joins_selector_and_terms() -> None:
-    """Both must hold."""
+    """The node selector and the required terms must both match."""
     affinity = Affinity(NodeAffinity(required=NodeSelector((GOOD,))))
     required = required_node_affinity(pod(node_selector={"b": "2"}, affinity=affinity))
     assert required.matches({"a": "1", "b": "2"}, "n")
@@ -329,8 +333,8 @@ def test_required_affinity_joins_selector_and_terms() -> None:
     assert not required.matches({"b": "2"}, "n")
 
 
-def test_a_pod_without_demands() -> None:
-    """Matches any node."""
+def test_a_pod_without_node_constraints() -> None:
+    """A pod without node selector and node affinity matches any node."""
     assert required_node_affinity(pod()) is NO_REQUIRED_NODE_AFFINITY
     assert NO_REQUIRED_NODE_AFFINITY.is_everything
     assert NO_REQUIRED_NODE_AFFINITY.matches({}, "n")
@@ -340,18 +344,18 @@ def test_a_pod_without_demands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "selector", "open_question"),
+    ("terms", "selector", "has_problems"),
     [
-        pytest.param([GOOD], {}, False, id="readable"),
-        pytest.param([BAD], {}, True, id="unreadable"),
+        pytest.param([GOOD], {}, False, id="valid"),
+        pytest.param([BAD], {}, True, id="invalid"),
         pytest.param([BAD, GOOD], {}, False, id="matches-anyway"),
         pytest.param([BAD], {"b": "2"}, False, id="selector-excludes-the-node"),
     ],
 )
-def test_problems_matter_where_they_leave_the_answer_open(
-    terms: list[NodeSelectorTerm], selector: dict[str, str], open_question: bool
+def test_problems_are_reported_if_they_decide(
+    terms: list[NodeSelectorTerm], selector: dict[str, str], has_problems: bool
 ) -> None:
-    """A match, or a selector that does not, settles it."""
+    """Problems are not reported if another term matches or the node selector rejects the node."""
     affinity = Affinity(NodeAffinity(required=NodeSelector(tuple(terms))))
     required = required_node_affinity(pod(node_selector=selector, affinity=affinity))
-    assert bool(required.problems({"a": "1"}, "n")) is open_question
+    assert bool(required.problems({"a": "1"}, "n")) is has_problems

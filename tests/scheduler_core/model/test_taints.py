@@ -1,4 +1,4 @@
-"""Which tolerations cover which taints."""
+"""Matching of tolerations and taints."""
 
 import pytest
 from hypothesis import given
@@ -29,13 +29,13 @@ TAINT = Taint("dedicated", "NoSchedule", "db")
     ],
 )
 def test_tolerates(toleration: Toleration, covers: bool) -> None:
-    """Key, value and effect must agree, as far as they are given."""
+    """A toleration's key, value and effect must equal the taint's if they are set."""
     assert toleration.tolerates(TAINT) is covers
     assert tolerated(TAINT, [toleration]) is covers
 
 
 def test_one_of_several_is_enough() -> None:
-    """Whichever it is."""
+    """A taint is tolerated if one of the tolerations matches it."""
     wrong, right = Toleration("other", "Exists"), Toleration("dedicated", "Exists")
     assert tolerated(TAINT, [wrong, right])
     assert not tolerated(TAINT, [wrong, wrong])
@@ -52,6 +52,6 @@ _TOLERATIONS = st.builds(
 
 
 @given(st.lists(_TOLERATIONS, max_size=3), _TOLERATIONS)
-def test_a_further_toleration_never_takes_away(tolerations: list[Toleration], further: Toleration) -> None:
-    """More tolerations cover as much or more."""
-    assert tolerated(TAINT, [*tolerations, further]) >= tolerated(TAINT, tolerations)
+def test_an_additional_toleration_never_rejects(tolerations: list[Toleration], additional: Toleration) -> None:
+    """A tolerated taint stays tolerated when a toleration is added."""
+    assert tolerated(TAINT, [*tolerations, additional]) >= tolerated(TAINT, tolerations)
