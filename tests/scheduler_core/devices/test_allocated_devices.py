@@ -1,4 +1,4 @@
-"""Devices in use: claims come, go, and are in flight; nothing is counted twice or lost."""
+"""Devices in use: stored claims and allocations in flight are each counted once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.devices import DRIVER, claim, held
 KEY = (DRIVER, "n0")
 
 
-def picture(allocated: AllocatedDevices) -> dict[str, Any]:
+def usage_of_node(allocated: AllocatedDevices) -> dict[str, Any]:
     usage = allocated.usage(KEY)
     if usage is None:
         return {}
@@ -31,21 +31,21 @@ def allocation(one: ResourceClaim) -> AllocationResult:
     return one.status.allocation
 
 
-def test_kinds_of_use() -> None:
+def test_dedicated_devices_and_shares() -> None:
     allocated = AllocatedDevices()
     allocated.put_claim(
         held({"device": "d0"}, {"device": "d1", "adminAccess": True}, share("d2", "x"), share("d2", "y", "2"))
     )
-    assert picture(allocated) == {"dedicated": {"d0": 1}, "shares": {"d2": (2, {"memory": 3 * 10**9})}}
+    assert usage_of_node(allocated) == {"dedicated": {"d0": 1}, "shares": {"d2": (2, {"memory": 3 * 10**9})}}
     usage = allocated.usage(KEY)
     assert usage is not None
     assert [usage.uses(name) for name in ("d0", "d1", "d2")] == [True, False, True]
 
 
-def test_shares_use_whole_devices_behind_the_gate() -> None:
+def test_shares_use_whole_devices_without_consumable_capacity() -> None:
     allocated = AllocatedDevices(consumable_capacity=False)
     allocated.put_claim(held(share("d2", "x")))
-    assert picture(allocated) == {"dedicated": {"d2": 1}, "shares": {}}
+    assert usage_of_node(allocated) == {"dedicated": {"d2": 1}, "shares": {}}
 
 
 def test_a_stored_allocation_replaces_the_one_in_flight() -> None:
@@ -53,22 +53,22 @@ def test_a_stored_allocation_replaces_the_one_in_flight() -> None:
     stored = held({"device": "d0"})
     allocated.put_in_flight("held", allocation(stored))
     assert allocated.in_flight("held") == allocation(stored)
-    assert picture(allocated)["dedicated"] == {"d0": 1}
+    assert usage_of_node(allocated)["dedicated"] == {"d0": 1}
     allocated.put_claim(stored)
-    assert picture(allocated)["dedicated"] == {"d0": 1}
+    assert usage_of_node(allocated)["dedicated"] == {"d0": 1}
     allocated.remove_in_flight("held")
-    assert picture(allocated)["dedicated"] == {"d0": 1}
+    assert usage_of_node(allocated)["dedicated"] == {"d0": 1}
     allocated.put_claim(claim(name="held"))
-    assert picture(allocated) == {}
+    assert usage_of_node(allocated) == {}
 
 
-def test_a_deleted_claim_in_flight_keeps_its_devices() -> None:
+def test_a_deleted_claim_in_flight_uses_its_devices() -> None:
     allocated = AllocatedDevices()
     allocated.put_in_flight("held", allocation(held({"device": "d0"})))
     allocated.remove_claim("held")
-    assert picture(allocated)["dedicated"] == {"d0": 1}
+    assert usage_of_node(allocated)["dedicated"] == {"d0": 1}
     allocated.remove_in_flight("held")
-    assert picture(allocated) == {}
+    assert usage_of_node(allocated) == {}
 
 
 RESULTS = st.lists(
@@ -90,13 +90,13 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_every_history_equals_its_last_state(events: list[tuple[str, str, list[dict[str, Any]]]]) -> None:
+def test_incremental_usage_equals_a_rebuild(events: list[tuple[str, str, list[dict[str, Any]]]]) -> None:
     allocated = AllocatedDevices()
     stored: dict[str, ResourceClaim] = {}
     in_flight: dict[str, ResourceClaim] = {}
     for action, uid, results in events:
         one = held(*results, name=uid)
-        revision, before = allocated.revision, picture(allocated)
+        revision, before = allocated.revision, usage_of_node(allocated)
         if action == "put":
             allocated.put_claim(one)
             stored[uid] = one
@@ -115,5 +115,5 @@ def test_every_history_equals_its_last_state(events: list[tuple[str, str, list[d
         fresh = AllocatedDevices()
         for effective in {**in_flight, **stored}.values():
             fresh.put_claim(effective)
-        assert picture(allocated) == picture(fresh)
-        assert picture(allocated) == before or allocated.revision > revision
+        assert usage_of_node(allocated) == usage_of_node(fresh)
+        assert usage_of_node(allocated) == before or allocated.revision > revision

@@ -1,4 +1,4 @@
-"""What is written into the status of claims."""
+"""Allocation results that are allocation_on_n0 to the status of claims."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def selector(*requirements: Body) -> Body:
     return {"nodeSelectorTerms": [{"matchExpressions": list(requirements)}]}
 
 
-def written(slices: list[ResourceSlice], wanted: ResourceClaim, classes: list[DeviceClass] | None = None) -> Body:
+def allocation_on_n0(
+    slices: list[ResourceSlice], wanted: ResourceClaim, classes: list[DeviceClass] | None = None
+) -> Body:
     """Return the JSON of the allocation on node ``n0`` with label ``zone: a``."""
     results = allocate(cluster(*slices), [wanted], classes or (), labels={"zone": "a", "rack": "1"})
     assert results is not None
@@ -56,11 +58,11 @@ def network(name: str, devices: list[Body], **spec: Any) -> ResourceSlice:
     return slice_of(devices, node="", pool=name, name=name, **spec)
 
 
-def test_the_whole_result() -> None:
+def test_result_with_all_fields() -> None:
     toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 7}
     rows = [device("d0", bindingConditions=["ready"], bindingFailureConditions=["failed"])]
     wanted = claim(exactly("r", adminAccess=True, tolerations=[toleration]))
-    assert written([slice_of(rows)], wanted) == {
+    assert allocation_on_n0([slice_of(rows)], wanted) == {
         "devices": {
             "results": [
                 {
@@ -123,13 +125,13 @@ def test_the_whole_result() -> None:
     ],
 )
 def test_node_selector(slices: list[ResourceSlice], count: int, expected: Body | None) -> None:
-    assert written(slices, claim(exactly("r", count=count))).get("nodeSelector") == expected
+    assert allocation_on_n0(slices, claim(exactly("r", count=count))).get("nodeSelector") == expected
 
 
 def test_a_node_selector_with_several_terms_is_an_error() -> None:
     terms = selector(requirement("zone", "a"))["nodeSelectorTerms"] * 2
     with pytest.raises(AllocationError) as raised:
-        written([network("p", [device("d0")], nodeSelector={"nodeSelectorTerms": terms})], claim(exactly("r")))
+        allocation_on_n0([network("p", [device("d0")], nodeSelector={"nodeSelectorTerms": terms})], claim(exactly("r")))
     assert str(raised.value) == "create NodeSelector for claim c0: unsupported ResourceSlice.NodeSelector with 2 terms"
 
 
@@ -142,7 +144,7 @@ TWO_CLASSES = [device_class("gpu", config=[opaque("gpu"), opaque("gpu2")]), devi
         pytest.param(
             claim(exactly("r")),
             [{"source": "FromClass", **opaque("gpu")}, {"source": "FromClass", **opaque("gpu2")}],
-            id="a class of all requests names none",
+            id="configuration of a class of all requests has no request names",
         ),
         pytest.param(
             claim(exactly("r"), exactly("s", device_class_name="plain")),
@@ -150,7 +152,7 @@ TWO_CLASSES = [device_class("gpu", config=[opaque("gpu"), opaque("gpu2")]), devi
                 {"source": "FromClass", "requests": ["r"], **opaque("gpu")},
                 {"source": "FromClass", "requests": ["r"], **opaque("gpu2")},
             ],
-            id="a class of one request",
+            id="configuration of a class of one request names the request",
         ),
         pytest.param(
             claim(
@@ -195,7 +197,7 @@ TWO_CLASSES = [device_class("gpu", config=[opaque("gpu"), opaque("gpu2")]), devi
     ],
 )
 def test_configuration(wanted: ResourceClaim, expected: list[Body]) -> None:
-    assert written([LOCAL], wanted, TWO_CLASSES)["devices"]["config"] == expected
+    assert allocation_on_n0([LOCAL], wanted, TWO_CLASSES)["devices"]["config"] == expected
 
 
 def policy(**fields: Any) -> Body:
@@ -208,7 +210,7 @@ RANGE = {"validRange": {"min": "1Gi", "max": "8Gi", "step": "2Gi"}, "default": "
 @pytest.mark.parametrize(
     ("capacity", "requested", "consumed"),
     [
-        pytest.param({"memory": {"value": "10240Mi"}}, None, "10Gi", id="all of it"),
+        pytest.param({"memory": {"value": "10240Mi"}}, None, "10Gi", id="full capacity by default"),
         pytest.param({"memory": {"value": "10Gi"}}, "1536Mi", "1536Mi", id="as requested"),
         pytest.param({"memory": {"value": "10Gi"}}, "2048M", "2048M", id="decimal"),
         pytest.param(policy(**RANGE), None, "3Gi", id="default"),
@@ -221,7 +223,7 @@ RANGE = {"validRange": {"min": "1Gi", "max": "8Gi", "step": "2Gi"}, "default": "
 def test_consumed_capacity(capacity: Body, requested: str | None, consumed: str) -> None:
     fields: dict[str, Any] = {} if requested is None else {"capacity": {"requests": {"memory": requested}}}
     rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
-    result = written([slice_of(rows)], claim(exactly("r", **fields)))["devices"]["results"][0]
+    result = allocation_on_n0([slice_of(rows)], claim(exactly("r", **fields)))["devices"]["results"][0]
     assert result["consumedCapacity"] == {"memory": consumed}
     assert result["shareID"] == "share"
 
@@ -234,7 +236,7 @@ def test_consumed_capacity(capacity: Body, requested: str | None, consumed: str)
         pytest.param({"memory": {"value": "1Gi"}}, "2Gi", id="beyond the capacity"),
     ],
 )
-def test_requests_that_a_device_cannot_serve(capacity: Body, requested: str) -> None:
+def test_requests_above_a_devices_capacity(capacity: Body, requested: str) -> None:
     rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
     wanted = claim(exactly("r", capacity={"requests": {"memory": requested}}))
     assert allocate(cluster(slice_of(rows)), [wanted]) is None
@@ -253,7 +255,7 @@ def test_requests_that_a_device_cannot_serve(capacity: Body, requested: str) -> 
         ),
     ],
 )
-def test_requests_that_end_the_attempt(capacity: Body, requested: str, problem: str) -> None:
+def test_requests_that_raise_allocation_errors(capacity: Body, requested: str, problem: str) -> None:
     rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
     wanted = claim(exactly("r", capacity={"requests": {"memory": requested}}))
     with pytest.raises(AllocationError) as raised:
@@ -267,7 +269,7 @@ def test_requests_that_end_the_attempt(capacity: Body, requested: str, problem: 
     ("requested", "consumed"),
     [("100m", "200m"), ("250m", "300m"), ("300m", "300m"), ("1", "1"), ("1100m", None)],
 )
-def test_ranges_in_thousandths(requested: str, consumed: str | None) -> None:
+def test_fractional_capacity_ranges(requested: str, consumed: str | None) -> None:
     valid_range = {"min": "200m", "step": "100m", "max": "1"}
     capacity = {"cores": {"value": "4", "requestPolicy": {"validRange": valid_range, "default": "200m"}}}
     rows = slice_of([device("d0", capacity=capacity, allowMultipleAllocations=True)])

@@ -1,4 +1,4 @@
-"""Errors and limits of the allocator, in the words of kube-scheduler v1.37.1."""
+"""Errors and limits of the allocator. The messages equal those of kube-scheduler v1.37.1."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_compile_error_names_the_selector() -> None:
     ("wanted", "expected"),
     [
         pytest.param([claim(exactly("r"))], ["r=d1"], id="a device in use is not evaluated"),
-        pytest.param([claim(exactly("r"), exactly("s"))], None, id="reached"),
+        pytest.param([claim(exactly("r"), exactly("s"))], None, id="the search reaches the selector that fails"),
     ],
 )
 def test_selectors_are_evaluated_in_the_order_of_the_search(
@@ -135,7 +135,7 @@ def test_selectors_are_evaluated_in_the_order_of_the_search(
                 claim(exactly("s", count=4), name="c1"),
             ],
             "d1",
-            id="although another claim needs more devices than there are",
+            id="even if another claim needs more devices than exist",
         ),
         pytest.param(
             [
@@ -155,11 +155,11 @@ def test_selectors_are_evaluated_in_the_order_of_the_search(
                 ),
             ],
             "d1",
-            id="although equal devices failed without an error",
+            id="even if equal devices failed without an error",
         ),
     ],
 )
-def test_constraints_over_all_devices_are_reached(
+def test_constraints_over_all_devices_raise(
     slices: list[ResourceSlice], wanted: list[ResourceClaim], device_name: str
 ) -> None:
     with pytest.raises(AllocationError, match=f"/{device_name} because a claim constraint would not be satisfied$"):
@@ -186,7 +186,7 @@ def test_constraints_over_all_devices_are_reached(
         ),
     ],
 )
-def test_features_that_are_off(features: DeviceFeatures, wanted: ResourceClaim, message: str) -> None:
+def test_disabled_features(features: DeviceFeatures, wanted: ResourceClaim, message: str) -> None:
     with pytest.raises(AllocationError) as raised:
         allocate(cluster(THREE, features=features), [wanted])
     assert str(raised.value) == message
@@ -214,7 +214,7 @@ def test_pools_without_devices(spec: dict[str, Any], all_message: str) -> None:
         allocate(devices, [claim(exactly("r"))])
 
 
-def test_an_invalid_pool_does_not_matter_if_another_serves() -> None:
+def test_an_invalid_pool_is_ignored_if_another_pool_suffices() -> None:
     devices = cluster(slice_of([device("x"), device("x")], pool="a", name="a"), slice_of([device("d0")]))
     assert names(allocate(devices, [claim(exactly("r"))])) == ["r=d0"]
 
@@ -223,10 +223,10 @@ def test_an_invalid_pool_does_not_matter_if_another_serves() -> None:
     "limits",
     [SearchLimits(clock=iter(range(1000)).__next__, timeout_seconds=3.0), SearchLimits(clock=lambda: 0.0, max_steps=3)],
 )
-def test_limits_end_the_search(limits: SearchLimits) -> None:
-    found = allocator(cluster(THREE), [claim(*(exactly(f"r{index}") for index in range(3)))], limits=limits)
+def test_limits_stop_the_search(limits: SearchLimits) -> None:
+    limited = allocator(cluster(THREE), [claim(*(exactly(f"r{index}") for index in range(3)))], limits=limits)
     with pytest.raises(AllocationTimeoutError):
-        found.allocate("n0", {})
+        limited.allocate("n0", {})
 
 
 def test_many_claims_need_no_deep_recursion() -> None:

@@ -1,4 +1,4 @@
-"""Rules of the allocator, one by one, as kube-scheduler v1.37.1 decides them."""
+"""Rules of the allocator. kube-scheduler v1.37.1 makes the same decisions."""
 
 from __future__ import annotations
 
@@ -50,10 +50,16 @@ SHARED_PARTITION = slice_of(
         pytest.param([THREE], [claim(exactly("r", MODEL_A, count=2))], ["r=d0", "r=d2"], id="selector"),
         pytest.param([THREE, held({"device": "d0"})], [claim(exactly("r"))], ["r=d1"], id="in use"),
         pytest.param(
-            [THREE, held({"device": "d0", "adminAccess": True})], [claim(exactly("r"))], ["r=d0"], id="admin use"
+            [THREE, held({"device": "d0", "adminAccess": True})],
+            [claim(exactly("r"))],
+            ["r=d0"],
+            id="in use with admin access",
         ),
         pytest.param(
-            [THREE, held({"device": "d0"})], [claim(exactly("r", adminAccess=True))], ["r=d0"], id="admin takes used"
+            [THREE, held({"device": "d0"})],
+            [claim(exactly("r", adminAccess=True))],
+            ["r=d0"],
+            id="admin access to a device in use",
         ),
         pytest.param(
             [THREE],
@@ -88,7 +94,7 @@ SHARED_PARTITION = slice_of(
         pytest.param([THREE], [claim(exactly("r", **ALL))], ["r=d0", "r=d1", "r=d2"], id="all"),
         pytest.param([THREE, held({"device": "d1"})], [claim(exactly("r", **ALL))], None, id="all, one in use"),
         pytest.param([THREE], [claim(exactly("r", MODEL_A, **ALL))], ["r=d0", "r=d2"], id="all that match"),
-        pytest.param([THREE], [claim(exactly("r", "false", **ALL))], None, id="all of none"),
+        pytest.param([THREE], [claim(exactly("r", "false", **ALL))], None, id="all without matching devices"),
         pytest.param([], [claim(exactly("r"))], None, id="no slices"),
         pytest.param([], [claim()], [], id="no requests"),
         pytest.param(

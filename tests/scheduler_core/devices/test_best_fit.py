@@ -1,4 +1,4 @@
-"""Best fit: each request takes the smallest device that serves it."""
+"""Best fit: each request is allocated the smallest suitable device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def sized(name: str, memory: str = "", cores: str = "", **fields: Any) -> Body:
 GPUS = [sized("a80", "80Gi"), sized("b4", "4Gi"), sized("c40", "40Gi"), sized("d4", "4Gi")]
 
 
-def taken(devices: list[Body], *requests: Body, best_fit: bool = True, use: tuple[Body, ...] = ()) -> list[str] | None:
+def allocated(
+    devices: list[Body], *requests: Body, best_fit: bool = True, use: tuple[Body, ...] = ()
+) -> list[str] | None:
     """Return ``request=device`` of all results."""
     world = cluster(slice_of(devices), held(*use))
     return names(allocator(world, [claim(*requests)], [device_class()], best_fit=best_fit).allocate("n0", {}))
@@ -60,33 +62,31 @@ def taken(devices: list[Body], *requests: Body, best_fit: bool = True, use: tupl
         pytest.param(
             [sized("a", "8Gi", "9"), sized("b", "9Gi", "1")], [exactly("r")], ["r=b"], id="all capacities by name"
         ),
-        pytest.param(
-            [sized("a", "8Gi"), sized("b")], [exactly("r")], ["r=b"], id="a capacity that is missing counts 0"
-        ),
+        pytest.param([sized("a", "8Gi"), sized("b")], [exactly("r")], ["r=b"], id="a missing capacity counts as 0"),
     ],
 )
 def test_smallest_device(devices: list[Body], requests: list[Body], expected: list[str]) -> None:
-    assert taken(devices, *requests) == expected
+    assert allocated(devices, *requests) == expected
 
 
 def test_first_fit_is_the_default() -> None:
-    assert taken(GPUS, exactly("r"), best_fit=False) == ["r=a80"]
+    assert allocated(GPUS, exactly("r"), best_fit=False) == ["r=a80"]
 
 
-def test_what_remains_of_a_shared_device() -> None:
-    """A large device of which little remains is smaller than an unused one."""
+def test_remaining_capacity_of_a_shared_device() -> None:
+    """The size of a shared device is its remaining capacity."""
     devices = [
         sized("unused", "40Gi", allowMultipleAllocations=True),
         sized("shared", "80Gi", allowMultipleAllocations=True),
     ]
     request = exactly("r", capacity={"requests": {"memory": "8Gi"}})
     share: Body = {"device": "shared", "shareID": "s", "consumedCapacity": {"memory": "64Gi"}}
-    assert taken(devices, request, use=(share,)) == ["r=shared"]
-    assert taken(devices, request) == ["r=unused"]
+    assert allocated(devices, request, use=(share,)) == ["r=shared"]
+    assert allocated(devices, request) == ["r=unused"]
 
 
-def test_a_larger_device_if_the_smallest_one_serves_no_other_request() -> None:
-    """A request goes back to a larger device if a constraint admits no other one beside the smallest."""
+def test_a_larger_device_is_used_if_a_constraint_excludes_the_smallest() -> None:
+    """The search backtracks to a larger device if a constraint admits no second device with the smallest."""
     devices = [sized("small", "4Gi", attributes={"root": {"int": 1}})]
     devices += [sized(f"large-{number}", "80Gi", attributes={"root": {"int": 2}}) for number in range(2)]
     world = cluster(slice_of(devices))

@@ -1,4 +1,4 @@
-"""Devices of a node that match a device class, and those of them in use."""
+"""Number of devices of a node that match a device class, and number of those in use."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ SHARE = {"device": "d0", "shareID": "s", "consumedCapacity": {}}
 def test_counts(
     objects: list[ResourceSlice | ResourceClaim | DeviceTaintRule], selected: DeviceClass, counts: tuple[int, int]
 ) -> None:
-    """Devices of node n0 in zone a."""
+    """count() returns the matching devices of node n0 in zone a, and how many of them are in use."""
     assert ClassCounts(cluster(*objects)).count(selected, "n0", {"zone": "a"}) == counts
 
 
-def test_changes_count_at_once() -> None:
-    """A slice that is replaced and a claim that is allocated change the next count."""
+def test_changes_are_counted_immediately() -> None:
+    """Changed slices and allocated claims change the next count."""
     devices = cluster(TWO)
     counts = ClassCounts(devices)
     assert counts.count(BIG, "n0", {}) == (1, 0)
@@ -82,8 +82,8 @@ def test_changes_count_at_once() -> None:
     assert counts.count(BIG, "n0", {}) == (0, 0)
 
 
-def test_verdicts_are_stored_per_slice() -> None:
-    """A second count evaluates nothing; a class beyond the bound evicts the oldest one."""
+def test_selector_results_are_cached_per_slice() -> None:
+    """A second count evaluates no selector; a class beyond the bound evicts the oldest one."""
     devices = cluster(TWO)
     counts = ClassCounts(devices, max_classes=1)
     results = [counts.count(each, "n0", {}) for each in (BIG, BIG, ANY, BIG)]
