@@ -58,7 +58,7 @@ def compare(scenarios: Sequence[Scenario]) -> list[Compared]:
             futures = [pool.submit(stage.play, scenario) for stage in stages]
             reference, ours = (future.result() for future in futures)
             differences = tuple(reference.differences(ours))
-            found.append(Compared(scenario.name, scenario.says, reference, ours, differences))
+            found.append(Compared(scenario.name, scenario.description, reference, ours, differences))
             sys.stderr.write(f"{scenario.name}: {'differs' if differences else 'same'}\n")
     return found
 

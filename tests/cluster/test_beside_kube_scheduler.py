@@ -37,4 +37,4 @@ def test_both_schedulers_agree(scenario: Scenario, stages: list[Stage]) -> None:
         reference, ours = pool.map(lambda stage: stage.play(scenario), stages)
     assert (reference.late, ours.late) == ((), ())
     differences = reference.differences(ours)
-    assert not differences, f"kube-scheduler first, Bayplan second: {scenario.says}\n" + "\n".join(differences)
+    assert not differences, f"kube-scheduler first, Bayplan second: {scenario.description}\n" + "\n".join(differences)

@@ -1,4 +1,4 @@
-"""No pod that names a group is bound before its PodGroup is known: three APIs, both modes, at starts and takeovers."""
+"""No pod that names a group is bound before its PodGroup is read: three APIs, both modes, at every start."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ GROUPS = native_groups()
 BAYPLAN, PLUGINS, NATIVE = "bayplan.dev/v1alpha1", "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version
 LABELS = {BAYPLAN: "bayplan.dev/pod-group", PLUGINS: "scheduling.x-k8s.io/pod-group"}
 NAMESPACE = "default"
-DECIDED_AS_A_GANG = "2 of the 3 members that must be placed together fit"
+ATTEMPTED_AS_A_GANG = "2 of the 3 members that must be placed together fit"
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane that serves PodGroups of all three APIs."""
+    """Start a control plane that serves PodGroups of all three APIs."""
     with GROUPS.serve(SCHEDULER_PLUGINS_CRD) as plane:
         yield plane
 
 
 @pytest.fixture(scope="module")
 def plane_without_groups() -> Iterator[ControlPlane]:
-    """Pods keep their schedulingGroup, and neither its API nor that of scheduler-plugins is served."""
+    """Start a control plane that stores schedulingGroup of pods but serves only PodGroups of bayplan.dev."""
     without_admission = [f"--disable-admission-plugins={','.join(GROUPS.needed_by)}"] if GROUPS.needed_by else []
     gates = {"GenericWorkload": True}
     options = Options(kubernetes=GROUPS.kubernetes, feature_gates=gates, apiserver_args=without_admission)
@@ -50,7 +50,7 @@ def plane_without_groups() -> Iterator[ControlPlane]:
 
 @dataclass
 class World:
-    """Nodes, gangs and the operator of one test; a profile of its own name is served in either mode."""
+    """Nodes, gangs and the operator of one test, with a profile of its own in either mode."""
 
     plane: ControlPlane
     api: ApiClient
@@ -64,7 +64,7 @@ class World:
             self.api.create(node_manifest(f"{self.token}-{name}", {"cpu": "1", "labels": labels}))
 
     def group(self, name: str, version: str, least: int, rack: bool = False) -> None:
-        """Create a PodGroup, if asked for with all members in one rack."""
+        """Create a PodGroup; *rack* requires all members in one rack."""
         spec: Manifest = {"minMember": least} | ({"topology": {"key": "rack"}} if rack else {})
         if version == NATIVE:
             spec = {"schedulingPolicy": {"gang": {"minCount": least}}}
@@ -73,7 +73,7 @@ class World:
         self.api.create({"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec})
 
     def members(self, name: str, version: str, count: int) -> None:
-        """Create pods of one CPU that name a group; of no group if the version is empty."""
+        """Create pods of one CPU that name a group, or pods without a group if *version* is empty."""
         group = f"{self.token}-{name}"
         spec = {"schedulerName": self.token, "nodeSelector": {"for": self.token}}
         labels = {LABELS[version]: group} if version in LABELS else {}
@@ -88,39 +88,39 @@ class World:
         return self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{self.token}-{name}")
 
     def node_of(self, name: str) -> str:
-        """The node of a pod without the test's token; "" if it is not bound."""
+        """Return the node of a pod without the test's token, or "" if the pod is not bound."""
         return str(self.pod(name)["spec"].get("nodeName", "")).removeprefix(f"{self.token}-")
 
     def scheduled(self, name: str) -> Manifest:
-        """The PodScheduled condition of a pod; empty if it has none."""
+        """Return the PodScheduled condition of a pod, or an empty one if it has none."""
         conditions: list[Manifest] = self.pod(name)["status"].get("conditions", [])
         return next((each for each in conditions if each["type"] == "PodScheduled"), {})
 
     def is_bound(self, name: str) -> bool:
-        """Whether a pod is bound."""
+        """Return whether a pod is bound."""
         return bool(self.node_of(name))
 
-    def is_held(self, name: str) -> bool:
-        """Whether it is reported that a pod is held back."""
+    def is_gated(self, name: str) -> bool:
+        """Return whether the pod's condition reports that it is gated."""
         return self.scheduled(name).get("reason") == "SchedulingGated"
 
-    def says(self, name: str, text: str) -> bool:
-        """Whether the PodScheduled condition of a pod contains a text."""
+    def reports(self, name: str, text: str) -> bool:
+        """Return whether the message of the pod's PodScheduled condition contains *text*."""
         return text in self.scheduled(name).get("message", "")
 
-    def forget(self, name: str, count: int) -> None:
+    def clear_conditions(self, name: str, count: int) -> None:
         """Remove the PodScheduled conditions of members."""
         for number in range(count):
             metadata = {"name": f"{self.token}-{name}-{number}", "namespace": NAMESPACE}
             self.api.patch({"kind": "Pod", "metadata": metadata}, {"status": {"conditions": []}}, "status")
 
     def notes(self, name: str) -> list[str]:
-        """The notes of the events of a pod."""
+        """Return the notes of a pod's events."""
         events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")
         return [each["note"] for each in events if each["regarding"]["name"] == f"{self.token}-{name}"]
 
     def operator(self, mode: str, name: str = "operator") -> OperatorProcess:
-        """An operator that is not started; its profile is live as soon as it schedules."""
+        """Create an operator without starting it; its profile is live as soon as it schedules."""
         flags = []
         if mode == "config":
             configuration = {
@@ -165,7 +165,7 @@ def _token() -> str:
     ],
 )
 def test_members_that_wait_when_the_operator_starts(world: World, mode: str, version: str) -> None:
-    """A gang of three for which there is room for two is refused as a whole, at every start, while another pod goes."""
+    """A gang of three with room for two is rejected as a whole at every start, while a pod without a group is bound."""
     world.nodes(a="r1", b="r2")
     world.group("wide", version, 3)
     world.members("wide", version, 3)
@@ -175,11 +175,11 @@ def test_members_that_wait_when_the_operator_starts(world: World, mode: str, ver
         with operator:
             operator.start()
             operator.until(partial(world.is_bound, f"plain{start}-0"), "the pod without a group is bound")
-            operator.until(partial(world.says, "wide-0", DECIDED_AS_A_GANG), "the gang is decided")
+            operator.until(partial(world.reports, "wide-0", ATTEMPTED_AS_A_GANG), "the gang is attempted")
             operator.terminate()
         assert [world.node_of(f"wide-{number}") for number in range(3)] == ["", "", ""]
-        # The next start has to decide again, or the message would be that of this one.
-        world.forget("wide", 3)
+        # Without this the next start could pass with the message of this one.
+        world.clear_conditions("wide", 3)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_members_that_wait_when_the_operator_starts(world: World, mode: str, ver
     ids=["run, bayplan.dev", "run, scheduling.k8s.io", "run --config, scheduling.k8s.io"],
 )
 def test_the_rack_of_a_gang_that_waits_when_the_operator_starts(world: World, mode: str, version: str) -> None:
-    """The topology constraint of the group holds for members that were there before the operator."""
+    """The topology constraint of the group holds for members that exist before the operator starts."""
     world.nodes(a="r1", b="r2", c="r2")
     world.group("tight", version, 2, rack=True)
     world.members("tight", version, 2)
@@ -200,33 +200,33 @@ def test_the_rack_of_a_gang_that_waits_when_the_operator_starts(world: World, mo
 
 @pytest.mark.parametrize("version", [BAYPLAN, PLUGINS, NATIVE])
 def test_a_group_that_is_missing(world: World, version: str) -> None:
-    """The pod is held back and says so where people look; the group's creation lets it go at once."""
+    """The pod of a missing group is gated and reported everywhere; it is bound when the group is created."""
     world.nodes(a="r1")
     with world.operator("run") as operator:
         operator.start()
         world.members("late", version, 1)
-        operator.until(partial(world.is_held, "late-0"), "it is reported")
+        operator.until(partial(world.is_gated, "late-0"), "the pod is reported as gated")
         name = f"{world.token}-late"
         message = world.scheduled("late-0")["message"]
         begins = f'waiting for pods\'s pod group "{name}" to appear in scheduling queue: no valid PodGroup'
         assert message.startswith(begins)
-        operator.until(lambda: world.notes("late-0") == [message], "an event says the same")
+        operator.until(lambda: world.notes("late-0") == [message], "an event has the same message")
         assert message in operator.log
         status, explained = operator.get(f"/debug/explain?namespace={NAMESPACE}&pod={name}-0")
         assert status == 200
         assert message in json.loads(explained)["headline"]
         world.group("late", version, 1)
-        operator.until(partial(world.is_bound, "late-0"), "it is bound")
+        operator.until(partial(world.is_bound, "late-0"), "the pod is bound")
 
 
-def test_groups_of_custom_resources_without_custom_resources(world: World) -> None:
-    """``run --config`` reads no PodGroups of bayplan.dev: the pod is gated, and its message says what to do."""
+def test_bayplan_groups_without_custom_resources(world: World) -> None:
+    """``run --config`` reads no PodGroups of bayplan.dev: the pod is gated, and its message names the remedy."""
     world.nodes(a="r1")
     world.group("own", BAYPLAN, 1)
     world.members("own", BAYPLAN, 1)
     with world.operator("config") as operator:
         operator.start()
-        operator.until(partial(world.is_held, "own-0"), "it is reported")
+        operator.until(partial(world.is_gated, "own-0"), "the pod is reported as gated")
         assert "`bayplan run --config` reads no custom resources" in world.scheduled("own-0")["message"]
         assert world.node_of("own-0") == ""
 
@@ -234,7 +234,7 @@ def test_groups_of_custom_resources_without_custom_resources(world: World) -> No
 @pytest.mark.parametrize("mode", ["run", "config"])
 @pytest.mark.parametrize("version", [PLUGINS, NATIVE])
 def test_an_api_that_is_not_served(world_without_groups: World, mode: str, version: str) -> None:
-    """Members are held back with the remedy, in one line of the log, while other pods are bound."""
+    """Members of a group whose API is not served are gated with the remedy, in one log line; other pods are bound."""
     world = world_without_groups
     world.nodes(a="r1", b="r1")
     world.members("absent", version, 2)
@@ -243,7 +243,7 @@ def test_an_api_that_is_not_served(world_without_groups: World, mode: str, versi
         operator.start()
         operator.until(partial(world.is_bound, "plain-0"), "the pod without a group is bound")
         for number in range(2):
-            operator.until(partial(world.is_held, f"absent-{number}"), "it is reported")
+            operator.until(partial(world.is_gated, f"absent-{number}"), "the pod is reported as gated")
             message = world.scheduled(f"absent-{number}")["message"]
             read = "v1beta1 or v1alpha3 or v1alpha2" if version == NATIVE else "v1alpha1"
             served = f"cannot be read: the API server serves no PodGroups of {version.partition('/')[0]}/{read}; "
@@ -254,9 +254,9 @@ def test_an_api_that_is_not_served(world_without_groups: World, mode: str, versi
 
 
 def test_a_version_that_is_not_read(world_without_groups: World) -> None:
-    """An API server that serves the groups in another version only is no server without groups: nothing is bound.
+    """If the API server serves the groups only in an unsupported version, no member is bound.
 
-    The API is that of scheduler-plugins, because a definition cannot add a version to scheduling.k8s.io.
+    The test uses the API of scheduler-plugins because a definition cannot add a version to scheduling.k8s.io.
     """
     world = world_without_groups
     definition = yaml.safe_load(SCHEDULER_PLUGINS_CRD.read_text())
@@ -268,7 +268,7 @@ def test_a_version_that_is_not_read(world_without_groups: World) -> None:
     world.members("newer", PLUGINS, 3)
     with world.operator("run") as operator:
         operator.start()
-        operator.until(partial(world.says, "newer-0", "in v1beta1"), "it is reported")
+        operator.until(partial(world.reports, "newer-0", "in v1beta1"), "the pod is reported as gated")
         assert "this version of Bayplan reads v1alpha1 only; upgrade Bayplan" in world.scheduled("newer-0")["message"]
         assert [world.node_of(f"newer-{number}") for number in range(3)] == ["", "", ""]
     world.plane.kubectl("delete", name)

@@ -1,4 +1,4 @@
-"""PodGroups of all three APIs, from a real API server that has Kubernetes' own, into the core's gangs."""
+"""PodGroups of all three APIs reach the core's gangs from a real API server that serves the native ones."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ Manifest = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane of its own: the session's has neither the gates nor, for other tests, the definition."""
+    """Start a separate control plane: the session's has neither the feature gates nor scheduler-plugins' definition."""
     with GROUPS.serve() as plane:
         yield plane
 
 
 @pytest.fixture
 def plane_without_plugins(plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The same, and scheduler-plugins' definition is taken away at the end."""
+    """Return the same control plane; scheduler-plugins' definition is deleted at the end."""
     yield plane
     plane.kubectl("delete", "--ignore-not-found", f"--filename={SCHEDULER_PLUGINS}")
 
 
 class World:
-    """The operator's parts that bring groups in, in the test's own loop.
+    """The parts of the operator that read groups, run in the test's event loop.
 
     Args:
         plane: The control plane.
@@ -75,7 +75,7 @@ class World:
         await self.list_resources()
         works = [*(informer.run() for _, informer in self.informers), *self.sources.watches().values()]
         await self._stack.enter_async_context(running(*works))
-        # Ends before the watches do: those that are cancelled leave sockets whose TLS end nobody waits for.
+        # Closes before the watches are cancelled: cancelled watches leave sockets whose TLS shutdown is never awaited.
         await self._stack.enter_async_context(connection)
         async with asyncio.timeout(60):
             await self.informers.synced.wait()
@@ -84,21 +84,21 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-        # The end of TLS takes an answer of the API server; sockets that are open when the loop ends fail a later test.
+        # A TLS shutdown needs an answer of the API server; a socket that is open when the loop ends fails a later test.
         port = urlsplit(self._plane.url).port or 0
         await until(lambda: connections_to(port) == 0)
 
     async def list_resources(self) -> None:
-        """List custom resources, as the operator does before its first cycle and now and then."""
-        # kopf's own watch is left to the tests that run the operator as a process: it does not close all its sockets.
+        """List custom resources, as the operator does before its first cycle and periodically."""
+        # kopf's own watch is tested with the operator as a process: it does not close all its sockets.
         await self._resources.read()
 
     def group(self, source: GroupSource, name: str) -> PodGroup | None:
-        """What the core goes by."""
+        """Return the group that the core uses."""
         gang = self.scheduler.context.queue.gangs.get(GroupKey(source, "default", name))
         return None if gang is None else gang.group
 
-    def is_known(self, source: GroupSource) -> bool:
+    def is_read(self, source: GroupSource) -> bool:
         return self.scheduler.context.queue.gangs.unread(source) is None
 
     def members(self, source: GroupSource, name: str) -> int:
@@ -106,7 +106,7 @@ class World:
         return 0 if gang is None else len(gang.pods)
 
     async def apply(self, *manifests: Manifest) -> None:
-        """Apply objects as the administrator."""
+        """Apply objects with administrator rights."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
         await asyncio.to_thread(self._plane.kubectl, "apply", "--filename=-", input=text)
 
@@ -123,7 +123,7 @@ def priority_class(name: str, value: int) -> Manifest:
 
 
 def create(plane: ControlPlane, manifest: Manifest) -> None:
-    """Create an object; admission knows it if it is a PriorityClass."""
+    """Create an object and wait until admission uses it if it is a PriorityClass."""
     with ApiClient(plane) as api:
         api.create(manifest)
 
@@ -134,8 +134,8 @@ def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Manifes
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
 
 
-async def test_bayplans_own_groups(plane: ControlPlane) -> None:
-    """One that is there before the start is known at the first cycle; edits, classes and deletions follow."""
+async def test_bayplan_groups(plane: ControlPlane) -> None:
+    """A group created before the start is read before the first cycle; edits, classes and deletions follow."""
     source, api = GroupSource.BAYPLAN, "bayplan.dev/v1alpha1"
     spec = {"minMember": 2, "priorityClassName": "own-high", "topology": {"key": "zone", "levels": ["rack"]}}
     plane.kubectl("apply", "--filename=-", input=json.dumps(group(api, "own", spec)))
@@ -161,11 +161,11 @@ async def test_bayplans_own_groups(plane: ControlPlane) -> None:
         assert world.group(source, "own") is None
 
 
-async def test_scheduler_plugins_definition_is_installed_after_the_start(plane_without_plugins: ControlPlane) -> None:
-    """Nothing waits for it; once it is there its groups and labels count, without a restart."""
+async def test_scheduler_plugins_definition_is_created_after_the_start(plane_without_plugins: ControlPlane) -> None:
+    """The operator starts without the definition, and reads its groups and labels once it is created."""
     source = GroupSource.SCHEDULER_PLUGINS
     async with World(plane_without_plugins) as world:
-        assert not world.is_known(source)
+        assert not world.is_read(source)
         await world.apply(pod("late-a", {"scheduling.x-k8s.io/pod-group": "late"}))
         await world.kubectl("apply", f"--filename={SCHEDULER_PLUGINS}")
         await asyncio.to_thread(await_definitions, plane_without_plugins)
@@ -180,11 +180,11 @@ async def test_scheduler_plugins_definition_is_installed_after_the_start(plane_w
         await until(lambda: world.members(source, "late") == 1)
 
 
-async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
-    """With the gates on they are served, and every field that the core knows arrives."""
+async def test_native_groups(plane: ControlPlane) -> None:
+    """With the feature gates on, native groups are read with every field that the core uses."""
     source, api = GroupSource.NATIVE, GROUPS.api_version
     async with World(plane) as world:
-        assert world.is_known(source)
+        assert world.is_read(source)
         gang = {
             "schedulingPolicy": {"gang": {"minCount": 3}},
             "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]},

@@ -1,4 +1,4 @@
-"""PodGroup statuses on a real API server: it takes what is written, of all three APIs at once, and keeps all of it."""
+"""PodGroup statuses of all three APIs on a real API server, which must accept and store every field."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCHEDULER_PLUGINS_STATUS = {
     "failed": COUNT,
     "scheduleStartTime": {"type": "string", "format": "date-time"},
 }
-"""The fields of its status, as in scheduler-plugins v0.34.7, ``manifests/coscheduling/crd.yaml``."""
+"""Status fields of scheduler-plugins v0.34.7, ``manifests/coscheduling/crd.yaml``."""
 SPECS: dict[GroupSource, dict[str, Any]] = {
     GroupSource.BAYPLAN: {"minMember": 2},
     GroupSource.SCHEDULER_PLUGINS: {"minMember": 2},
@@ -53,7 +53,7 @@ SPECS: dict[GroupSource, dict[str, Any]] = {
 
 
 def scheduler_plugins_definition() -> dict[str, Any]:
-    """A definition with the same status as scheduler-plugins' own."""
+    """Return a definition with the status schema of scheduler-plugins."""
     group = GroupSource.SCHEDULER_PLUGINS.value
     properties = {
         "spec": {"type": "object", "properties": {"minMember": {**COUNT, "minimum": 1}}},
@@ -78,7 +78,7 @@ def scheduler_plugins_definition() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane that serves PodGroups of all three APIs."""
+    """Start a control plane that serves PodGroups of all three APIs."""
     with GROUPS.serve() as plane:
         plane.kubectl("apply", "--server-side", "--filename=-", input=json.dumps(scheduler_plugins_definition()))
         await_definitions(plane)
@@ -86,7 +86,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 class AnsweredStatuses(GroupStatusWrites):
-    """Records how each write ended, in ``answers``."""
+    """Group status writes whose results are put into ``answers``."""
 
     def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher) -> None:
         super().__init__(connection, dispatcher)
@@ -103,7 +103,7 @@ class AnsweredStatuses(GroupStatusWrites):
 
 
 def shown(plane: ControlPlane, key: GroupKey) -> dict[str, Any]:
-    """The object as the API server has it."""
+    """Return the object from the API server."""
     read: dict[str, Any] = json.loads(
         plane.kubectl("get", f"podgroups.{VERSIONS[key.source]}.{key.source}", key.name, "-o", "json", "-n", NAMESPACE)
     )
@@ -111,7 +111,7 @@ def shown(plane: ControlPlane, key: GroupKey) -> dict[str, Any]:
 
 
 def create(plane: ControlPlane, key: GroupKey) -> str:
-    """Create an object; its UID."""
+    """Create an object and return its UID."""
     body = {
         "apiVersion": f"{key.source.value}/{VERSIONS[key.source]}",
         "kind": "PodGroup",
@@ -123,8 +123,8 @@ def create(plane: ControlPlane, key: GroupKey) -> str:
 
 
 @pytest.mark.parametrize("source", POD_GROUP_SOURCES)
-async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> None:
-    """From pending to finished each status is accepted and read back without a difference; events are found."""
+async def test_every_status_of_a_run(plane: ControlPlane, source: GroupSource) -> None:
+    """Each status from pending to finished is accepted and read back without a difference; events are recorded."""
     key = GroupKey(source, NAMESPACE, "train")
     uid = create(plane, key)
     gangs = Gangs(CLOCK)
@@ -136,7 +136,7 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
         controller = GroupController(gangs, statuses, writer, CLOCK, pace=GroupPace(count_seconds=0.05))
         running = asyncio.create_task(controller.run())
 
-        async def is_kept() -> dict[str, Any]:
+        async def stored_status() -> dict[str, Any]:
             async with asyncio.timeout(60):
                 assert await statuses.answers.get() is None
             status: dict[str, Any] = (await asyncio.to_thread(shown, plane, key))["status"]
@@ -150,19 +150,19 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
         # kube-scheduler v1.37 writes that condition after attempts only, and never after it is True.
         is_only_of_attempts = source is GroupSource.NATIVE and NATIVE_VERSIONS[VERSIONS[source]].keeps_scheduled
         if not is_only_of_attempts:
-            await is_kept()
+            await stored_status()
 
         gang.first_attempt = gang.last_attempt = datetime.now(UTC)
         gang.outcome = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1, tried=2)
         gang.reservation, gang.victims = "zone=a", tuple(("other", f"v-{number}") for number in range(300))
         for name in ("a", "b"):
             gangs.saw(member(source, name))
-        await is_kept()
+        await stored_status()
 
         gang.reservation, gang.victims = "", ()
         for name in ("a", "b"):
             gangs.saw(member(source, name, node_name="n"))
-        running_status = await is_kept()
+        running_status = await stored_status()
         if source is GroupSource.BAYPLAN:
             assert (running_status["phase"], running_status["running"]) == ("Running", 2)
             assert not {"nominatedDomain", "victims"} & {name for name, value in running_status.items() if value}
@@ -170,7 +170,7 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
         for name in ("a", "b"):
             gangs.saw(member(source, name, node_name="n", phase="Succeeded"))
         if not is_only_of_attempts:
-            await is_kept()
+            await stored_status()
         running.cancel()
         await writer.stop(60.0)
     listed = plane.kubectl("events", "-n", NAMESPACE, "-o", "json")
@@ -178,8 +178,8 @@ async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> N
     assert {(uid, "FailedScheduling"), (uid, "Scheduled")} <= regarding
 
 
-async def test_an_invalid_spec_as_kept(plane: ControlPlane) -> None:
-    """A status of problems alone is accepted: no gang is behind it."""
+async def test_the_status_of_an_invalid_spec(plane: ControlPlane) -> None:
+    """A status that only reports problems of the spec is accepted, without a gang in the queue."""
     key = GroupKey(GroupSource.BAYPLAN, NAMESPACE, "bad")
     uid = create(plane, key)
     access = await from_kubeconfig(plane.kubeconfig)
@@ -199,7 +199,7 @@ async def test_an_invalid_spec_as_kept(plane: ControlPlane) -> None:
 
 
 async def test_the_native_api_refuses_another_uid(plane: ControlPlane) -> None:
-    """A write that was meant for an object of the same name before is refused."""
+    """A write for an earlier object of the same name is rejected by its UID."""
     key = GroupKey(GroupSource.NATIVE, NAMESPACE, "again")
     create(plane, key)
     access = await from_kubeconfig(plane.kubeconfig)

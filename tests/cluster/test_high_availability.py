@@ -1,8 +1,8 @@
-"""A leader that dies, is stopped, loses the API server or leaves in the middle of a drain, and the one after it.
+"""A leader is killed, stopped, cut off from the API server or terminated during a drain, and a standby takes over.
 
-Leases are short here (8 s, renewed within 6 s, tried each 0.5 s); what is measured with the default ones stands in
-docs/operate/high-availability.md. Every test ends with the same accounts: nothing lost, nothing twice, and nothing
-changed by the old leader after the new one's first change.
+The Lease is short here (8 s, renewed within 6 s, retried every 0.5 s); docs/operate/high-availability.md has figures
+for the defaults. After every test no pod is lost or bound twice, and the old leader has changed nothing after the new
+one's first change.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tests.support.failover import LEASE_SECONDS, ONE, PODS, RENEW_SECONDS, TWO,
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.usefixtures("figures")]
 
 SETTLE_SECONDS = 60.0
-"""For noticing, reading the profiles again and the first bind, on a machine that does much else."""
-IN_HAND = 1
-"""Requests that a stopped process may still send: the one whose bytes were being made when it was stopped."""
+"""Time to notice the expired Lease, read the profiles and bind the first pod, on a busy machine."""
+IN_FLIGHT = 1
+"""Requests that a stopped process may still send: the one it was writing when it was stopped."""
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane whose API server may be frozen."""
+    """Start a control plane whose API server may be paused."""
     with failover_plane(tmp_path_factory.mktemp("plane")) as plane:
         yield plane
 
 
 @pytest.fixture
 def pair(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Failover]:
-    """Two processes, of which ``one`` leads and has bound a quarter of the pods."""
+    """Start two processes, of which ``one`` leads and has bound a quarter of the pods."""
     name = request.node.name.removeprefix("test_").replace("_", "-")
     with Failover(plane, name, tmp_path) as pair:
         pair.begin()
@@ -43,7 +43,7 @@ def pair(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 @pytest.fixture
 def figures(pair: Failover) -> Iterator[None]:
-    """Print how both processes shared the pods, and the longest time without a bind; pytest shows it with -rP."""
+    """Print how many pods each process bound and the longest time without a bind; pytest shows it with -rP."""
     yield
     binds = [pair.binds(user) for user in (ONE, TWO)]
     gap = binds[1][0].at - binds[0][-1].at
@@ -52,7 +52,7 @@ def figures(pair: Failover) -> Iterator[None]:
 
 
 def test_a_leader_is_killed(pair: Failover) -> None:
-    """The Lease runs out, and the standby goes on with the pods that are left."""
+    """When the leader is killed, the standby binds the remaining pods after the Lease has expired."""
     began = time.time()
     pair.one.kill()
     pair.finish()
@@ -62,27 +62,27 @@ def test_a_leader_is_killed(pair: Failover) -> None:
     assert LEASE_SECONDS - RENEW_SECONDS < seconds < LEASE_SECONDS + SETTLE_SECONDS
 
 
-def test_a_leader_is_stopped_and_goes_on(pair: Failover) -> None:
-    """It wakes in the middle of the work that was its own, sends nothing of it any more, and ends."""
+def test_a_leader_is_stopped_and_continued(pair: Failover) -> None:
+    """A leader that is stopped until its Lease has expired sends no further request when continued, and exits."""
     began = time.time()
     pair.one.send(signal.SIGSTOP)
     pair.until(lambda: pair.binds(TWO), "the standby binds")
-    assert len(pair.binds(TWO)) < PODS - len(pair.binds(ONE)), "the drain is over before the old leader goes on"
+    assert len(pair.binds(TWO)) < PODS - len(pair.binds(ONE)), "the drain ended before the old leader was continued"
     pair.one.send(signal.SIGCONT)
     assert pair.one.wait() == 1
     pair.finish()
     seconds = pair.takeover_seconds(began)
     assert "was lost" in pair.one.log
-    assert len(pair.late()) <= IN_HAND
+    assert len(pair.late()) <= IN_FLIGHT
     assert pair.wrongs() == []
     assert seconds < LEASE_SECONDS + SETTLE_SECONDS
 
 
 def test_the_api_server_freezes(plane: ControlPlane, pair: Failover) -> None:
-    """The leader gives up by its own clock; what it had sent before is carried out before the next one's first."""
+    """The leader exits by its own clock; requests it sent earlier are executed before the new leader's first one."""
     plane.apiserver.pause()
     assert pair.one.wait() == 1
-    # What is waited for is that the Lease runs out while nobody can say so.
+    # The Lease must expire while the API server is paused.
     time.sleep(LEASE_SECONDS)
     began = time.time()
     plane.apiserver.resume()
@@ -93,8 +93,8 @@ def test_the_api_server_freezes(plane: ControlPlane, pair: Failover) -> None:
     assert seconds < LEASE_SECONDS + SETTLE_SECONDS
 
 
-def test_a_leader_leaves(pair: Failover) -> None:
-    """It ends what it has begun and gives the Lease back, so that nobody waits for it to run out."""
+def test_a_leader_is_terminated(pair: Failover) -> None:
+    """A terminated leader finishes its binds and releases the Lease, so the standby need not wait for it to expire."""
     code, _ = pair.one.terminate()
     released = time.time()
     pair.finish()

@@ -1,4 +1,4 @@
-"""Two processes that serve a part of the profiles each, by ``--profiles``, and a profile that moves between them."""
+"""Two processes serve a part of the profiles each, by ``--profiles``; a profile moves between them by its label."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cluster:
         )
 
     def begin(self) -> None:
-        """Make the objects, then start both."""
+        """Create the objects, then start both processes."""
         self.api.create({"kind": "Namespace", "metadata": {"name": NAMESPACE}})
         amounts = {"cpu": "64", "memory": "64Gi", "pods": "500"}
         status = {"allocatable": amounts, "capacity": amounts}
@@ -49,16 +49,16 @@ class Cluster:
         self.create("SchedulerProfile", B, refers, labels={"tier": "b"})
         for process in (self.one, self.two):
             process.start()
-            process.until(lambda process=process: "Scheduling: " in process.log, "it leads")  # type: ignore[misc]  # a default
+            process.until(lambda process=process: "Scheduling: " in process.log, "the process leads")  # type: ignore[misc]  # a default
 
     def create(self, kind: str, name: str, spec: Manifest, **metadata: Any) -> None:
-        """Make an object of Bayplan's."""
+        """Create a custom resource of Bayplan."""
         named = {"name": name, **metadata}
         document = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": named, "spec": spec}
         self.plane.kubectl("create", "-f", "-", input=json.dumps(document))
 
     def pods(self, scheduler: str, *names: str, group: str = "") -> None:
-        """Make pods of a profile."""
+        """Create pods of a profile."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
         labels = {"labels": {"bayplan.dev/pod-group": group}} if group else {}
         self.api.create_all(
@@ -73,7 +73,7 @@ class Cluster:
         )
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Look again and again until something holds."""
+        """Poll until a condition holds."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while not condition():
             if time.monotonic() > deadline:
@@ -81,7 +81,7 @@ class Cluster:
             time.sleep(0.05)
 
     def writers(self, what: str, *names: str) -> dict[str, set[str]]:
-        """Which processes have done something to objects, by the objects' names."""
+        """Return the users that made a kind of request for objects, by the objects' names."""
         found: dict[str, set[str]] = {name: set() for name in names}
         for change in logged_changes(self.plane):
             name = change.name.rpartition("/")[2]
@@ -90,21 +90,21 @@ class Cluster:
         return found
 
     def bound_by(self, *names: str) -> dict[str, set[str]]:
-        """Wait until pods are bound, and return the process that bound each."""
+        """Wait until pods are bound, and return the users that bound each."""
         self.until(lambda: all(self.writers("pods/binding create", *names).values()), f"{', '.join(names)} are bound")
         return self.writers("pods/binding create", *names)
 
     def revisions(self) -> list[str]:
-        """The names of all revisions."""
+        """Return the names of all ControllerRevisions."""
         return self.plane.kubectl("get", "controllerrevisions", "--output=name", "--namespace=default").split()
 
     def is_ready(self, profile: str) -> bool:
-        """Whether a profile's condition Ready is True."""
+        """Return whether a profile's condition Ready is True."""
         conditions = self.status("sp", profile)["conditions"]
         return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
     def status(self, kind: str, name: str, *flags: str) -> dict[str, Any]:
-        """The status of an object."""
+        """Return the status of an object."""
         found = json.loads(self.plane.kubectl("get", kind, name, "--output=json", *flags))
         status: dict[str, Any] = found.get("status", {})
         return status
@@ -112,7 +112,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Both processes at work."""
+    """Start both processes."""
     directory = tmp_path_factory.mktemp("plane")
     with failover_plane(directory) as plane:
         cluster = Cluster(plane, directory)
@@ -122,7 +122,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_both_lead_at_once(cluster: Cluster) -> None:
-    """Each selector has a Lease of its own, whose name is in the log."""
+    """Each selector has its own Lease, whose name is logged."""
     found = cluster.plane.kubectl("get", "leases", "--output=jsonpath={.items[*].metadata.name}", "--namespace=default")
     names = sorted(name for name in found.split() if name.startswith("bayplan"))
     assert len(names) == 2
@@ -131,8 +131,8 @@ def test_both_lead_at_once(cluster: Cluster) -> None:
         assert sum(f"Leading: Lease default/{name}" in process.log for name in names) == 1
 
 
-def test_each_serves_its_own(cluster: Cluster) -> None:
-    """Pods, statuses and revisions of a profile are one process's alone."""
+def test_each_process_serves_its_own_profiles(cluster: Cluster) -> None:
+    """Pods, status and revisions of a profile are written by one process only."""
     cluster.pods(A, "own-a1", "own-a2")
     cluster.pods(B, "own-b1", "own-b2")
     assert cluster.bound_by("own-a1", "own-a2", "own-b1", "own-b2") == {
@@ -146,26 +146,26 @@ def test_each_serves_its_own(cluster: Cluster) -> None:
     cluster.until(lambda: len(cluster.revisions()) == 2, "each has a revision")
 
 
-def test_nothing_flaps_that_both_see(cluster: Cluster) -> None:
-    """All processes agree on a PluginConfig and on a group without members; one process writes a gang's status."""
+def test_shared_objects_are_not_rewritten(cluster: Cluster) -> None:
+    """Both processes write equal statuses for a shared PluginConfig and an empty group; one writes a gang's status."""
     for name in ("empty", "gang"):
         cluster.create("PodGroup", name, {"minMember": 2}, namespace=NAMESPACE)
     cluster.pods(A, "gang-1", "gang-2", group="gang")
     where = f"--namespace={NAMESPACE}"
-    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "gang", where).get("scheduled") == 2, "it is placed")
+    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "gang", where).get("scheduled") == 2, "it is bound")
     cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "empty", where).get("phase") == "Pending", "reported")
     cluster.until(lambda: _is_quiet(cluster), "nothing is written any more")
     assert cluster.status("plc", CONFIG)["referencedBy"] == [A, B]
     late = [one for one in logged_changes(cluster.plane) if one.what == "podgroups/status patch"]
     gangs = [one.user for one in late if one.name.endswith("/gang")]
-    # Before its members were seen it was a group without any, which is everybody's.
+    # Until its members are read, the gang is an empty group, whose status every process writes.
     assert gangs.count(TWO) <= 1
     assert gangs.count(ONE) >= 1
 
 
 def _is_quiet(cluster: Cluster) -> bool:
     before = _patches(cluster)
-    # What is waited for is that nothing happens.
+    # The wait proves that no status is written in the meantime.
     time.sleep(_QUIET_SECONDS)
     return _patches(cluster) == before
 
@@ -176,36 +176,36 @@ def _patches(cluster: Cluster) -> int:
 
 
 def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:
-    """A profile of tier b that claims tier a's name is refused by the process that serves it."""
+    """A profile of tier b that claims the schedulerName of a tier a profile is rejected by the process of tier b."""
     cluster.create("SchedulerProfile", "rival", {"schedulerName": A}, labels={"tier": "b"})
-    cluster.until(lambda: cluster.status("sp", "rival").get("conditions"), "it is judged")
+    cluster.until(lambda: cluster.status("sp", "rival").get("conditions"), "the profile has conditions")
     accepted = {one["type"]: one for one in cluster.status("sp", "rival")["conditions"]}["Accepted"]
     assert (accepted["status"], accepted["reason"]) == ("False", "SchedulerNameTaken")
     assert A in accepted["message"]
     cluster.plane.kubectl("delete", "schedulerprofile", "rival")
 
 
-def test_status_and_explain_tell_the_share(cluster: Cluster) -> None:
-    """The process says what it serves, and sends who asks about another's pod to that one."""
+def test_status_and_explain_report_the_selector(cluster: Cluster) -> None:
+    """Status has the process's selector; explain of a pod of another process names that process's profile."""
     assert json.loads(cluster.two.get("/debug/status")[1])["selector"] == "tier=b"
-    cluster.pods(A, "asked")
-    cluster.bound_by("asked")
-    path = f"/debug/explain?namespace={NAMESPACE}&pod=asked"
-    cluster.until(lambda: cluster.two.get(path)[0] == 200, "the pod is known")
+    cluster.pods(A, "explained")
+    cluster.bound_by("explained")
+    path = f"/debug/explain?namespace={NAMESPACE}&pod=explained"
+    cluster.until(lambda: cluster.two.get(path)[0] == 200, "the pod is in the informer")
     assert f"another process serves {A}, query that one" in cluster.two.get(path)[1]
     assert "another process" not in cluster.one.get(path)[1]
 
 
 def test_a_label_moves_a_profile_live(cluster: Cluster) -> None:
-    """One process lets it go, the other takes it up, and the pods that come meanwhile are bound once."""
+    """When its label changes, a profile moves to the other process; pods created meanwhile are bound once."""
     pods = [f"moving-{index}" for index in range(40)]
     cluster.pods(A, *pods[:20])
     cluster.plane.kubectl("label", "schedulerprofile", A, "tier=b", "--overwrite")
     cluster.pods(A, *pods[20:])
     by = cluster.bound_by(*pods)
     assert all(len(users) == 1 for users in by.values())
-    cluster.until(lambda: f"scheduler name {A}: no longer served" in cluster.one.log, "it is let go")
+    cluster.until(lambda: f"scheduler name {A}: no longer served" in cluster.one.log, "the profile is released")
     cluster.pods(A, "moved")
     assert cluster.bound_by("moved") == {"moved": {TWO}}
-    cluster.until(lambda: cluster.is_ready(A), "it is ready again")
+    cluster.until(lambda: cluster.is_ready(A), "the profile is ready again")
     cluster.until(lambda: len(cluster.revisions()) == 2, "each has a revision")

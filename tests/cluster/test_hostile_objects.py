@@ -1,4 +1,4 @@
-"""Some hundred hostile objects through the real API server: the operator goes on, and its log shows no fault."""
+"""Hundreds of hostile objects on a real API server: the operator keeps scheduling, and its log shows no fault."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ pytestmark = pytest.mark.cluster
 
 OWN_GROUP = "/apis/bayplan.dev/v1alpha1"
 DEEPEST = 9_000
-"""The API server takes 10,000 levels."""
+"""The API server accepts 10,000 levels."""
 LONGEST = 1 << 15
-"""Of a manifest; over larger pods the API server itself thinks for many seconds."""
+"""Length of a manifest; the API server itself needs many seconds to validate larger pods."""
 
 
 @pytest.fixture
 def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveWorld]:
-    """A control profile with a node."""
-    with live_world(control_plane, operator, namespace) as made:
-        made.profile({})
-        made.node("a")
-        yield made
+    """Create a control profile with a node."""
+    with live_world(control_plane, operator, namespace) as world:
+        world.profile({})
+        world.node("a")
+        yield world
 
 
 def nested(key: str, levels: int) -> str:
@@ -44,26 +44,26 @@ def without_faults(log: str) -> bool:
 
 
 def managed(version: str) -> str:
-    """Managed fields, which anybody may write into an object of his own, of thousands of levels."""
+    """Return managed fields of thousands of levels, which every client may write into its own objects."""
     entry = '{"manager":"m","operation":"Update","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1",'
     return f'[{entry}"apiVersion":"{version}","fieldsV1":{nested("f:a", DEEPEST)}}}]'
 
 
-def test_objects_of_thousands_of_levels(world: LiveWorld, control_plane: ControlPlane) -> None:
-    """They are read by all who watch and list: a pod is bound, args are refused, and a restart goes on."""
+def test_deeply_nested_objects(world: LiveWorld, control_plane: ControlPlane) -> None:
+    """All watches and lists read deeply nested objects: a pod is bound, args are rejected, and a restart succeeds."""
     spec = {"schedulerName": world.token, "nodeSelector": {"for": world.token}}
     spec_json = json.dumps({**spec, "containers": [{"name": "c", "image": "i"}]})
     pod = f'{{"metadata":{{"name":"{world.token}","managedFields":{managed("v1")}}},"spec":{spec_json}}}'
     kind = f'"apiVersion":"bayplan.dev/v1alpha1","metadata":{{"name":"{world.token}-deep"'
     args = f'{{"kind":"PluginConfig",{kind}}},"spec":{{"plugin":"NodeAffinity","args":{nested("a", DEEPEST)}}}}}'
     group = f'{{"kind":"PodGroup",{kind},"managedFields":{managed("bayplan.dev/v1alpha1")}}},"spec":{{"minMember":1}}}}'
-    made = {
+    created = {
         "/api/v1/namespaces/default/pods": pod,
         f"{OWN_GROUP}/namespaces/default/podgroups": group,
         f"{OWN_GROUP}/pluginconfigs": args,
     }
     try:
-        for path, body in made.items():
+        for path, body in created.items():
             control_plane.kubectl("create", "--raw", path, "-f", "-", input=body)
         valid = "jsonpath={.status.conditions[?(@.type=='Valid')].status}=False"
         control_plane.kubectl("wait", f"plc/{world.token}-deep", f"--for={valid}", "--timeout=60s")
@@ -78,14 +78,14 @@ def test_objects_of_thousands_of_levels(world: LiveWorld, control_plane: Control
         world.pod("after-the-restart")
         world.placed("after-the-restart")
     finally:
-        for path in made:
+        for path in created:
             name = world.token if path.endswith("/pods") else f"{world.token}-deep"
             control_plane.kubectl("delete", "--raw", f"{path}/{name}?gracePeriodSeconds=0")
     assert without_faults(world.operator.log)
 
 
-def test_the_owner_of_a_pod_that_demands_too_much_is_notified(world: LiveWorld, control_plane: ControlPlane) -> None:
-    """Describing the pod shows why it waits and what to do; nothing is said twice when its labels change."""
+def test_a_pod_with_too_many_demands_is_reported(world: LiveWorld, control_plane: ControlPlane) -> None:
+    """``kubectl describe`` shows why the pod waits and the remedy; a change of its labels records no second event."""
     greedy = {"for": world.token} | {f"k{number}": "v" for number in range(MAX_DEMANDS)}
     world.pod("greedy", spec={"nodeSelector": greedy})
     message = world.refused("greedy")
@@ -93,7 +93,7 @@ def test_the_owner_of_a_pod_that_demands_too_much_is_notified(world: LiveWorld, 
     assert message.endswith("Correct its manifest and create the pod again")
     assert world.condition("greedy")["reason"] == "SchedulerError"
     world.change("greedy", {"metadata": {"labels": {"a": "b"}}})
-    world.until(lambda: world.notes("greedy", "FailedScheduling"), "the event is there")
+    world.until(lambda: world.notes("greedy", "FailedScheduling"), "an event is recorded")
     world.pod("after")
     world.placed("after")
     assert world.notes("greedy", "FailedScheduling") == [message]
@@ -104,7 +104,7 @@ def test_the_owner_of_a_pod_that_demands_too_much_is_notified(world: LiveWorld, 
 
 
 def hostile_objects(hostility: Hostility, world: LiveWorld) -> Iterator[Document]:
-    """What a person with every right but no good will would apply."""
+    """Generate the objects that a malicious user with every right would apply."""
     for number in range(320):
         name = f"{world.token}-hostile-{number}"
         metadata: Document = {"name": name, "labels": {"hostile": world.token}}
@@ -130,7 +130,7 @@ def hostile_objects(hostility: Hostility, world: LiveWorld) -> Iterator[Document
 
 
 def create(api: ApiClient, manifest: Document) -> str:
-    """Create an object where it goes; what became of it."""
+    """Create an object and return the outcome, ``stored`` or ``refused``."""
     path = f"{OWN_GROUP}/pluginconfigs" if manifest["kind"] == "PluginConfig" else ""
     try:
         if path:
@@ -147,12 +147,12 @@ def condition(body: dict[str, Any], kind: str) -> dict[str, Any]:
     return next((one for one in found if one["type"] == kind), {})
 
 
-def are_judged(api: ApiClient, plural: str, kind: str, selector: dict[str, str]) -> bool:
+def have_condition(api: ApiClient, plural: str, kind: str, selector: dict[str, str]) -> bool:
     return all(condition(body, kind) for body in api.items(f"{OWN_GROUP}/{plural}", **selector))
 
 
-def test_some_hundred_hostile_objects(world: LiveWorld) -> None:
-    """Each that is stored is judged, with a path where it is refused, and the control profile binds as before."""
+def test_hundreds_of_hostile_objects(world: LiveWorld) -> None:
+    """Each stored object gets a condition, with a field path if it is rejected, and the control profile still binds."""
     api, outcomes = world.api, Counter[str]()
     selector = {"labelSelector": f"hostile={world.token}"}
     try:
@@ -164,7 +164,7 @@ def test_some_hundred_hostile_objects(world: LiveWorld) -> None:
         for number in range(0, 320, 80):
             world.placed(f"control-{number}")
         for plural, kind in (("schedulerprofiles", "Accepted"), ("pluginconfigs", "Valid")):
-            world.until(partial(are_judged, api, plural, kind, selector), f"all {plural} are judged")
+            world.until(partial(have_condition, api, plural, kind, selector), f"all {plural} have the condition")
             for body in api.items(f"{OWN_GROUP}/{plural}", **selector):
                 accepted = condition(body, kind)
                 assert accepted["status"] == "True" or "spec" in accepted["message"], body

@@ -1,4 +1,4 @@
-"""The cluster I/O on a real API server: what the scripted server in the unit tests is taken to be."""
+"""The cluster I/O on a real API server, whose behaviour the scripted server of the unit tests assumes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 node
 
 
 class WaitingSink:
-    """Records what it receives, and can be waited on."""
+    """Informer sink that records what it receives and can be awaited."""
 
     def __init__(self) -> None:
         self.received: list[str] = []
@@ -65,7 +65,7 @@ class WaitingSink:
         self._note("synced")
 
     def on_trouble(self, reason: str) -> None:
-        """Nothing to do: the informer retries."""
+        """Do nothing: the informer retries."""
 
     def _note(self, what: str) -> None:
         self.received.append(what)
@@ -82,7 +82,7 @@ class WaitingSink:
 async def informing(
     connection: ApiConnection, namespace: str, sink: WaitingSink, *, paged: bool = False
 ) -> AsyncIterator[Informer[Pod]]:
-    """An informer of one namespace's pods; ``paged`` takes the way without streamed lists."""
+    """Run an informer of one namespace's pods; *paged* disables streamed lists."""
     resource = Resource(f"/api/v1/namespaces/{namespace}/pods")
     informer = Informer(connection, resource, Pod, sink, CLOCK, options=InformerOptions(page_limit=2))
     if paged:
@@ -115,12 +115,12 @@ async def create_pod(connection: ApiConnection, namespace: str, name: str, **spe
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}], **spec},
+        "spec": {"schedulerName": "unserved", "containers": [{"name": "c", "image": "i"}], **spec},
     }
     path = f"/api/v1/namespaces/{namespace}/pods"
     answer = await connection.request(ApiRequest("POST", path, json.dumps(body).encode()))
-    made = json.loads(answer)
-    return Pod(ObjectMeta(name, namespace, made["metadata"]["uid"], made["metadata"]["resourceVersion"]))
+    created = json.loads(answer)
+    return Pod(ObjectMeta(name, namespace, created["metadata"]["uid"], created["metadata"]["resourceVersion"]))
 
 
 def binding(pod: Pod, node: str, uid: str | None = None) -> Binding:
@@ -142,13 +142,13 @@ async def raw(connection: ApiConnection, pod: Pod) -> dict[str, Any]:
 async def test_informer_follows_pods(
     connection: ApiConnection, namespace: str, writer: KubeWriter, paged: bool
 ) -> None:
-    """Pods that exist are listed, then binds and deletions arrive as they happen."""
+    """Existing pods are listed, then binds and deletions arrive as they happen."""
     pods = [await create_pod(connection, namespace, name) for name in "abc"]
     sink = WaitingSink()
     async with informing(connection, namespace, sink, paged=paged) as informer:
         await sink.until(lambda: "synced" in sink.received)
         assert sorted(sink.received[:3]) == ["+a", "+b", "+c"]
-        assert informer.known[f"{namespace}/a"].spec.scheduler_name == "nobody"
+        assert informer.known[f"{namespace}/a"].spec.scheduler_name == "unserved"
         await writer.bind(binding(pods[0], "node-1"))
         await sink.until(lambda: "a:node-1" in sink.received)
         done = asyncio.Event()
@@ -159,7 +159,7 @@ async def test_informer_follows_pods(
 
 
 async def test_bind_outcomes(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
-    """The real server's refusals become the errors that the core expects."""
+    """The API server's error responses become the exceptions that the core expects."""
     pod = await create_pod(connection, namespace, "a")
     with pytest.raises(NotFoundError, match="UID"):
         await writer.bind(binding(pod, "node-1", uid="00000000-0000-0000-0000-000000000000"))
@@ -168,7 +168,7 @@ async def test_bind_outcomes(connection: ApiConnection, namespace: str, writer: 
     with pytest.raises(ConflictError, match="already bound to node node-1"):
         await writer.bind(binding(pod, "node-2"))
     with pytest.raises(NotFoundError):
-        await writer.bind(Binding(namespace, "nobody", "u", "node-1"))
+        await writer.bind(Binding(namespace, "missing", "u", "node-1"))
     gated = await create_pod(connection, namespace, "gated", schedulingGates=[{"name": "x/wait"}])
     with pytest.raises(ClusterWriteError, match="schedulingGates"):
         await writer.bind(binding(gated, "node-1"))
@@ -178,7 +178,7 @@ async def test_bind_outcomes(connection: ApiConnection, namespace: str, writer: 
 
 
 async def test_a_bind_annotates_the_pod(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
-    """The server writes the annotations of a Binding with the node name."""
+    """The API server stores the annotations of a Binding together with the node name."""
     pod = await create_pod(connection, namespace, "a")
     await writer.bind(replace(binding(pod, "node-1"), annotations=(("gpu.example.com/devices", "0,1"),)))
     stored = await raw(connection, pod)
@@ -189,7 +189,7 @@ async def test_a_bind_annotates_the_pod(connection: ApiConnection, namespace: st
 
 
 async def test_status_patch(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
-    """Conditions are set, keep their transition time while the status stays, and nominations come and go."""
+    """Conditions are set and keep lastTransitionTime while the status is unchanged; nominations are set and cleared."""
     pod = await create_pod(connection, namespace, "a")
     writer.patch_pod_status(patch(pod, UNSCHEDULABLE, "node-1"))
     await writer.dispatcher.drain(60.0)
@@ -207,7 +207,7 @@ async def test_status_patch(connection: ApiConnection, namespace: str, writer: K
 
 
 async def test_status_patch_of_another_uid(connection: ApiConnection, namespace: str) -> None:
-    """The API server refuses a status patch whose UID is not the pod's, as a conflict."""
+    """The API server rejects a status patch with another UID as a conflict."""
     await create_pod(connection, namespace, "a")
     wrong = PodStatusPatch(namespace, "a", "00000000-0000-0000-0000-000000000000", UNSCHEDULABLE)
     with pytest.raises(ConflictError, match="UID"):
@@ -215,7 +215,7 @@ async def test_status_patch_of_another_uid(connection: ApiConnection, namespace:
 
 
 async def test_deletion(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
-    """A bound victim carries the condition while it terminates; a deletion with another UID leaves the pod alone."""
+    """A deleted victim has the condition while it terminates; a deletion with another UID does not delete the pod."""
     pod = await create_pod(connection, namespace, "a")
     await writer.bind(binding(pod, "node-1"))
     results: list[Exception | None] = []
@@ -234,7 +234,7 @@ async def test_deletion(connection: ApiConnection, namespace: str, writer: KubeW
 
 
 async def test_events(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
-    """Events are accepted, long notes cut, repetitions counted; cluster-scoped objects have theirs in ``default``."""
+    """Events are accepted, long notes are cut, repetitions are counted; cluster-scoped objects use ``default``."""
     pod = await create_pod(connection, namespace, "a")
     regarding = ObjectReference("Pod", "a", namespace, pod.metadata.uid)
     event = Event(regarding, "Warning", "FailedScheduling", "Scheduling", "x" * 3000)
@@ -251,7 +251,7 @@ async def test_events(connection: ApiConnection, namespace: str, writer: KubeWri
 
 
 async def test_writes_answer_with_metadata_only(connection: ApiConnection, namespace: str) -> None:
-    """The server honours the wish for metadata alone, so that a status patch does not bring back the pod."""
+    """The API server returns only metadata if requested, so that a status patch does not return the pod."""
     pod = await create_pod(connection, namespace, "a")
     answer = await connection.request(
         ApiRequest(
@@ -266,7 +266,7 @@ async def test_writes_answer_with_metadata_only(connection: ApiConnection, names
 
 
 async def test_controller_revisions(connection: ApiConnection, namespace: str) -> None:
-    """Revisions are created, listed by label in order, refused twice, and deleted."""
+    """Revisions are created, listed by label in order, rejected if they exist, and deleted."""
     revisions = ControllerRevisions(connection, namespace)
     for number in (2, 1):
         meta = AnnotatedMeta(f"profile-{number}", labels={"bayplan.dev/profile": "batch"})
@@ -284,7 +284,7 @@ async def test_controller_revisions(connection: ApiConnection, namespace: str) -
 
 
 async def test_api_server_restart(control_plane: ControlPlane, connection: ApiConnection, namespace: str) -> None:
-    """While the API server is away the watch backs off; when it is back, it goes on without a repetition or a gap."""
+    """The watch backs off while the API server is stopped, and then continues without a repeated or missing event."""
     await create_pod(connection, namespace, "before")
     sink = WaitingSink()
     async with informing(connection, namespace, sink) as informer:
@@ -300,7 +300,7 @@ async def test_api_server_restart(control_plane: ControlPlane, connection: ApiCo
 
 
 async def test_frozen_api_server(control_plane: ControlPlane, connection: ApiConnection, namespace: str) -> None:
-    """A server that takes requests and says nothing: the bind's outcome is unknown, and the writer still stops."""
+    """If the API server does not answer, the outcome of a bind is unknown, and the writer still stops."""
     pod = await create_pod(connection, namespace, "a")
     writer = KubeWriter(connection, WriterOptions(request_seconds=0.5), CLOCK)
     await writer.start()
@@ -318,7 +318,7 @@ async def test_frozen_api_server(control_plane: ControlPlane, connection: ApiCon
 async def test_service_account(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a pod, the mounted token and certificate are used; the server knows us by the service account's name."""
+    """In a pod, the mounted token and certificate are used; the API server authenticates the service account."""
     await asyncio.to_thread(control_plane.kubectl, "create", "serviceaccount", "sa", "--namespace", namespace)
     token = await asyncio.to_thread(control_plane.kubectl, "create", "token", "sa", "--namespace", namespace)
     (tmp_path / "token").write_text(token)

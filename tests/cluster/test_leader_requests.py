@@ -1,4 +1,4 @@
-"""Commands against two replicas on the real API server: whichever is asked, the leader answers."""
+"""CLI commands with two replicas on a real API server: each replica forwards requests to the leader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ leaderElection:
 
 
 def bayplan(replica: OperatorProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command against a replica."""
+    """Run a command with the URL of a replica."""
     environment = {"PATH": os.defpath, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'operator'}", "COLUMNS": "200"}
     command = [sys.executable, "-m", "bayplan", *arguments, "--server", replica.url.partition("://")[2]]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
@@ -37,7 +37,7 @@ def bayplan(replica: OperatorProcess, *arguments: str) -> subprocess.CompletedPr
 
 @pytest.fixture
 def replicas(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[list[OperatorProcess]]:
-    """Two replicas, the first of which leads; each has a certificate of its own."""
+    """Start two replicas, each with its own certificate; the first one leads."""
     install_crds(control_plane)
     settings = tmp_path / "settings.yaml"
     settings.write_text(LEASE)
@@ -55,24 +55,26 @@ def replicas(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Ite
 
 
 def leads(replica: OperatorProcess, namespace: str) -> None:
-    replica.until(lambda: replica.metric("bayplan_leader", lease=f"{namespace}/bayplan") == 1, "it leads")
+    replica.until(lambda: replica.metric("bayplan_leader", lease=f"{namespace}/bayplan") == 1, "the replica leads")
     replica.wait_until_ready()
 
 
-def test_either_replica_will_do(control_plane: ControlPlane, namespace: str, replicas: list[OperatorProcess]) -> None:
-    """The same answers come from the leader and from the standby, and from the next leader after a takeover."""
+def test_a_standby_forwards_to_the_leader(
+    control_plane: ControlPlane, namespace: str, replicas: list[OperatorProcess]
+) -> None:
+    """Leader and standby return the same answers; after a takeover the new leader returns them."""
     leader, standby = replicas
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "web", "namespace": namespace},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+        "spec": {"schedulerName": "unserved", "containers": [{"name": "c", "image": "i"}]},
     }
     control_plane.kubectl("create", "--filename=-", input=json.dumps(pod))
     for replica in replicas:
-        replica.until(partial(is_known, replica, namespace), "the pod is known")
+        replica.until(partial(explains, replica, namespace), "the pod can be explained")
         explained = bayplan(replica, *explain(namespace))
-        assert 'No profile serves schedulerName "nobody"' in explained.stdout, explained
+        assert 'No profile serves schedulerName "unserved"' in explained.stdout, explained
         assert bayplan(replica, "status").stdout.startswith("Scheduling\n")
         replica.until(partial(agrees, replica), "the cache agrees with the API server")
     assert bayplan(standby, "status", "--this-replica").stdout.startswith("Standby, ")
@@ -93,7 +95,7 @@ def explain(namespace: str) -> tuple[str, ...]:
     return ("explain", "-n", namespace, "web")
 
 
-def is_known(replica: OperatorProcess, namespace: str) -> bool:
+def explains(replica: OperatorProcess, namespace: str) -> bool:
     return bayplan(replica, *explain(namespace)).returncode == 0
 
 

@@ -1,7 +1,7 @@
-"""What may come between a pod's creation and its binding, on the real API server: gates, Permit, volumes, preemption.
+"""Steps between a pod's creation and its binding, on a real API server: gates, Permit, volumes, preemption.
 
-The choice of victims, budgets and ``preemptionPolicy`` are compared with kube-scheduler in
-``test_beside_kube_scheduler.py``; here is what takes time, or a plugin that kube-scheduler does not have.
+``test_beside_kube_scheduler.py`` compares victims, budgets and ``preemptionPolicy`` with kube-scheduler; here is what
+takes time or needs a plugin that kube-scheduler does not have.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VOLUME = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data
 def operator(
     control_plane: ControlPlane, kwok: Process, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster, beside which the Permit plugin is installed."""
+    """Start the only operator of the cluster, with the Permit plugin installed beside it."""
     del kwok  # finishes deletions
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
     installed = install(tmp_path_factory.mktemp("installed"))
@@ -45,7 +45,7 @@ def operator(
 
 @pytest.fixture
 def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveWorld]:
-    """A node, and a profile with the Permit plugin."""
+    """Create a node, and a profile with the Permit plugin."""
     with live_world(control_plane, operator, namespace) as world:
         world.profile(PROFILE)
         world.node("a")
@@ -54,13 +54,13 @@ def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str
 
 @pytest.fixture
 def volumes(control_plane: ControlPlane) -> Iterator[VolumeController]:
-    """A volume binder and a provisioner."""
+    """Run a volume binder and a provisioner."""
     with VolumeController(control_plane) as volumes:
         yield volumes
 
 
 def late_class(world: LiveWorld) -> str:
-    """A class whose volumes are made for the first pod."""
+    """Create a StorageClass whose volumes are provisioned for the first pod."""
     return world.wide(
         "StorageClass",
         "late",
@@ -73,13 +73,15 @@ def late_class(world: LiveWorld) -> str:
 # -- gates -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_gate_that_is_removed_lets_the_pod_in_at_once(world: LiveWorld) -> None:
-    """Its condition says that it is gated; it is tried when the last gate is removed, without a backoff."""
+def test_a_pod_is_attempted_when_its_last_gate_is_removed(world: LiveWorld) -> None:
+    """The condition reports that the pod is gated; when the last gate is removed it is attempted without a backoff."""
     world.pod("p", spec={"schedulingGates": [{"name": "example.com/a"}, {"name": "example.com/b"}]})
     # The API server itself writes this condition.
     world.until(lambda: world.condition("p").get("reason") == "SchedulingGated", "the pod is gated")
     world.change("p", {"spec": {"schedulingGates": [{"name": "example.com/b"}]}})
-    world.until(lambda: world.operator.metric("scheduler_pending_pods", queue="gated") == 1, "it is known as gated")
+    world.until(
+        lambda: world.operator.metric("scheduler_pending_pods", queue="gated") == 1, "the pod is queued as gated"
+    )
     world.change("p", {"spec": {"schedulingGates": None}})
     assert world.placed("p") == f"{world.token}-a"
     assert world.notes("p", "FailedScheduling") == []
@@ -89,7 +91,7 @@ def test_a_gate_that_is_removed_lets_the_pod_in_at_once(world: LiveWorld) -> Non
 
 
 def test_a_pod_that_waits_at_permit_is_bound_when_it_is_allowed(world: LiveWorld) -> None:
-    """Its node is held for it meanwhile: nobody else gets the room."""
+    """A pod that waits at Permit stays assumed on its node, so that no other pod gets the resources."""
     world.pod("waits", cpu="3", labels={"approval": "needed"})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.pod("other", cpu="3")
@@ -99,8 +101,8 @@ def test_a_pod_that_waits_at_permit_is_bound_when_it_is_allowed(world: LiveWorld
     assert world.placed("waits") == world.placed("approver") == f"{world.token}-a"
 
 
-def test_a_pod_that_is_rejected_at_permit_gives_back_its_room(world: LiveWorld) -> None:
-    """The message names the plugin and the reason, and another pod takes the room."""
+def test_a_pod_that_is_rejected_at_permit_is_unreserved(world: LiveWorld) -> None:
+    """The message names the plugin and the reason, and another pod gets the resources."""
     world.pod("waits", cpu="3", labels={"approval": "needed"})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.pod("denier", labels={"approval": "denies"})
@@ -111,14 +113,14 @@ def test_a_pod_that_is_rejected_at_permit_gives_back_its_room(world: LiveWorld) 
     assert world.placed("other") == f"{world.token}-a"
 
 
-def test_a_pod_waits_at_permit_for_its_time_only(world: LiveWorld) -> None:
-    """When the time is over it is refused."""
+def test_a_pod_times_out_at_permit(world: LiveWorld) -> None:
+    """A pod whose Permit timeout has passed is rejected."""
     world.pod("waits", cpu="3", labels={"approval": "needed", "approval-seconds": "1"})
     world.refused("waits", "rejected due to timeout after waiting 1s at plugin Approval")
 
 
-def test_a_pod_that_is_deleted_while_it_waits_gives_back_its_room(world: LiveWorld) -> None:
-    """Nothing is bound, nothing stays assumed."""
+def test_a_pod_that_is_deleted_at_permit_is_unreserved(world: LiveWorld) -> None:
+    """A pod deleted while it waits at Permit is not bound and no longer assumed."""
     world.pod("waits", cpu="3", labels={"approval": "needed"})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.api.delete({"kind": "Pod", "metadata": {"name": "waits", "namespace": world.namespace}})
@@ -128,28 +130,28 @@ def test_a_pod_that_is_deleted_while_it_waits_gives_back_its_room(world: LiveWor
 
 
 def assumed(world: LiveWorld) -> float:
-    """How many pods hold room that are not bound."""
+    """Return the number of assumed pods."""
     return world.operator.metric("scheduler_cache_size", type="assumed_pods")
 
 
 # -- volumes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_volume_is_provisioned_where_the_pod_goes(world: LiveWorld, volumes: VolumeController) -> None:
-    """The claim gets the selected node, the provisioner creates a volume there, the pod follows."""
+def test_a_volume_is_provisioned_for_the_selected_node(world: LiveWorld, volumes: VolumeController) -> None:
+    """The claim gets the selected node, the provisioner creates a volume there, and the pod is bound to that node."""
     del volumes
     world.claim("data", late_class(world))
     world.pod("p", spec=VOLUME)
     assert world.placed("p") == f"{world.token}-a"
     path = f"/api/v1/namespaces/{world.namespace}/persistentvolumeclaims/data"
-    # The volume controller writes the phase after what the scheduler waits for.
+    # The volume controller writes the phase later than the fields for which the scheduler waits.
     world.until(lambda: world.api.get(path)["status"]["phase"] == "Bound", "the claim is bound")
     claim = world.api.get(path)
     assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == f"{world.token}-a"
 
 
-def test_provisioning_that_fails_lets_the_pod_go_elsewhere(world: LiveWorld, volumes: VolumeController) -> None:
-    """The provisioner takes the node away from the claim; the pod lands where a volume can be made."""
+def test_a_pod_is_rescheduled_if_provisioning_fails(world: LiveWorld, volumes: VolumeController) -> None:
+    """The provisioner removes the selected node from the claim; the pod is bound where a volume can be created."""
     volumes.failing_nodes.add(f"{world.token}-large")
     world.node("large", cpu="64")
     world.claim("data", late_class(world))
@@ -164,8 +166,8 @@ def test_provisioning_that_fails_lets_the_pod_go_elsewhere(world: LiveWorld, vol
     )
 
 
-def test_a_binding_that_takes_too_long_is_given_up_and_tried_again(world: LiveWorld, volumes: VolumeController) -> None:
-    """The pod gets an event about the time-out; when the provisioner is back, it is bound."""
+def test_a_volume_binding_times_out_and_is_retried(world: LiveWorld, volumes: VolumeController) -> None:
+    """An event reports the timeout; the pod is bound when the provisioner works again."""
     volumes.working.clear()
     world.claim("data", late_class(world))
     world.pod("p", spec=VOLUME)
@@ -178,8 +180,8 @@ def test_a_binding_that_takes_too_long_is_given_up_and_tried_again(world: LiveWo
 # -- preemption --------------------------------------------------------------------------------------------------------
 
 
-def test_a_victim_that_ends_slowly_is_waited_for(world: LiveWorld) -> None:
-    """Its condition and event name the preemptor, whose nominated node it is until the victim is gone."""
+def test_a_preemptor_waits_for_its_victim(world: LiveWorld) -> None:
+    """Condition and event of the victim name the preemptor, which stays nominated until the victim is deleted."""
     low = world.wide("PriorityClass", "low", PRIORITIES, value=1)
     high = world.wide("PriorityClass", "high", PRIORITIES, value=2)
     world.pod("victim", cpu="3", finalizers=["example.com/slow"], spec={"priorityClassName": low})
@@ -199,8 +201,8 @@ def test_a_victim_that_ends_slowly_is_waited_for(world: LiveWorld) -> None:
     assert not world.exists("victim")
 
 
-def test_a_pod_that_only_waits_is_sent_back_instead_of_deleted(world: LiveWorld) -> None:
-    """A more important pod takes the room of one that waits at Permit, which is not deleted but tried again."""
+def test_a_victim_that_waits_at_permit_is_not_deleted(world: LiveWorld) -> None:
+    """A victim that waits at Permit is rejected and requeued instead of deleted."""
     low = world.wide("PriorityClass", "low", PRIORITIES, value=1)
     high = world.wide("PriorityClass", "high", PRIORITIES, value=2)
     world.pod("waits", cpu="3", labels={"approval": "needed"}, spec={"priorityClassName": low})

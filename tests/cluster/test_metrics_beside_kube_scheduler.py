@@ -1,4 +1,4 @@
-"""Bayplan shows every metric that kube-scheduler shows after the same run, with the same labels."""
+"""Bayplan exposes every metric that kube-scheduler exposes after the same scheduling, with the same labels."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference, pytest.mark.timeout(300)]
 
 NOT_OURS = {
-    "scheduler_batch_attempts": "no batches of like pods: what they save is saved by columns",
+    "scheduler_batch_attempts": "Bayplan has no batches; it evaluates pods of a class by columns",
     "scheduler_batch_cache_flushed": "as above",
     "scheduler_get_node_hint_duration_seconds": "as above",
     "scheduler_batch_rescore_attempts": "as above",
     "scheduler_batch_rescore_duration_seconds": "as above",
     "scheduler_store_schedule_results_duration_seconds": "as above",
-    "scheduler_plugin_execution_duration_seconds": "one cycle of ten here and by chance there, so either may lack it",
+    "scheduler_plugin_execution_duration_seconds": "sampled (one cycle of ten here, random there): either may lack it",
 }
-"""Families of kube-scheduler that Bayplan need not show, and why."""
+"""Families of kube-scheduler that Bayplan need not expose, and why."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a dashboard depends on."""
+    """Properties of a metric family on which dashboards depend."""
 
     kind: str
     labels: frozenset[tuple[str, ...]]
@@ -42,7 +42,7 @@ class Shape:
 
 
 def shapes(text: str) -> dict[str, Shape]:
-    """The families of a scrape that kube-scheduler names."""
+    """Return the families of a scrape whose names are kube-scheduler's."""
     found = {}
     for family in text_string_to_metric_families(text):
         if family.name.startswith("scheduler_") and family.samples:
@@ -52,8 +52,8 @@ def shapes(text: str) -> dict[str, Shape]:
     return found
 
 
-def of_kube_scheduler(argv: tuple[str, ...]) -> str:
-    """Scrape its secure port."""
+def scrape_kube_scheduler(argv: tuple[str, ...]) -> str:
+    """Scrape the secure port of kube-scheduler."""
     arguments = dict(re.findall(r"--([a-z-]+)=(\S*)", " ".join(argv)))
     trusted = ssl.create_default_context(cafile=str(Path(arguments["cert-dir"]) / "kube-scheduler.crt"))
     connection = http.client.HTTPSConnection(LOOPBACK, int(arguments["secure-port"]), timeout=60, context=trusted)
@@ -66,18 +66,18 @@ def of_kube_scheduler(argv: tuple[str, ...]) -> str:
         connection.close()
 
 
-def live(cluster: ExtendedCluster, prefix: str) -> None:
-    """Pods that are bound, one that fits nowhere and one that takes the place of others."""
+def schedule(cluster: ExtendedCluster, prefix: str) -> None:
+    """Schedule three pods that fit and one that is infeasible."""
     for number in range(3):
         cluster.pod(f"{prefix}-{number}")
     for number in range(3):
         assert cluster.node_of(f"{prefix}-{number}")
-    cluster.pod(f"{prefix}-nowhere", nodeSelector={"for": "nobody"})
-    assert "didn't match" in cluster.unscheduled_message(f"{prefix}-nowhere")
+    cluster.pod(f"{prefix}-infeasible", nodeSelector={"for": "no-node"})
+    assert "didn't match" in cluster.unscheduled_message(f"{prefix}-infeasible")
 
 
 def test_families_agree(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
-    """Type, label names and buckets are the same; what Bayplan lacks is listed with the reason."""
+    """Type, label names and buckets are equal; NOT_OURS lists the families that Bayplan lacks."""
     cluster = ExtendedCluster(control_plane, namespace, tmp_path)
     config = tmp_path / "config.yaml"
     document = {
@@ -95,13 +95,13 @@ def test_families_agree(control_plane: ControlPlane, namespace: str, tmp_path: P
             config, ["--authorization-always-allow-paths=/readyz,/livez,/healthz,/metrics"]
         )
         try:
-            live(cluster, "theirs")
-            theirs = shapes(of_kube_scheduler(reference.command.argv))
+            schedule(cluster, "theirs")
+            theirs = shapes(scrape_kube_scheduler(reference.command.argv))
         finally:
             reference.kill()
         with OperatorProcess(control_plane.kubeconfig, tmp_path / "log", [f"--config={config}"]) as process:
             process.start()
-            live(cluster, "ours")
+            schedule(cluster, "ours")
             expected = {name: shape for name, shape in theirs.items() if name not in NOT_OURS}
             ours: dict[str, Shape] = {}
 
@@ -111,7 +111,7 @@ def test_families_agree(control_plane: ControlPlane, namespace: str, tmp_path: P
                 ours = shapes(text) if status == http.client.OK else {}
                 return all(ours.get(name) == shape for name, shape in expected.items())
 
-            # What belongs to a pod is counted after the API server shows the pod's node or condition.
+            # Metrics of a pod are counted after the API server shows the pod's node or condition.
             with suppress(AssertionError):
                 cluster.until(agree, "the families agree")
     finally:

@@ -1,4 +1,4 @@
-"""Native PodGroups of Kubernetes 1.37 on a real API server: quorum, condition, preemption, and what is held back."""
+"""Native PodGroups of Kubernetes 1.37 on a real API server: quorum, condition, preemption and unsupported fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRIORITY = 100
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane that serves native PodGroups."""
+    """Start a control plane that serves native PodGroups."""
     with GROUPS.serve() as plane:
         plane.start_kwok()
         yield plane
@@ -30,11 +30,11 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveGangs]:
-    """A profile and two PriorityClasses."""
+    """Create a profile and two PriorityClasses."""
     with live_gangs(plane, operator, NAMESPACE) as world:
         world.wide("PriorityClass", "high", "scheduling.k8s.io/v1", value=PRIORITY)
         world.wide("PriorityClass", "never", "scheduling.k8s.io/v1", value=PRIORITY, preemptionPolicy="Never")
-        # Admission knows the classes when the profile is live.
+        # When the profile is live, admission has the classes.
         world.profile({})
         yield world
 
@@ -50,13 +50,13 @@ def members(world: LiveGangs, of: str, count: int, *, first: int = 0, **spec: An
 
 
 def condition(world: LiveGangs, name: str) -> Manifest:
-    """The condition of a group; empty while it has none."""
+    """Return the condition of a group, or an empty one if it has none."""
     conditions: list[Manifest] = world.status(name, GROUPS.api_version).get("conditions", [])
     return next((each for each in conditions if each["type"] == GROUPS.condition), {})
 
 
 def test_before_and_after_the_quorum(world: LiveGangs) -> None:
-    """No condition before an attempt; False with the reference's words if it fails; True once all are bound."""
+    """The condition is absent before an attempt, False with kube-scheduler's message if it fails, then True."""
     world.nodes("a", cpu="2")
     gang(world, "train", 3)
     members(world, "train", 2)
@@ -68,23 +68,23 @@ def test_before_and_after_the_quorum(world: LiveGangs) -> None:
     failed = condition(world, "train")
     assert failed["reason"] == "Unschedulable"
     quorum, _, own = failed["message"].partition("; ")
-    nobody = "pod group preemption: No preemption victims found for incoming preemptor"
-    assert quorum == f"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, {nobody}"
+    no_victims = "pod group preemption: No preemption victims found for incoming preemptor"
+    assert quorum == f"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, {no_victims}"
     assert own.startswith("2 of the 3 members that must be placed together fit")
     assert world.bound("train") == {}
     world.nodes("b", cpu="1")
     world.until_bound("train", 3)
-    world.until(lambda: condition(world, "train").get("status") == "True", "it is scheduled by its status")
+    world.until(lambda: condition(world, "train").get("status") == "True", "the condition is True")
     scheduled = condition(world, "train")
     assert (scheduled["reason"], scheduled["message"]) == ("Scheduled", "")
     world.delete("train-0")
-    members(world, "train", 1, first=3, nodeSelector={"for": "nobody"})
+    members(world, "train", 1, first=3, nodeSelector={"for": "no-node"})
     world.until(lambda: world.condition("train-3").get("status") == "False", "the replacement does not fit")
     assert condition(world, "train") == scheduled
 
 
 def test_a_smaller_quorum(world: LiveGangs) -> None:
-    """``minCount`` is mutable: the gang is attempted at once when it is lowered."""
+    """``minCount`` is mutable: the gang is attempted when it is lowered."""
     world.nodes("a", cpu="2")
     gang(world, "shrinks", 3)
     members(world, "shrinks", 2)
@@ -105,7 +105,7 @@ def test_a_group_that_is_evicted_whole(world: LiveGangs) -> None:
     never = f"{world.token}-never"
     gang(world, "polite", 1, priorityClassName=never, preemptionPolicy="Never")
     members(world, "polite", 1, priorityClassName=never)
-    world.until(lambda: condition(world, "polite").get("status") == "False", "it does not preempt")
+    world.until(lambda: condition(world, "polite").get("status") == "False", "the gang is unschedulable")
     assert len(world.bound("low")) == 2
     gang(world, "urgent", 1, priorityClassName=high)
     members(world, "urgent", 1, priorityClassName=high)
@@ -114,17 +114,17 @@ def test_a_group_that_is_evicted_whole(world: LiveGangs) -> None:
 
 
 def test_members_of_another_priority(world: LiveGangs) -> None:
-    """The attempt ends in the reference's error."""
+    """A gang whose members have another priority than the group fails with kube-scheduler's error."""
     world.nodes("a", cpu="2")
     gang(world, "mixed", 2)
     members(world, "mixed", 2, priorityClassName=f"{world.token}-high")
-    world.until(lambda: condition(world, "mixed").get("reason") == "SchedulerError", "it is an error")
+    world.until(lambda: condition(world, "mixed").get("reason") == "SchedulerError", "the attempt ends in an error")
     expected = "all pods in a single pod group should have the same priority as the pod group's priority, got 100 and 0"
     assert condition(world, "mixed")["message"] == expected
     assert world.bound("mixed") == {}
 
 
-def test_a_domain_is_required_and_emptied(world: LiveGangs) -> None:
+def test_a_gang_preempts_in_its_topology_domain(world: LiveGangs) -> None:
     """A gang with a topology constraint preempts, as in v1.37, and its members share the domain."""
     world.nodes("x", "y", cpu="1", zone="near")
     world.nodes("z", cpu="1", zone="far")
@@ -156,8 +156,8 @@ def test_a_domain_is_required_and_emptied(world: LiveGangs) -> None:
         ),
     ],
 )
-def test_what_cannot_be_obeyed(world: LiveGangs, spec: Manifest, field: str) -> None:
-    """The pods are held back; pod, group, event and explain name the field."""
+def test_unsupported_fields(world: LiveGangs, spec: Manifest, field: str) -> None:
+    """Pods of a group with an unsupported field are gated; pod, group, event and explain name the field."""
     world.nodes("a", cpu="2")
     # No controller removes the finalizers of native groups here, so a name can be used once.
     name = f"held-{field.partition(':')[0].rpartition('.')[2].lower()}"
@@ -165,8 +165,8 @@ def test_what_cannot_be_obeyed(world: LiveGangs, spec: Manifest, field: str) -> 
     members(world, name, 1)
     message = world.refused(f"{name}-0", field)
     assert world.condition(f"{name}-0")["reason"] == "SchedulingGated"
-    world.until(lambda: message in world.notes(f"{name}-0", "FailedScheduling"), "an event says the same")
-    world.until(lambda: field in condition(world, name).get("message", ""), "the group says it")
+    world.until(lambda: message in world.notes(f"{name}-0", "FailedScheduling"), "an event has the same message")
+    world.until(lambda: field in condition(world, name).get("message", ""), "the group's condition names the field")
     assert condition(world, name)["reason"] == "SchedulerError"
     status, explained = world.operator.get(f"/debug/explain?namespace={NAMESPACE}&pod={name}-0")
     assert (status, field in explained) == (200, True)

@@ -1,4 +1,4 @@
-"""Native gangs while the API server goes from Kubernetes 1.36 to 1.37 and back, on the same etcd."""
+"""Native gangs while the API server is upgraded from Kubernetes 1.36 to 1.37 and downgraded, on the same etcd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMESPACE = "default"
 
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
-    """A control plane of the older release."""
+    """Start a control plane of the older release."""
     with OLDER.serve() as plane:
         yield plane
 
@@ -40,19 +40,19 @@ def gang(world: LiveGangs, version: str, name: str) -> None:
 
 
 def remove_groups(world: LiveGangs, version: str) -> None:
-    """Delete the groups of a version that the other release cannot read, and their finalizers."""
+    """Remove finalizers and delete the groups of a version that the other release cannot read."""
     path = f"/apis/{version}/namespaces/{NAMESPACE}/podgroups"
     for group in world.api.items(path):
         body: Manifest = {"apiVersion": version, "kind": "PodGroup", "metadata": group["metadata"]}
         world.api.remove_finalizers(body)
         world.api.delete(body)
-    world.until(lambda: world.api.items(path) == [], "the groups are gone")
+    world.until(lambda: world.api.items(path) == [], "the groups are deleted")
 
 
 def change_release(plane: ControlPlane, groups: NativeGroups, operator: OperatorProcess) -> None:
     """Stop the API server, start one of another release with the same data, and wait until its groups are listed.
 
-    The other release has gates and versions of its own.
+    The other release has its own feature gates and versions.
     """
     plane.stop_apiserver()
     before = times_listed(operator, groups)
@@ -70,7 +70,7 @@ def times_listed(operator: OperatorProcess, groups: NativeGroups) -> int:
 
 
 def test_the_version_that_is_served_is_read(plane: ControlPlane, tmp_path: Path) -> None:
-    """After each change of the release a gang is held back until it is whole, and bound then, without a restart."""
+    """After each change of the release, a gang is gated until its members exist, and then bound, without a restart."""
     with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log") as operator:
         operator.start()
         operator.until(lambda: times_listed(operator, OLDER) > 0, "the groups are listed")

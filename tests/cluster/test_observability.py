@@ -1,4 +1,4 @@
-"""What an operator that has seen a little of everything shows: metrics, dashboard and alerts, log."""
+"""Metrics, dashboard, alerts and log of an operator after scheduled, rejected and preempted pods, gangs and edits."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "charts" / "bayplan" / "alerts"
 
 OF_PROMETHEUS = {"up"}
-"""Metrics that no target shows."""
+"""Metrics that Prometheus itself adds."""
 OF_SHADOWS = {"bayplan_shadow_decisions_total", "bayplan_shadow_seconds_total"}
-"""Metrics of shadow profiles, which this life does not have; test_shadow_profiles.py reads their panels."""
+"""Metrics of shadow profiles, which this run does not have; test_shadow_profiles.py tests their panels."""
 AFTER_A_FAULT = {
     ("scheduler_async_api_call_execution_total", (("result", "error"),)): "no call to the API server failed",
-    ("bayplan_device_allocations_total", ()): "no pod of this life has a claim; test_devices.py reads the panel",
-    ("scheduler_permit_wait_duration_seconds_bucket", ()): "no plugin of this life lets a pod wait at Permit",
+    ("bayplan_device_allocations_total", ()): "no pod of this run has a claim; test_devices.py tests the panel",
+    ("scheduler_permit_wait_duration_seconds_bucket", ()): "no plugin of this run makes a pod wait at Permit",
 }
-"""Series that this life does not have, and why; their family is there."""
+"""Series that this run does not have, and why; their families are exposed."""
 DOCUMENTED_WITHOUT_SERIES = {
-    "scheduler_batch_attempts_total": "named there as left out",
+    "scheduler_batch_attempts_total": "documented as left out",
     "scheduler_batch_cache_flushed_total": "as above",
     "scheduler_get_node_hint_duration_seconds": "as above",
     "scheduler_store_schedule_results_duration_seconds": "as above",
-    "scheduler_queued_entities": "named there as not there yet",
+    "scheduler_queued_entities": "documented as not implemented",
     "scheduler_queue_incoming_entities_total": "as above",
-    "bayplan_shadow_decisions_total": "of shadow profiles; test_shadow_profiles.py reads it",
+    "bayplan_shadow_decisions_total": "of shadow profiles; test_shadow_profiles.py tests it",
     "bayplan_shadow_not_compared_total": "as above",
     "bayplan_shadow_seconds_total": "as above",
 }
@@ -45,19 +45,19 @@ DOCUMENTED_WITHOUT_SERIES = {
 
 @pytest.fixture(scope="module")
 def observed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Observed:
-    """One life for all tests of this module."""
+    """Run one operator for all tests of this module."""
     with new_namespace(control_plane, "test-observability") as name:
         return observe(control_plane, name, tmp_path_factory.mktemp("observed"))
 
 
 @pytest.fixture(scope="module")
 def series(observed: Observed) -> dict[str, list[Series]]:
-    """Labels of every sample, by the sample's name."""
+    """Return the labels of every sample, by the sample's name."""
     return series_of(observed.scrape)
 
 
 def queries_of_alerts() -> list[tuple[str, str]]:
-    """Every expression, with its alert."""
+    """Return every alert expression with its alert's name."""
     return [
         (rule["alert"], rule["expr"])
         for file in sorted(ALERTS.glob("*.yaml"))
@@ -71,30 +71,30 @@ def named(queries: list[tuple[str, str]]) -> list[Any]:
 
 
 def is_excused(selector: Selector) -> bool:
-    asked = tuple(
+    matched = tuple(
         (label, value) for label, _, value in selector.matchers if label not in TARGET_LABELS and value != ".*"
     )
-    return selector.name in OF_PROMETHEUS or selector.name in OF_SHADOWS or (selector.name, asked) in AFTER_A_FAULT
+    return selector.name in OF_PROMETHEUS or selector.name in OF_SHADOWS or (selector.name, matched) in AFTER_A_FAULT
 
 
 @pytest.mark.parametrize("expression", named(dashboard_queries() + queries_of_alerts()))
-def test_queries_find_what_there_is(series: dict[str, list[Series]], expression: str) -> None:
-    """Every selector of the dashboard and of the alerts finds a series, with the labels that it is grouped by."""
+def test_queries_find_series(series: dict[str, list[Series]], expression: str) -> None:
+    """Every selector of the dashboard and the alerts finds a series with the labels by which it is grouped."""
     found = selectors(expression)
     assert found
     for selector in found:
         assert is_excused(selector) or selector.finds(series.get(selector.name, ())), selector
 
 
-def test_what_is_excused_is_there(observed: Observed, series: dict[str, list[Series]]) -> None:
-    """A series that only a fault makes is of a family that is shown, and is missing here indeed."""
-    for name, asked in AFTER_A_FAULT:
+def test_excused_series_are_absent(observed: Observed, series: dict[str, list[Series]]) -> None:
+    """The family of each excused series is exposed, but the series itself is absent."""
+    for name, matched in AFTER_A_FAULT:
         assert f"# HELP {name.removesuffix('_bucket')} " in observed.scrape
-        assert not any(dict(asked).items() <= dict(labels).items() for labels in series.get(name, ()))
+        assert not any(dict(matched).items() <= dict(labels).items() for labels in series.get(name, ()))
 
 
-def test_a_misspelt_query_is_noticed(series: dict[str, list[Series]]) -> None:
-    """The measure of the tests above does refuse a wrong name, label, value or grouping."""
+def test_a_wrong_query_finds_nothing(series: dict[str, list[Series]]) -> None:
+    """A selector with a wrong name, label, value or grouping finds no series."""
     for wrong in (
         "sum(rate(scheduler_schedule_attempt_total[5m]))",
         'scheduler_pending_pods{queues="active"}',
@@ -105,20 +105,20 @@ def test_a_misspelt_query_is_noticed(series: dict[str, list[Series]]) -> None:
         assert not selector.finds(series.get(selector.name, ()))
 
 
-def test_legends_name_labels_that_are_kept() -> None:
-    """A legend that names a label which the query drops would be empty."""
+def test_legends_use_labels_of_the_query() -> None:
+    """A legend may only use labels that the query groups by."""
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", ()):
-            kept = frozenset().union(*(selector.by for selector in selectors_of(target["expr"])))
-            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= kept, panel["title"]
+            labels = frozenset().union(*(selector.by for selector in selectors_of(target["expr"])))
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, panel["title"]
 
 
 def selectors_of(expression: str) -> list[Selector]:
     return selectors(expression.replace("$__rate_interval", "5m"))
 
 
-def test_the_dashboard_is_whole() -> None:
-    """Panels do not overlap, have ids of their own and ask the chosen data source; each says what it shows."""
+def test_the_dashboard_is_well_formed() -> None:
+    """Panels do not overlap, have unique ids and a description, and query the selected data source."""
     board = dashboard()
     panels = board["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -136,7 +136,7 @@ def test_the_dashboard_is_whole() -> None:
 
 
 def test_the_page_lists_every_metric(observed: Observed) -> None:
-    """docs/operate/metrics.md names all that is shown, and nothing that is not."""
+    """docs/operate/metrics.md names every exposed metric, and no other."""
     text = (ROOT / "docs" / "operate" / "metrics.md").read_text()
     listed = set(
         re.findall(r"`((?:scheduler|bayplan|kubernetes|leader|dynamic_resource_allocation)_[a-z_]+[a-z])`", text)
@@ -161,7 +161,7 @@ def test_the_page_lists_every_metric(observed: Observed) -> None:
     ],
 )
 def test_no_secret_is_logged(observed: Observed, secret: str) -> None:
-    """At the highest verbosity, whatever kopf, aiohttp and asyncio write beside us."""
+    """No secret is logged at the highest verbosity, by Bayplan, kopf, aiohttp or asyncio."""
     assert len(observed.secrets[secret]) > 20
     assert observed.secrets[secret] not in observed.log
 
@@ -182,11 +182,11 @@ def test_no_secret_is_logged(observed: Observed, secret: str) -> None:
         pytest.param(
             {"pod": "test-observability/victim", "logger": "scheduler_core.decisions"}, {"node"}, id="a victim"
         ),
-        pytest.param({"logger": "scheduler_core.runtime.extenders"}, {"pod"}, id="an extender is away"),
+        pytest.param({"logger": "scheduler_core.runtime.extenders"}, {"pod"}, id="an extender is unreachable"),
     ],
 )
 def test_lines_have_fields(observed: Observed, fields: dict[str, str], words: set[str]) -> None:
-    """What a line is about stands in keys of its own."""
+    """A log line has the objects it is about in separate keys."""
     lines = [line for line in observed.lines if fields.items() <= line.items()]
     assert lines
     for line in lines:
@@ -194,5 +194,5 @@ def test_lines_have_fields(observed: Observed, fields: dict[str, str], words: se
 
 
 def test_every_line_is_json(observed: Observed) -> None:
-    """Nothing writes past the logger."""
+    """Every line of the log is written by the JSON formatter."""
     assert len(observed.lines) == len(observed.log.splitlines())

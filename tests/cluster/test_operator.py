@@ -1,4 +1,4 @@
-"""The operator as a process on the real API server: from a manifest to a bound pod, and the troubles between."""
+"""The operator as a process on a real API server, from a manifest to a bound pod, with edits, crashes and restarts."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ SECONDS = "--timeout=60s"
 
 @dataclass
 class Cluster:
-    """What a test makes, by names that are its own, and what it waits for.
+    """Objects of one test, whose names have the test's token.
 
     Attributes:
-        token: In every name.
-        made: Cluster-scoped objects to be deleted at the end.
+        token: Part of every name.
+        created: Cluster-scoped objects to be deleted at the end.
     """
 
     plane: ControlPlane
     operator: OperatorProcess
     namespace: str
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    made: set[str] = field(default_factory=set)
+    created: set[str] = field(default_factory=set)
 
     def name(self, short: str) -> str:
         return f"{short}-{self.token}"
 
     def profile(self, short: str, spec: Manifest | None = None) -> str:
-        """Apply a SchedulerProfile; its name, which is the schedulerName unless the spec says otherwise."""
+        """Apply a SchedulerProfile; return its name, which is the schedulerName unless the spec has another."""
         return self._apply("SchedulerProfile", short, spec or {})
 
     def plugin_config(self, short: str, args: Manifest) -> str:
@@ -55,17 +55,17 @@ class Cluster:
 
     def delete(self, kind: str, name: str) -> None:
         self.plane.kubectl("delete", kind, name)
-        self.made.discard(f"{kind}/{name}")
+        self.created.discard(f"{kind}/{name}")
 
     def nodes(self, count: int, cpu: str = "8") -> None:
-        """Make nodes that only the pods of this test select."""
+        """Create nodes that only the pods of this test select."""
         amounts = {"cpu": cpu, "memory": "32Gi", "pods": "500"}
         for index in range(count):
             name = self.name(f"node{index}")
             metadata = {"name": name, "labels": {"for": self.token}}
             status = {"allocatable": amounts, "capacity": amounts}
             self._create([{"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}])
-            self.made.add(f"node/{name}")
+            self.created.add(f"node/{name}")
 
     def pods(self, scheduler_name: str, *names: str, cpu: str = "100m") -> None:
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
@@ -83,20 +83,20 @@ class Cluster:
         )
 
     def placed(self, *names: str) -> list[str]:
-        """Wait until pods are bound; the node of each."""
+        """Wait until pods are bound; return the node of each."""
         pods = [f"pod/{name}" for name in names]
         self.plane.kubectl("wait", "--for=condition=PodScheduled", SECONDS, f"--namespace={self.namespace}", *pods)
         nodes = self.bound()
         return [nodes[name] for name in names]
 
     def bound(self) -> dict[str, str]:
-        """Every pod of the test's namespace that is bound, and its node."""
+        """Return every bound pod of the test's namespace, with its node."""
         listed = self.plane.kubectl("get", "pods", f"--namespace={self.namespace}", "--output=json")
         pods = json.loads(listed)["items"]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
 
     def wait(self, profile: str, *conditions: str) -> dict[str, Any]:
-        """Wait until conditions such as ``Ready=True`` hold for the present spec; the status."""
+        """Wait until conditions such as ``Ready=True`` hold for the current generation; return the status."""
         generation = self._get(profile)["metadata"]["generation"]
         fields = [f"jsonpath={{.status.observedGeneration}}={generation}"]
         fields += [f"condition={condition}" for condition in conditions]
@@ -110,11 +110,11 @@ class Cluster:
         return next(str(one["message"]) for one in conditions if one["type"] == "Accepted")
 
     def bindings(self) -> Counter[str]:
-        """Return how often each pod was bound with success, from the API server's audit log."""
+        """Return how often each pod was bound successfully, from the API server's audit log."""
         return bind_responses(self.plane.audit_events(), self.namespace)[201]
 
     def clean_up(self) -> None:
-        for name in self.made:
+        for name in self.created:
             with suppress(ControlPlaneError):
                 self.plane.kubectl("delete", name)
 
@@ -122,7 +122,7 @@ class Cluster:
         name = self.name(short)
         manifest = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
         self.plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
-        self.made.add(f"{kind}/{name}")
+        self.created.add(f"{kind}/{name}")
         return name
 
     def _create(self, items: list[Manifest]) -> None:
@@ -135,11 +135,11 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The only operator of the cluster; it is started before its CRDs, as in a careless installation."""
+    """Start the only operator of the cluster before its CRDs are installed, as in a careless installation."""
     log = tmp_path_factory.mktemp("operator") / "operator.log"
     with OperatorProcess(control_plane.kubeconfig, log) as operator:
         operator.start(wait=False)
-        operator.until(lambda: operator.get("/livez")[0] == 200, "it is alive")
+        operator.until(lambda: operator.get("/livez")[0] == 200, "the operator is alive")
         control_plane.kubectl("apply", "-f", str(CRDS))
         operator.wait_until_ready()
         yield operator
@@ -164,7 +164,7 @@ def test_a_profile_schedules(cluster: Cluster) -> None:
 
 
 def test_a_live_edit_takes_effect_without_a_restart(cluster: Cluster) -> None:
-    """The profile spreads, then packs: the next pods are placed by the new revision."""
+    """After an edit from spreading to packing, new pods are scheduled by the new revision."""
     cluster.nodes(3)
     profile = cluster.profile("live")
     first = cluster.wait(profile, "Ready=True")["activeRevision"]
@@ -176,8 +176,8 @@ def test_a_live_edit_takes_effect_without_a_restart(cluster: Cluster) -> None:
     assert len(set(cluster.placed("d", "e", "f"))) == 1
 
 
-def test_a_broken_edit_leaves_the_last_good_revision(cluster: Cluster) -> None:
-    """Every problem is reported with its path, and pods are still bound."""
+def test_a_broken_edit_keeps_the_last_good_revision(cluster: Cluster) -> None:
+    """Every problem of a broken spec is reported with its field path, and pods are still bound."""
     cluster.nodes(1)
     profile = cluster.profile("broken")
     good = cluster.wait(profile, "Ready=True")["activeRevision"]
@@ -195,8 +195,8 @@ def test_a_broken_edit_leaves_the_last_good_revision(cluster: Cluster) -> None:
     assert cluster.placed("p") == [cluster.name("node0")]
 
 
-def test_a_plugin_config_edit_reaches_its_profile(cluster: Cluster) -> None:
-    """Args that stand in an object of their own are followed."""
+def test_a_plugin_config_edit_activates_a_revision(cluster: Cluster) -> None:
+    """An edit of a referenced PluginConfig activates a new revision of the profile."""
     config = cluster.plugin_config("shared", {})
     profile = cluster.profile("refers", {"pluginConfigRefs": [{"name": config}]})
     first = cluster.wait(profile, "Ready=True")["activeRevision"]
@@ -207,11 +207,13 @@ def test_a_plugin_config_edit_reaches_its_profile(cluster: Cluster) -> None:
     )
     cluster.plane.kubectl("wait", f"plc/{config}", "--for=condition=Valid", SECONDS)
     referenced = ("get", "plc", config, "--output=jsonpath={.status.referencedBy}")
-    cluster.operator.until(lambda: cluster.plane.kubectl(*referenced) == json.dumps([profile]), "it is referenced")
+    cluster.operator.until(
+        lambda: cluster.plane.kubectl(*referenced) == json.dumps([profile]), "the config is referenced"
+    )
 
 
-def test_of_two_claims_the_older_holds_a_name(cluster: Cluster) -> None:
-    """The loser's condition names the holder, and it takes over when the holder is deleted."""
+def test_the_older_profile_holds_a_scheduler_name(cluster: Cluster) -> None:
+    """The later profile's condition names the holder; the later profile is accepted when the holder is deleted."""
     name = cluster.name("claimed")
     holder = cluster.profile("a", {"schedulerName": name})
     cluster.wait(holder, "Ready=True")
@@ -223,14 +225,14 @@ def test_of_two_claims_the_older_holds_a_name(cluster: Cluster) -> None:
 
 
 def test_deleting_a_profile_leaves_its_pods_pending(cluster: Cluster) -> None:
-    """They are not lost: when the profile is made again, they are scheduled."""
+    """Pods of a deleted profile are scheduled when the profile is created again."""
     cluster.nodes(1)
     gone, stays = cluster.profile("gone"), cluster.profile("stays")
     revision = cluster.wait(gone, "Ready=True")["activeRevision"]
     cluster.delete("SchedulerProfile", gone)
     cluster.operator.until(
         lambda: cluster.operator.metric("bayplan_profile_revision_info", profile=gone, revision=revision) == 0,
-        "the profile is withdrawn",
+        "the profile is removed",
     )
     cluster.pods(gone, "waits")
     cluster.pods(stays, "goes")
@@ -255,8 +257,8 @@ def test_the_last_good_revision_survives_a_crash(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("crash", [pytest.param(True, id="crash"), pytest.param(False, id="sigterm")])
-def test_a_restart_half_way_binds_nothing_twice(cluster: Cluster, crash: bool) -> None:
-    """Of 300 pods none is bound twice, however the first operator ended; after SIGTERM it ends within its grace."""
+def test_a_restart_binds_no_pod_twice(cluster: Cluster, crash: bool) -> None:
+    """Of 300 pods none is bound twice after a crash or SIGTERM; SIGTERM ends the operator in its grace period."""
     names = [f"p{index}" for index in range(300)]
     cluster.nodes(5, cpu="100")
     cluster.operator.kill()
@@ -277,6 +279,6 @@ def test_a_restart_half_way_binds_nothing_twice(cluster: Cluster, crash: bool) -
     assert 30 <= len(cluster.bound()) < 300
     cluster.operator.start()
     cluster.operator.until(lambda: len(cluster.bound()) == 300, "every pod is bound")
-    # The API server may have no success to log for the one bind that a killed process did not wait for.
+    # For the one bind in progress when the process was killed, the audit log may have no success.
     cluster.operator.until(lambda: len(cluster.bindings()) >= 300 - crash, "every bind is logged")
     assert set(cluster.bindings().values()) == {1}

@@ -1,4 +1,4 @@
-"""The page of the real operator on a real API server: who may read it, and by which ways it is reached."""
+"""The page of the real operator on a real API server: authorization, and the ways to reach it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK
 from hack.controlplane.schedulers import install_crds
-from tests.cluster.test_explain import PROFILE, a_node, a_pod
+from tests.cluster.test_explain import PROFILE, node, pod_of_profile
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
@@ -27,11 +27,11 @@ NAMESPACE = "page-test"
 
 
 class Page:
-    """The page of an operator, as a browser reads it.
+    """Client of an operator's page that sends requests as a browser does.
 
     Args:
         operator: The operator.
-        address: Address by which it is reached.
+        address: Address of the operator.
     """
 
     def __init__(self, operator: OperatorProcess, address: str) -> None:
@@ -56,7 +56,7 @@ class Page:
 
 
 def host_address() -> str:
-    """The address of this host by which others reach it; nothing is sent."""
+    """Return the address by which other hosts reach this one; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
@@ -64,10 +64,10 @@ def host_address() -> str:
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane with a node, and pods of which one does not fit."""
+    """Start a control plane with a node and two pods, of which one is infeasible."""
     with ControlPlane() as plane:
         install_crds(plane)
-        for each in (PROFILE, a_node("large", "4"), a_pod("first", "3"), a_pod("second", "2")):
+        for each in (PROFILE, node("large", "4"), pod_of_profile("first", "3"), pod_of_profile("second", "2")):
             plane.kubectl("create", "--filename=-", input=json.dumps(each))
         plane.kubectl("create", "namespace", NAMESPACE)
         yield plane
@@ -75,7 +75,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The leader, which serves all addresses with tokens as in a pod."""
+    """Start the leader, which serves all addresses and requires tokens as in a pod."""
     flags = ["--serve-page", "--page-viewers=1", "--secure-serving", "--authorize-requests"]
     flags += ["--leader-elect", f"--namespace={NAMESPACE}"]
     log = tmp_path_factory.mktemp("operator") / "operator.log"
@@ -87,18 +87,18 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def local(operator: OperatorProcess) -> Page:
-    """The page through a port-forward."""
+    """Return the page as through a port-forward."""
     return Page(operator, LOOPBACK)
 
 
 @pytest.fixture
 def remote(operator: OperatorProcess) -> Page:
-    """The page from another host."""
+    """Return the page as from another host."""
     return Page(operator, host_address())
 
 
 def account(plane: ControlPlane, name: str, *rules: tuple[str, ...]) -> str:
-    """Make a service account with rights, and return its token when they are in force."""
+    """Create a service account with rights, and return its token when they are in force."""
     plane.kubectl("create", "serviceaccount", name, f"--namespace={NAMESPACE}")
     user = f"system:serviceaccount:{NAMESPACE}:{name}"
     for number, rule in enumerate(rules):
@@ -116,8 +116,8 @@ PATH = ("--verb=get", "--non-resource-url=/page/data")
 LISTS = ("--verb=list", "--resource=pods,nodes")
 
 
-def test_the_documents_of_the_cluster(local: Page) -> None:
-    """Each panel shows the cluster of known content, without a token on the same host."""
+def test_the_documents_of_the_page(local: Page) -> None:
+    """Each panel shows the objects of the cluster; requests from the same host need no token."""
     status, found = local.read("pending")
     assert status == 200
     assert [(group["cause"], group["examples"]) for group in found["groups"]] == [
@@ -135,11 +135,11 @@ def test_the_documents_of_the_cluster(local: Page) -> None:
     assert local.read("room?requests=cpu%3D500m")[1]["fits"] == 2
 
 
-def test_who_may_read_from_another_host(plane: ControlPlane, remote: Page) -> None:
-    """The API server decides by all three rights; static files need none."""
+def test_authorization_from_another_host(plane: ControlPlane, remote: Page) -> None:
+    """The API server authorizes requests by three rights; static files need none."""
     assert remote.read("overview")[0] == 401
     assert remote.read("overview", "false")[0] == 401
-    status, found = remote.read("overview", account(plane, "nobody"))
+    status, found = remote.read("overview", account(plane, "no-rights"))
     assert (status, 'cannot get path "/page/data"' in found["error"]) == (403, True)
     status, found = remote.read("overview", account(plane, "path-only", PATH))
     assert (status, "cannot list pods in all namespaces" in found["error"]) == (403, True)
@@ -152,11 +152,11 @@ def test_who_may_read_from_another_host(plane: ControlPlane, remote: Page) -> No
 
 
 def test_through_the_api_server(plane: ControlPlane, operator: OperatorProcess) -> None:
-    """The proxy of the API server strips Authorization, and passes the other header on."""
+    """The proxy of the API server strips the Authorization header and forwards X-Bayplan-Token."""
     name = "the-operator"
-    made = a_pod(name, "1m", nodeName="large")
-    made["metadata"]["namespace"] = NAMESPACE
-    plane.kubectl("create", "--filename=-", input=json.dumps(made))
+    created = pod_of_profile(name, "1m", nodeName="large")
+    created["metadata"]["namespace"] = NAMESPACE
+    plane.kubectl("create", "--filename=-", input=json.dumps(created))
     address = host_address()
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
     plane.kubectl(
@@ -188,14 +188,14 @@ def test_through_the_api_server(plane: ControlPlane, operator: OperatorProcess) 
 
 
 def test_live_updates_and_the_limit_of_viewers(plane: ControlPlane, local: Page) -> None:
-    """A viewer gets the whole documents, then what changes; one more than the limit is rejected."""
+    """A viewer gets whole documents first, then deltas; a viewer above the limit is rejected."""
     with local.open("/page/events?panels=pending,nodes") as answer:
         assert answer.headers["Content-Type"] == "text/event-stream"
         found = dict([next_event(answer), next_event(answer)])
         assert (found["nodes"]["names"], found["pending"]["total"]) == (["large"], 1)
         with local.open("/page/events") as rejected:
             assert (rejected.status, json.loads(rejected.read())["viewers"]) == (503, 1)
-        plane.kubectl("create", "--filename=-", input=json.dumps(a_pod("third", "500m")))
+        plane.kubectl("create", "--filename=-", input=json.dumps(pod_of_profile("third", "500m")))
         name, data = next_event(answer)
         while name != "nodesDelta":
             name, data = next_event(answer)
@@ -215,7 +215,7 @@ def next_event(answer: http.client.HTTPResponse) -> tuple[str, dict[str, Any]]:
 
 
 def test_a_standby_names_the_leader(plane: ControlPlane, operator: OperatorProcess, tmp_path: Path) -> None:
-    """The data of a standby would be incomplete."""
+    """A standby serves no data, which would be incomplete, but the Lease and its holder."""
     flags = ["--serve-page", "--secure-serving", "--leader-elect", f"--namespace={NAMESPACE}"]
     with OperatorProcess(plane.kubeconfig, tmp_path / "standby.log", flags, secure=True) as standby:
         standby.start()

@@ -1,4 +1,4 @@
-"""Plugins that read more than pods and nodes, on the real API server: what the watches bring is what decides."""
+"""Plugins that read more than pods and nodes, on a real API server."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ BY_CPU: Manifest = {
         }
     ],
 }
-BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
-ASKED: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+BIND_COMPLETED = {"pv.kubernetes.io/bind-completed": "yes"}
+CLAIM_SPEC: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
 @dataclass
 class Cluster:
-    """What a test makes, by names that are its own; everything that is cluster-scoped goes at the end.
+    """Objects of one test. Cluster-scoped names have the test's token; these objects are deleted at the end.
 
     Attributes:
-        token: In every cluster-scoped name, and the label of the test's nodes.
+        token: Part of every cluster-scoped name, and label value of the test's nodes.
     """
 
     plane: ControlPlane
     operator: OperatorProcess
     namespace: str
     token: str = field(default_factory=lambda: f"live-{uuid.uuid4().hex[:8]}")
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
 
     def create(self, kind: str, name: str, *, api: str = "v1", **fields: Any) -> None:
-        """Create an object of the test's namespace."""
+        """Create an object in the test's namespace."""
         metadata = {"name": name, "namespace": self.namespace, **fields.pop("metadata", {})}
         manifest = {"apiVersion": api, "kind": kind, "metadata": metadata, **fields}
         self.plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
 
     def create_wide(self, kind: str, short: str, *, api: str = "v1", **fields: Any) -> str:
-        """Create a cluster-scoped object; its name, which is the test's own."""
+        """Create a cluster-scoped object; return its name, which has the test's token."""
         name = f"{self.token}-{short}"
         manifest = {"apiVersion": api, "kind": kind, "metadata": {"name": name, **fields.pop("metadata", {})}, **fields}
         self.plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
-        self.made.append(f"{kind}/{name}")
+        self.created.append(f"{kind}/{name}")
         return name
 
     def node(self, short: str, zone: str = "a", cpu: str = "4") -> str:
@@ -85,11 +85,11 @@ class Cluster:
 
     def claim(self, name: str, class_name: str, **fields: Any) -> None:
         """Create a claim for 1Gi."""
-        spec = {**ASKED, "storageClassName": class_name, **fields.pop("spec", {})}
+        spec = {**CLAIM_SPEC, "storageClassName": class_name, **fields.pop("spec", {})}
         self.create("PersistentVolumeClaim", name, spec=spec, **fields)
 
     def volume(self, short: str, node: str, class_name: str, **spec: Any) -> str:
-        """Create a volume of 1Gi that can be reached from one node."""
+        """Create a volume of 1Gi that is reachable from one node."""
         term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
         reach = {"required": {"nodeSelectorTerms": [term]}}
         fields = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "local": {"path": "/mnt"}}
@@ -100,7 +100,7 @@ class Cluster:
         )
 
     def placed(self, *names: str) -> list[str]:
-        """Wait until pods are bound; the node of each."""
+        """Wait until pods are bound; return the node of each."""
         pods = [f"pod/{name}" for name in names]
         self.plane.kubectl("wait", "--for=condition=PodScheduled", SECONDS, f"--namespace={self.namespace}", *pods)
         listed = json.loads(self.plane.kubectl("get", "pods", f"--namespace={self.namespace}", "--output=json"))
@@ -116,13 +116,13 @@ class Cluster:
         path = "{.status.conditions[?(@.type=='PodScheduled')].message}"
         return self.plane.kubectl("get", f"pod/{name}", f"--namespace={self.namespace}", f"--output=jsonpath={path}")
 
-    def known(self, resource: str) -> float:
-        """How many objects of a kind the operator knows."""
+    def informed(self, resource: str) -> float:
+        """Return the number of objects in the operator's informer of a resource."""
         return self.operator.metric("bayplan_informer_objects", resource=resource)
 
     def clean_up(self) -> None:
-        """Delete what is cluster-scoped; no controller runs that would take finalizers away."""
-        for name in reversed(self.made):
+        """Delete cluster-scoped objects; their finalizers are removed here because no controller runs that would."""
+        for name in reversed(self.created):
             with suppress(ControlPlaneError):
                 self.plane.kubectl("delete", name, "--wait=false", "--ignore-not-found")
             if name.startswith("PersistentVolume/"):
@@ -132,15 +132,15 @@ class Cluster:
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Cluster]:
-    """A namespace, nodes and a profile that are the test's own."""
+    """Create a namespace and a profile for one test."""
     cluster = Cluster(control_plane, operator, namespace)
     cluster.profile()
     yield cluster
     cluster.clean_up()
 
 
-def test_pods_keep_away_from_each_other(cluster: Cluster) -> None:
-    """The second pod goes to the smaller node, the third is unschedulable, with the reason."""
+def test_required_anti_affinity(cluster: Cluster) -> None:
+    """The second pod is bound to the smaller node, and the third is unschedulable with the plugin's reason."""
     large, small = cluster.node("large", cpu="100"), cluster.node("small")
     term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "db"}}}
     away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -153,12 +153,12 @@ def test_pods_keep_away_from_each_other(cluster: Cluster) -> None:
 
 
 def test_a_service_spreads_its_pods_over_zones(cluster: Cluster) -> None:
-    """Pods without constraints of their own are spread if a service selects them, and else go where there is room."""
+    """Pods without spread constraints are spread over zones if a Service selects them; others pick the larger node."""
     large, small = cluster.node("large", "a", cpu="400"), cluster.node("small", "b")
-    before = cluster.known("services")
+    before = cluster.informed("services")
     ports = [{"port": 80}]
     cluster.create("Service", "web", spec={"selector": {"app": "web"}, "clusterIP": "None", "ports": ports})
-    cluster.operator.until(lambda: cluster.known("services") > before, "the service is known")
+    cluster.operator.until(lambda: cluster.informed("services") > before, "the Service is in the informer")
     for name in "abcd":
         cluster.pod(f"web-{name}", {"app": "web"})
         cluster.pod(f"other-{name}", {"app": "other"})
@@ -166,21 +166,21 @@ def test_a_service_spreads_its_pods_over_zones(cluster: Cluster) -> None:
     assert set(cluster.placed(*(f"other-{name}" for name in "abcd"))) == {large}
 
 
-def test_a_bound_volume_leads_its_pod(cluster: Cluster) -> None:
-    """A pod goes to the one node from which its volume can be reached, though another has more room."""
+def test_a_bound_volume_restricts_its_pod(cluster: Cluster) -> None:
+    """A pod is bound to the node from which its volume is reachable, though another node has more room."""
     cluster.node("large", cpu="100")
     small = cluster.node("small")
     reference = {"namespace": cluster.namespace, "name": "data"}
     volume = cluster.volume(
         "pv", small, "", claimRef={**reference, "apiVersion": "v1", "kind": "PersistentVolumeClaim"}
     )
-    cluster.claim("data", "", metadata={"annotations": BOUND}, spec={"volumeName": volume})
+    cluster.claim("data", "", metadata={"annotations": BIND_COMPLETED}, spec={"volumeName": volume})
     cluster.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
     assert cluster.placed("p") == [small]
 
 
 def test_a_volume_is_bound_for_its_first_pod(cluster: Cluster) -> None:
-    """The scheduler writes the claim into a volume that can be reached, and binds the pod when the claim is bound."""
+    """The scheduler writes the claim into a reachable volume, and binds the pod when the claim is bound."""
     cluster.node("large", cpu="100")
     small = cluster.node("small")
     class_name = cluster.create_wide(
@@ -196,15 +196,15 @@ def test_a_volume_is_bound_for_its_first_pod(cluster: Cluster) -> None:
     cluster.claim("data", class_name)
     cluster.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
     cluster.plane.kubectl("wait", f"pv/{volume}", "--for=jsonpath={.spec.claimRef.name}=data", SECONDS)
-    # The volume controller's part.
-    completed = json.dumps({"metadata": {"annotations": BOUND}, "spec": {"volumeName": volume}})
+    # The volume controller would write this.
+    completed = json.dumps({"metadata": {"annotations": BIND_COMPLETED}, "spec": {"volumeName": volume}})
     claim = ("pvc/data", f"--namespace={cluster.namespace}", "--type=merge", f"--patch={completed}")
     cluster.plane.kubectl("patch", *claim)
     assert cluster.placed("p") == [small]
 
 
-def test_a_more_important_pod_takes_the_place(cluster: Cluster, kwok: Process) -> None:
-    """The less important pod is deleted, and the other lands on its node; one that a budget keeps is left alone."""
+def test_preemption_spares_a_disruption_budget(cluster: Cluster, kwok: Process) -> None:
+    """The victim is deleted and the preemptor gets its node; a pod of lower priority with a budget is not evicted."""
     del kwok  # finishes deletions
     priorities = "scheduling.k8s.io/v1"
     low = cluster.create_wide("PriorityClass", "low", api=priorities, value=1)
@@ -216,10 +216,10 @@ def test_a_more_important_pod_takes_the_place(cluster: Cluster, kwok: Process) -
     second = cluster.node("second")
     cluster.pod("victim", cpu="3", priorityClassName=middle)
     assert cluster.placed("victim") == [second]
-    before = cluster.known("poddisruptionbudgets")
+    before = cluster.informed("poddisruptionbudgets")
     kept = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
     cluster.create("PodDisruptionBudget", "keep", api="policy/v1", spec=kept)
-    cluster.operator.until(lambda: cluster.known("poddisruptionbudgets") > before, "the budget is known")
+    cluster.operator.until(lambda: cluster.informed("poddisruptionbudgets") > before, "the budget is in the informer")
     cluster.pod("important", cpu="3", priorityClassName=high)
     assert cluster.placed("important", "kept") == [second, first]
     cluster.plane.kubectl("wait", "pod/victim", "--for=delete", SECONDS, f"--namespace={cluster.namespace}")

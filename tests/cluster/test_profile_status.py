@@ -1,4 +1,4 @@
-"""Statuses on the real API server as their reader meets them: columns, conditions, events, and who writes what."""
+"""Statuses on a real API server: columns, conditions, events, and field ownership."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_all
 GITOPS = ("--server-side", "--field-manager=gitops")
 
 
-class Shown:
-    """Status and events that one operator writes for the objects of a test; cluster-scoped, deleted at the end."""
+class StatusReader:
+    """Reader of the statuses and events that the operator writes for the objects of a test."""
 
     def __init__(self, plane: ControlPlane, api: ApiClient, operator: OperatorProcess, namespace: str) -> None:
         self.plane = plane
         self.api = api
         self.operator = operator
         self.namespace = namespace
-        self._made: set[str] = set()
+        self._created: set[str] = set()
 
     def name(self, short: str) -> str:
-        """A name of 20 characters that is the test's own."""
+        """Return a name of 20 characters that is unique to the test."""
         return f"{short}-{self.namespace[-8:]}".rjust(20, "x")
 
     def apply(self, kind: str, name: str, spec: Manifest, *flags: str) -> str:
-        """Apply an object; what kubectl says."""
+        """Apply an object; return kubectl's output."""
         manifest = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
-        self._made.add(f"{kind}/{name}")
+        self._created.add(f"{kind}/{name}")
         return self.plane.kubectl(
             "apply", *flags, f"--namespace={self.namespace}", "--filename=-", input=json.dumps(manifest)
         )
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """The object, with its managedFields."""
+        """Return the object with its managedFields."""
         found: dict[str, Any] = json.loads(
             self.plane.kubectl(
                 "get", kind, name, f"--namespace={self.namespace}", "--output=json", "--show-managed-fields"
@@ -56,27 +56,27 @@ class Shown:
         return found
 
     def reasons(self, name: str) -> list[str]:
-        """The reasons of the events of a cluster-scoped object, in their order."""
+        """Return the reasons of a cluster-scoped object's events, in order of time."""
         events = self.api.items("/apis/events.k8s.io/v1/namespaces/default/events")
-        ours = [one for one in events if one["regarding"].get("name") == name]
-        return [one["reason"] for one in sorted(ours, key=lambda one: str(one["eventTime"]))]
+        selected = [one for one in events if one["regarding"].get("name") == name]
+        return [one["reason"] for one in sorted(selected, key=lambda one: str(one["eventTime"]))]
 
     def until_condition(self, name: str, expected: str) -> None:
-        """Wait for a condition of a profile, as a pipeline does."""
+        """Wait for a condition of a profile with ``kubectl wait``."""
         self.plane.kubectl("wait", f"sp/{name}", f"--for=condition={expected}", SECONDS)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         self.operator.until(condition, what)
 
     def clean_up(self) -> None:
-        for made in self._made:
-            self.plane.kubectl("delete", made, "--ignore-not-found", f"--namespace={self.namespace}")
+        for created in self._created:
+            self.plane.kubectl("delete", created, "--ignore-not-found", f"--namespace={self.namespace}")
 
 
 @pytest.fixture
-def shown(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Shown]:
+def shown(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[StatusReader]:
     with ApiClient(control_plane) as api:
-        shown = Shown(control_plane, api, operator, namespace)
+        shown = StatusReader(control_plane, api, operator, namespace)
         yield shown
         shown.clean_up()
 
@@ -85,8 +85,8 @@ def conditions(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {one["type"]: one for one in status["conditions"]}
 
 
-def test_narrow_columns(shown: Shown) -> None:
-    """Every line of ``kubectl get`` fits into 80 columns with names of 20 characters, whatever state objects are in."""
+def test_narrow_columns(shown: StatusReader) -> None:
+    """Every line of ``kubectl get`` has at most 80 columns with names of 20 characters, in every state."""
     good, bad, late = shown.name("good"), shown.name("bad"), shown.name("late")
     shown.apply("SchedulerProfile", good, {})
     shown.apply("SchedulerProfile", bad, UNKNOWN)
@@ -104,7 +104,7 @@ def test_narrow_columns(shown: Shown) -> None:
         "podgroups.bayplan.dev": "NAME PHASE MIN PODS BOUND REASON AGE",
     }
     for kind, heading in headings.items():
-        # By name: another test's profile may be left, with a longer name.
+        # By name: another test may have left a profile with a longer name.
         names = (good, bad, late) if kind == "sp" else (good, bad)
         lines = shown.plane.kubectl("get", kind, *names, f"--namespace={shown.namespace}").splitlines()
         assert lines[0].split() == heading.split()
@@ -112,8 +112,8 @@ def test_narrow_columns(shown: Shown) -> None:
         assert max(len(line.rstrip()) for line in lines) <= NARROW, "\n".join(lines)
 
 
-def test_wide_columns_show_the_rest(shown: Shown) -> None:
-    """What is wrong stands there in words, for the profile and for the error."""
+def test_wide_columns_show_the_rest(shown: StatusReader) -> None:
+    """``kubectl get -o wide`` shows the message of a rejected profile."""
     name = shown.name("wide")
     shown.apply("SchedulerProfile", name, UNKNOWN)
     shown.until_condition(name, "Accepted=false")
@@ -124,9 +124,9 @@ def test_wide_columns_show_the_rest(shown: Shown) -> None:
     assert "spec.plugins.score.enabled[0].name" in row
 
 
-def test_a_life_in_conditions_and_events(shown: Shown) -> None:
-    """Good, edited, broken, mended: ``kubectl wait`` follows, ``kubectl describe`` says it in words, each once."""
-    name = shown.name("life")
+def test_conditions_and_events_over_edits(shown: StatusReader) -> None:
+    """Valid, invalid and corrected specs change the conditions, and each change is recorded once as an event."""
+    name = shown.name("edited")
     shown.apply("SchedulerProfile", name, {})
     shown.until_condition(name, "Ready")
     first = shown.get("sp", name)["status"]["activeRevision"]
@@ -139,7 +139,7 @@ def test_a_life_in_conditions_and_events(shown: Shown) -> None:
     second = shown.get("sp", name)["status"]["activeRevision"]
     assert set(conditions(shown.get("sp", name)["status"])) == {"Accepted", "Ready", "Contested"}
     expected = ["Accepted", "Activated", "Rejected", "Accepted", "Activated"]
-    shown.until(lambda: sorted(shown.reasons(name)) == sorted(expected), "events report it")
+    shown.until(lambda: sorted(shown.reasons(name)) == sorted(expected), "events are recorded")
     described = shown.plane.kubectl("describe", "sp", name)
     events = described.partition("Events:")[2]
     assert f"Revision {second} is live, {first} before." in events
@@ -147,14 +147,14 @@ def test_a_life_in_conditions_and_events(shown: Shown) -> None:
     assert "No other client has bound a pod of this profile" in described
 
 
-def test_a_plugin_config_in_events(shown: Shown) -> None:
-    """It is reported like a profile."""
+def test_a_plugin_config_in_events(shown: StatusReader) -> None:
+    """Validity of a PluginConfig is reported by condition and events, as for a profile."""
     name = shown.name("args")
     shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {"no": 1}})
     shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid=false", SECONDS)
     shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {}})
     shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid", SECONDS)
-    shown.until(lambda: sorted(shown.reasons(name)) == ["Invalid", "Valid"], "events report it")
+    shown.until(lambda: sorted(shown.reasons(name)) == ["Invalid", "Valid"], "events are recorded")
     assert "Generation 2 of the args is valid." in shown.plane.kubectl("describe", "plc", name)
 
 
@@ -166,12 +166,12 @@ def test_a_plugin_config_in_events(shown: Shown) -> None:
         pytest.param("PodGroup", {"minMember": 2}, id="group"),
     ],
 )
-def test_the_operator_owns_the_status_alone(shown: Shown, kind: str, spec: Manifest) -> None:
-    """What others apply stays theirs: no spec, label, annotation or finalizer is written, nothing ever conflicts."""
+def test_the_operator_owns_only_the_status(shown: StatusReader, kind: str, spec: Manifest) -> None:
+    """The operator writes no spec, label, annotation or finalizer, and never conflicts with another applier."""
     name = shown.name("applied")
     resource = f"{kind.lower()}s.bayplan.dev"
     shown.apply(kind, name, spec, *GITOPS)
-    shown.until(lambda: "conditions" in shown.get(resource, name).get("status", {}), "it has conditions")
+    shown.until(lambda: "conditions" in shown.get(resource, name).get("status", {}), "the object has conditions")
     before, after = shown.get(resource, name), {}
 
     def is_left_alone() -> bool:
@@ -182,7 +182,7 @@ def test_the_operator_owns_the_status_alone(shown: Shown, kind: str, spec: Manif
         after = shown.get(resource, name)
         return bool(after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"])
 
-    # The operator may still complete the status, by writes of its own.
+    # The operator may still write parts of the status meanwhile.
     shown.until(is_left_alone, "the same manifest changes nothing")
     assert after["metadata"]["generation"] == 1
     assert not {"annotations", "finalizers", "labels", "ownerReferences"} & after["metadata"].keys()
@@ -195,8 +195,8 @@ def test_the_operator_owns_the_status_alone(shown: Shown, kind: str, spec: Manif
 
 
 @pytest.mark.parametrize("end", [pytest.param("kill", id="crash"), pytest.param("terminate", id="sigterm")])
-def test_a_restart_changes_nothing(shown: Shown, end: str) -> None:
-    """Neither versions nor times of objects that nobody has touched, and no event is repeated, good or bad."""
+def test_a_restart_changes_nothing(shown: StatusReader, end: str) -> None:
+    """After a restart, versions and times of unchanged objects stay, and no event is repeated."""
     good, bad = shown.name("calm"), shown.name("broken")
     shown.apply("SchedulerProfile", good, PACK)
     shown.apply("SchedulerProfile", bad, {})
@@ -206,7 +206,7 @@ def test_a_restart_changes_nothing(shown: Shown, end: str) -> None:
     shown.until_condition(bad, "Accepted=false")
     events = {good: ["Accepted", "Activated"], bad: ["Accepted", "Activated", "Rejected"]}
     shown.until(
-        lambda: all(sorted(shown.reasons(name)) == reasons for name, reasons in events.items()), "events report it"
+        lambda: all(sorted(shown.reasons(name)) == reasons for name, reasons in events.items()), "events are recorded"
     )
     before = {name: shown.get("sp", name) for name in (good, bad)}
     getattr(shown.operator, end)()
@@ -214,13 +214,13 @@ def test_a_restart_changes_nothing(shown: Shown, end: str) -> None:
     marker = shown.name("marker")
     shown.apply("SchedulerProfile", marker, {})
     shown.until_condition(marker, "Ready")
-    shown.until(lambda: shown.reasons(marker) == ["Accepted", "Activated"], "later events are there")
+    shown.until(lambda: shown.reasons(marker) == ["Accepted", "Activated"], "later events are recorded")
     assert {name: shown.get("sp", name) for name in (good, bad)} == before
     assert {name: sorted(shown.reasons(name)) for name in (good, bad)} == events
 
 
-def test_conditions_are_of_the_generation(shown: Shown) -> None:
-    """As kstatus wants it: every condition, and the status, name the generation that they were found for."""
+def test_conditions_have_the_generation(shown: StatusReader) -> None:
+    """The status and every condition have the observedGeneration, as kstatus requires."""
     name = shown.name("kstatus")
     shown.apply("SchedulerProfile", name, {})
     shown.until_condition(name, "Ready")

@@ -1,4 +1,4 @@
-"""A record of a real operator replays equal, stops at a pod, and survives a crash."""
+"""A record of a real operator: replay, replay up to a pod, and the file of a killed operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 PODS = 30
-# A decision is not compared if the state changed before the shadow could make it, which a busy machine has more of.
+# A decision is not compared if the state changes before the shadow makes it, which happens more on a busy machine.
 COMPARED = 3
 VERSION = "bayplan.dev/v1alpha1"
 PROFILES = f"/apis/{VERSION}/schedulerprofiles"
@@ -26,7 +26,7 @@ SECRET = "very-secret-value"
 
 @pytest.fixture
 def world(plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[LiveWorld]:
-    """An operator of the test's own, with a profile and two nodes."""
+    """Start a separate operator with a profile and two nodes."""
     with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log") as operator:
         operator.start()
         with live_world(plane, operator, namespace) as world:
@@ -43,7 +43,7 @@ def bayplan(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def schedule(world: LiveWorld) -> None:
-    """Schedule pods, and one that fits nowhere."""
+    """Schedule pods that fit and one that is infeasible."""
     for number in range(PODS):
         world.pod(f"p{number}", cpu="100m")
     world.pod("large", cpu="100")
@@ -52,8 +52,8 @@ def schedule(world: LiveWorld) -> None:
     world.refused("large", "Insufficient cpu")
 
 
-def test_a_record_replays_equal(world: LiveWorld) -> None:
-    """Every decision is computed again; --until shows a pod as it was decided."""
+def test_a_record_is_replayed(world: LiveWorld) -> None:
+    """Replay computes every decision again with equal results; --until explains one decision on a pod."""
     schedule(world)
     nodes = {f"p{number}": world.node_of(f"p{number}") for number in range(PODS)}
     world.operator.terminate()
@@ -66,13 +66,13 @@ def test_a_record_replays_equal(world: LiveWorld) -> None:
     assert explanation["node"] == nodes["p7"]
     shown = bayplan("replay", world.operator.records, "--until", f"{world.namespace}/large")
     assert "Insufficient cpu" in shown.stdout
-    missing = bayplan("replay", world.operator.records, "--until", f"{world.namespace}/nobody")
+    missing = bayplan("replay", world.operator.records, "--until", f"{world.namespace}/missing")
     assert missing.returncode == 2
     assert "has no decision 1 on pod" in missing.stderr
 
 
 def test_a_record_with_a_shadow(world: LiveWorld) -> None:
-    """The decisions of the live profile are computed again, in the order of what other tasks did meanwhile."""
+    """With a shadow, the decisions of the live profile are computed again in the recorded order of tasks."""
     spec = {"shadowOf": world.token, "shadowBudgetPercent": 100}
     shadow = f"{PROFILES}/{world.wide('SchedulerProfile', 'next', VERSION, spec=spec)}"
     world.until(lambda: "shadow" in world.api.get(shadow).get("status", {}), "the shadow runs")
@@ -85,7 +85,7 @@ def test_a_record_with_a_shadow(world: LiveWorld) -> None:
 
 
 def test_a_record_of_a_killed_operator(world: LiveWorld) -> None:
-    """The file is readable, and its decisions are equal."""
+    """The record of a killed operator is readable, and its decisions are equal."""
     schedule(world)
     world.operator.until(lambda: b"large" in content(world), "the last decision is in the file")
     world.operator.kill()
@@ -95,6 +95,6 @@ def test_a_record_of_a_killed_operator(world: LiveWorld) -> None:
 
 
 def content(world: LiveWorld) -> bytes:
-    """Everything that is recorded, decompressed."""
+    """Return the decompressed record as JSON."""
     found = bayplan("record", "show", world.operator.records, "-o", "json")
     return found.stdout.encode()

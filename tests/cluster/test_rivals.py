@@ -1,4 +1,4 @@
-"""Beside other schedulers on the real API server: their pods count at once, and nobody fights over a pod."""
+"""Other schedulers on the same API server: their binds are counted at once, and lost binds are not retried."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PODS = 240
 
 @pytest.fixture(scope="module")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The operator, with a plugin that lets pods wait."""
+    """Start the operator with a plugin that makes pods wait at Permit."""
     install_crds(control_plane)
     directory = tmp_path_factory.mktemp("operator")
     installed = install(tmp_path_factory.mktemp("installed"))
@@ -44,45 +44,45 @@ def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str
 
 
 def bind(world: LiveWorld, pod: str, node: str) -> None:
-    """Bind a pod as another scheduler does."""
+    """Bind a pod as another scheduler would."""
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
     world.api.request("POST", f"/api/v1/namespaces/{world.namespace}/pods/{pod}/binding", body)
 
 
 def condition(world: LiveWorld, kind: str, profile: str = "") -> Manifest:
-    """A condition of a profile; empty where it has none."""
+    """Return a condition of a profile, or an empty one if it has none."""
     status = world.api.get(f"{PROFILES}/{profile or world.token}").get("status", {})
     return next((one for one in status.get("conditions", ()) if one["type"] == kind), {})
 
 
 def events_of(world: LiveWorld, profile: str) -> Counter[str]:
-    """Reasons of the events of a profile."""
+    """Count the events of a profile by reason."""
     events = world.api.items("/apis/events.k8s.io/v1/namespaces/default/events")
     return Counter(one["reason"] for one in events if one["regarding"].get("name") == profile)
 
 
 @pytest.mark.parametrize("how", ["by a binding", "by its own spec"])
-def test_a_pod_bound_by_others_counts_at_once(world: LiveWorld, how: str) -> None:
-    """The very next decision knows that the node is full, however the pod came to it."""
+def test_a_pod_bound_by_another_scheduler_counts_at_once(world: LiveWorld, how: str) -> None:
+    """The next decision counts a pod that another client bound, by a Binding or by its spec."""
     world.profile({})
     node = world.node("n", cpu="1")
     if how == "by a binding":
-        world.pod("other", cpu="800m", spec={"schedulerName": "nobody"})
+        world.pod("other", cpu="800m", spec={"schedulerName": "unserved"})
         bind(world, "other", node)
     else:
-        world.pod("other", cpu="800m", spec={"schedulerName": "nobody", "nodeName": node})
+        world.pod("other", cpu="800m", spec={"schedulerName": "unserved", "nodeName": node})
     world.pod("ours", cpu="500m")
     world.refused("ours", "Insufficient cpu")
     assert world.node_of("ours") == ""
 
 
-def test_a_pod_that_a_rival_takes_is_let_go(world: LiveWorld) -> None:
-    """Condition, event and count report it; no bind is sent, and the node that was assumed for it is free."""
+def test_a_pod_that_a_rival_binds_is_released(world: LiveWorld) -> None:
+    """Condition, event and metric report the lost bind; no bind is sent, and the assumed node is free again."""
     world.profile(APPROVAL)
     theirs = world.node("theirs", cpu="1", taints=[{"key": "for-others", "effect": "NoSchedule"}])
     ours = world.node("ours", cpu="1")
     world.pod("taken", cpu="1", labels={"approval": "needed"})
-    world.until(lambda: world.read("taken")["status"].get("nominatedNodeName") == ours, "it waits at Permit")
+    world.until(lambda: world.read("taken")["status"].get("nominatedNodeName") == ours, "the pod waits at Permit")
     bind(world, "taken", theirs)
     world.until(lambda: condition(world, "Contested").get("status") == "True", "the profile is contested")
     contested = condition(world, "Contested")
@@ -90,7 +90,7 @@ def test_a_pod_that_a_rival_takes_is_let_go(world: LiveWorld) -> None:
     for words in (f"{world.namespace}/taken", theirs, ours, "stop the other scheduler"):
         assert words in contested["message"]
     assert world.operator.metric("bayplan_binds_lost_total", profile=world.token) == 1
-    world.until(lambda: events_of(world, world.token)["BindLost"] == 1, "an event reports it")
+    world.until(lambda: events_of(world, world.token)["BindLost"] == 1, "an event is recorded")
     assert world.condition("taken")["status"] == "True"
     assert world.notes("taken", "FailedScheduling") == []
     world.pod("next", cpu="1")
@@ -98,7 +98,7 @@ def test_a_pod_that_a_rival_takes_is_let_go(world: LiveWorld) -> None:
 
 
 def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlane, tmp_path: Path) -> None:
-    """Every pod is bound, once; who comes second is refused once and lets go, and both count right."""
+    """Every pod is bound once; the scheduler that loses a bind does not retry it, and both count lost binds."""
     for number in range(NODES):
         world.node(f"n{number}", cpu="64", pods="200")
     configuration = tmp_path / "rival.yaml"
@@ -114,56 +114,56 @@ def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlan
             world.pod(name, cpu="10m")
         pods = f"/api/v1/namespaces/{world.namespace}/pods"
         world.until(lambda: all(pod["spec"].get("nodeName") for pod in world.api.items(pods)), "all are bound")
-        world.until(lambda: answers(control_plane, world)[201].total() == PODS, "the audit log is written")
+        world.until(lambda: answers(control_plane, world)[201].total() == PODS, "the audit log is complete")
         lost_by_rival = binds_lost(rival, world)
     responses = answers(control_plane, world)
     assert set(responses[201].values()) == {1}
-    assert max(responses[409].values(), default=0) <= 1, "nobody asks again for a pod that he was refused"
-    # Of those refused, some had been bound where they should be; of those lost, some were seen before they were asked.
+    assert max(responses[409].values(), default=0) <= 1, "a bind is retried after a conflict"
+    # Conflicts on the same node are not lost binds, and some lost binds were noticed before a request was sent.
     assert lost_by_rival + binds_lost(world.operator, world) > 0
     world.until(lambda: world.operator.metric("scheduler_pending_pods", queue="active") == 0, "no pod is queued")
     assert world.api.items(pods, fieldSelector="spec.nodeName=") == []
     world.until(
         lambda: (condition(world, "Contested").get("status") == "True") is (binds_lost(world.operator, world) > 0),
-        "it is reported",
+        "the condition agrees with the metric",
     )
 
 
 def binds_lost(operator: OperatorProcess, world: LiveWorld) -> float:
-    """How many binds of the test's profile a scheduler has lost."""
+    """Return the number of binds of the test's profile that a scheduler has lost."""
     return operator.metric("bayplan_binds_lost_total", profile=world.token)
 
 
 def answers(plane: ControlPlane, world: LiveWorld) -> dict[int, Counter[str]]:
-    """How often a bind of each pod of the test was answered by a code."""
+    """Return how often bind requests of each pod of the test got each response code."""
     return bind_responses(plane.audit_events(), world.namespace)
 
 
 def is_logged(world: LiveWorld, words: str) -> bool:
-    """Whether the operator has logged some words."""
+    """Return whether the operator's log contains *words*."""
     return words in world.operator.log
 
 
 def test_the_default_schedulers_name(world: LiveWorld) -> None:
-    """A profile for it is refused in words, on the object, by an event and in the log, unless a flag allows it."""
+    """A profile for default-scheduler is rejected by condition, event and log, unless a flag allows it."""
     profile = world.wide("SchedulerProfile", "d", "bayplan.dev/v1alpha1", spec={"schedulerName": "default-scheduler"})
-    world.until(lambda: condition(world, "Accepted", profile).get("status") == "False", "it is refused")
+    world.until(lambda: condition(world, "Accepted", profile).get("status") == "False", "the profile is rejected")
     refused = condition(world, "Accepted", profile)
     assert refused["reason"] == "SchedulerNameReserved"
     for words in ("belongs to kube-scheduler", "choose another name", "--allow-default-scheduler"):
         assert words in refused["message"]
-        world.until(partial(is_logged, world, words), "the log says it")
+        world.until(partial(is_logged, world, words), "the message is logged")
     assert condition(world, "Ready", profile)["status"] == "False"
-    world.until(lambda: events_of(world, profile)["SchedulerNameReserved"] == 1, "an event reports it")
+    world.until(lambda: events_of(world, profile)["SchedulerNameReserved"] == 1, "an event is recorded")
     world.node("n")
     world.pod("left", spec={"schedulerName": "default-scheduler"})
     world.operator.terminate()
     world.operator.start("--allow-default-scheduler")
-    world.until(lambda: condition(world, "Ready", profile).get("status") == "True", "it is allowed")
+    world.until(lambda: condition(world, "Ready", profile).get("status") == "True", "the profile is ready")
     assert world.placed("left")
     world.operator.terminate()
     world.operator.start()
-    world.until(lambda: condition(world, "Accepted", profile).get("status") == "False", "it is refused again")
+    world.until(lambda: condition(world, "Accepted", profile).get("status") == "False", "the profile is rejected again")
     world.pod("waits", spec={"schedulerName": "default-scheduler"})
     world.profile({})
     world.pod("goes")

@@ -1,4 +1,4 @@
-"""``bayplan run --config`` on the real API server, and its leader election between two processes."""
+"""``bayplan run --config`` on a real API server, and leader election between two processes."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ CONFIGURATIONS: dict[str, Manifest] = {
 
 
 class Cluster:
-    """A node and pods that only one test uses.
+    """A node and pods of one test.
 
     Args:
         plane: The control plane.
-        namespace: Of the pods; the node has its name too.
-        directory: Takes configurations and logs.
+        namespace: Namespace of the pods, and name of the node.
+        directory: Directory for configurations and logs.
     """
 
     def __init__(self, plane: ControlPlane, namespace: str, directory: Path) -> None:
@@ -105,7 +105,7 @@ class Cluster:
         self.directory = directory
 
     def configuration(self, name: str = "default-scheduler", **more: Any) -> Path:
-        """Of a profile, with leader election on a Lease of this test, and more fields."""
+        """Write a configuration of one profile with leader election on a Lease of this test, and return its path."""
         file = self.directory / "kube.yaml"
         client = {"kubeconfig": str(self.plane.kubeconfig)}
         election = {**ELECTION, "resourceName": self.namespace}
@@ -115,7 +115,7 @@ class Cluster:
         return file
 
     def process(self, name: str, configuration: Path) -> OperatorProcess:
-        """A process that is not started yet."""
+        """Create a process without starting it."""
         return OperatorProcess(
             self.plane.kubeconfig, self.directory / f"{name}.log", [f"--config={configuration}", "--log-level=debug"]
         )
@@ -142,17 +142,17 @@ class Cluster:
         self.plane.kubectl("wait", *flags, *pods)
 
     def lease(self) -> dict[str, Any]:
-        """The Lease's spec."""
+        """Return the spec of the Lease."""
         found = self.plane.kubectl("get", "lease", self.namespace, "--namespace=default", "--output=json")
         spec: dict[str, Any] = json.loads(found)["spec"]
         return spec
 
     def bindings(self) -> Counter[str]:
-        """Return how often each pod was bound with success, from the API server's audit log."""
+        """Return how often each pod was bound successfully, from the API server's audit log."""
         return bind_responses(self.plane.audit_events(), self.namespace)[201]
 
     def until_logged(self, *names: str) -> None:
-        """Wait until the audit log has a bind of each pod, which is written after the answer."""
+        """Wait until the audit log has a bind of each pod; an entry is written after its response."""
         deadline = time.monotonic() + LOGGED_SECONDS
         while not self.bindings().keys() >= set(names):
             assert time.monotonic() < deadline, f"not logged: {set(names) - self.bindings().keys()}"
@@ -176,7 +176,7 @@ def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iter
 
 
 def nodes_in_cache(process: OperatorProcess) -> int:
-    """How many nodes a process has in its cache."""
+    """Return the number of nodes in a process's cache."""
     nodes: int = json.loads(process.get("/debug/status")[1])["cache"]["nodes"]
     return nodes
 
@@ -185,8 +185,8 @@ def _configuration(**fields: Any) -> Manifest:
     return {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **fields}
 
 
-def test_it_stands_in_for_kube_scheduler(cluster: Cluster) -> None:
-    """A pod without a schedulerName of its own is bound, by the Lease's holder, which gives the Lease back."""
+def test_it_replaces_kube_scheduler(cluster: Cluster) -> None:
+    """The holder of the Lease binds a pod with the default schedulerName, and releases the Lease on exit."""
     with cluster.process("only", cluster.configuration()) as process:
         process.start()
         cluster.pods("p")
@@ -203,7 +203,7 @@ def test_it_stands_in_for_kube_scheduler(cluster: Cluster) -> None:
     "is_cold", [pytest.param(False, id="with warm caches"), pytest.param(True, id="delayCacheUntilActive")]
 )
 def test_a_standby_takes_over(cluster: Cluster, is_cold: bool) -> None:
-    """When the leader is killed, the standby, ready all along, schedules: nothing is lost and nothing bound twice."""
+    """When the leader is killed, the ready standby schedules; no pod is lost or bound twice."""
     scheduler = f"sched-{cluster.namespace}"
     configuration = cluster.configuration(scheduler, delayCacheUntilActive=is_cold)
     before = [f"before{index}" for index in range(20)]
@@ -215,9 +215,9 @@ def test_a_standby_takes_over(cluster: Cluster, is_cold: bool) -> None:
         second.start()
         second.until(lambda: f"standby, {leader} leads" in second.get("/readyz")[1], "the second stands by")
         if is_cold:
-            assert nodes_in_cache(second) == 0, "a standby that delays its cache reads nothing"
+            assert nodes_in_cache(second) == 0, "a standby with delayCacheUntilActive reads nothing"
         else:
-            second.until(lambda: nodes_in_cache(second) > 0, "a warm standby knows the node")
+            second.until(lambda: nodes_in_cache(second) > 0, "a warm standby has the node in its cache")
         cluster.pods(*before, scheduler=scheduler)
         first.kill()
         cluster.pods(*after, scheduler=scheduler)
@@ -231,15 +231,15 @@ def test_a_standby_takes_over(cluster: Cluster, is_cold: bool) -> None:
     cluster.until_logged(*after)
     bindings = cluster.bindings()
     assert set(bindings.values()) == {1}
-    # The API server may have no success to log for a bind that the killed process did not wait for.
+    # For the one bind in progress when the process was killed, the audit log may have no success.
     assert set(after) <= bindings.keys() <= {*before, *after}
 
 
-def test_a_leader_whose_lease_is_taken_ends(cluster: Cluster) -> None:
-    """The process ends with an error, so that it is restarted as a standby."""
+def test_a_leader_that_loses_its_lease_exits(cluster: Cluster) -> None:
+    """A process whose Lease is taken exits with an error, so that it is restarted as a standby."""
     with cluster.process("robbed", cluster.configuration(f"sched-{cluster.namespace}")) as process:
         process.start()
-        process.until(lambda: process.get("/readyz") == (200, "ok\n"), "it leads")
+        process.until(lambda: process.get("/readyz") == (200, "ok\n"), "the process leads")
         patch = '{"spec":{"holderIdentity":"thief"}}'
         cluster.plane.kubectl("patch", "lease", cluster.namespace, "--namespace=default", f"--patch={patch}")
         assert process.wait() == 1
@@ -249,7 +249,7 @@ def test_a_leader_whose_lease_is_taken_ends(cluster: Cluster) -> None:
 @pytest.mark.kube_scheduler
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_completed_configuration_is_kube_schedulers(control_plane: ControlPlane, tmp_path: Path, name: str) -> None:
-    """Both print the same text."""
+    """Bayplan and kube-scheduler print the same completed configuration."""
     fields = CONFIGURATIONS[name]
     client = {**fields.get("clientConnection", {}), "kubeconfig": str(control_plane.kubeconfig)}
     source = tmp_path / "kube.yaml"

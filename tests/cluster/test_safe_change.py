@@ -1,4 +1,4 @@
-"""The past of a profile and the way back, with the real operator: ``bayplan history`` and ``bayplan rollback``."""
+"""``bayplan history``, ``rollback`` and ``diff`` with the real operator."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def packing(kind: str) -> Manifest:
 
 @dataclass
 class Profile:
-    """One profile of a test, and the commands as its user runs them."""
+    """Profile of one test, with the commands that its user runs."""
 
     plane: ControlPlane
     namespace: str
     name: str = field(default_factory=lambda: f"p-{uuid.uuid4().hex[:8]}")
 
     def apply(self, spec: Manifest, cause: str = "", *, accepted: bool = True) -> None:
-        """Apply a spec and wait until it is judged."""
+        """Apply a spec and wait until its condition is written."""
         annotations = {CAUSE: cause} if cause else {}
         self._put("SchedulerProfile", {"name": self.name, "annotations": annotations}, spec)
         self.wait("Accepted=True" if accepted else "Accepted=False")
 
     def apply_args(self, args: Manifest) -> None:
-        """Apply the PluginConfig of the profile's name, and wait until it is judged."""
+        """Apply the PluginConfig of the profile's name, and wait until it is valid."""
         self._put("PluginConfig", {"name": self.name}, {"plugin": FIT, "args": args})
         self._wait(f"plc/{self.name}", "condition=Valid")
 
@@ -64,7 +64,7 @@ class Profile:
         return spec
 
     def history(self) -> list[Manifest]:
-        """What is kept, newest first."""
+        """Return the stored revisions, newest first."""
         revisions: list[Manifest] = json.loads(self.run("history", self.name, "-o", "json").stdout)
         return revisions
 
@@ -91,7 +91,7 @@ class Profile:
 
 @pytest.fixture(scope="module")
 def revisions(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The namespace in which an operator keeps revisions while the tests run."""
+    """Start an operator and return the namespace in which it stores revisions."""
     install_crds(control_plane)
     log = tmp_path_factory.mktemp("operator") / "log"
     with (
@@ -104,13 +104,13 @@ def revisions(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def profile(control_plane: ControlPlane, revisions: str) -> Iterator[Profile]:
-    made = Profile(control_plane, revisions)
-    yield made
-    made.clean_up()
+    profile = Profile(control_plane, revisions)
+    yield profile
+    profile.clean_up()
 
 
 def test_the_history_of_edits(profile: Profile) -> None:
-    """Each good content is listed once, with its cause and its changes; a rejected edit leaves no trace."""
+    """Each accepted spec is listed once, with its cause and its changes; a rejected edit is not listed."""
     profile.apply({"podMaxBackoffSeconds": 20}, "first")
     profile.apply({"podMaxBackoffSeconds": 40}, "longer")
     profile.apply({"podMaxBackoffSeconds": 40, "plugins": {"score": {"enabled": [{"name": "No"}]}}}, accepted=False)
@@ -128,8 +128,8 @@ def test_the_history_of_edits(profile: Profile) -> None:
     assert diff[-2:] == ["-podMaxBackoffSeconds: 20", "+podMaxBackoffSeconds: 40"]
 
 
-def test_the_reason_may_be_added_later(profile: Profile) -> None:
-    """``kubectl annotate`` after the edit is taken into the revision, as for a Deployment."""
+def test_a_change_cause_can_be_added_later(profile: Profile) -> None:
+    """The change-cause of ``kubectl annotate`` after the edit is copied to the revision, as for a Deployment."""
     profile.apply({"podMaxBackoffSeconds": 20})
     profile.plane.kubectl("annotate", f"sp/{profile.name}", f"{CAUSE}=to be kind")
     revision = profile.plane.kubectl(
@@ -144,8 +144,8 @@ def test_the_reason_may_be_added_later(profile: Profile) -> None:
     assert profile.history()[0]["changeCause"] == "to be kind"
 
 
-def test_a_rollback_of_a_refused_edit(profile: Profile) -> None:
-    """Without a number, the way back from a refused edit is the last good revision."""
+def test_a_rollback_of_a_rejected_edit(profile: Profile) -> None:
+    """Without a number, rollback of a rejected edit restores the last good revision."""
     good = {"podMaxBackoffSeconds": 20}
     profile.apply(good)
     profile.apply({**good, "plugins": {"score": {"enabled": [{"name": "No"}]}}}, accepted=False)
@@ -158,7 +158,7 @@ def test_a_rollback_of_a_refused_edit(profile: Profile) -> None:
 
 
 def test_a_rollback_takes_a_new_number(profile: Profile) -> None:
-    """Without a number, the way back from a good edit is the revision before; its content takes the newest number."""
+    """Without a number, rollback of an accepted edit restores the previous revision under the newest number."""
     profile.apply({"podMaxBackoffSeconds": 20}, "first")
     profile.apply({"podMaxBackoffSeconds": 40}, "second")
     profile.run("rollback", profile.name)
@@ -168,7 +168,7 @@ def test_a_rollback_takes_a_new_number(profile: Profile) -> None:
 
 
 def test_a_dry_run_changes_nothing(profile: Profile) -> None:
-    """What would change is shown, and the profile is as before."""
+    """A dry run prints the change and does not write the profile."""
     profile.apply({"podMaxBackoffSeconds": 20})
     profile.apply({"podMaxBackoffSeconds": 40})
     before = profile.get()["metadata"]["resourceVersion"], profile.spec
@@ -178,8 +178,8 @@ def test_a_dry_run_changes_nothing(profile: Profile) -> None:
     assert profile.spec == before[1]
 
 
-def test_what_an_edit_decides_otherwise(profile: Profile) -> None:
-    """A stored revision spreads two running pods that the live one would pack; nothing is written."""
+def test_diff_on_the_live_cluster(profile: Profile) -> None:
+    """A stored revision spreads two running pods that the live one packs; ``bayplan diff`` writes nothing."""
     name = profile.name
     profile.apply({})
     nodes = [f"{name}-a", f"{name}-b"]
@@ -211,7 +211,7 @@ def test_what_an_edit_decides_otherwise(profile: Profile) -> None:
 
 
 def differences(profile: Profile, before: str, after: str) -> dict[str, Any]:
-    """Run ``bayplan diff`` on the live cluster, with the running pods of the profile's label restarted."""
+    """Run ``bayplan diff`` on the live cluster, with the running pods of the profile's label rescheduled."""
     chosen = ["--reschedule=present", "--namespace=default", f"--selector=for={profile.name}"]
     where = [f"--kubeconfig={profile.plane.kubeconfig}", f"--revision-namespace={profile.namespace}"]
     result = CliRunner().invoke(bayplan, ["diff", before, after, "--output=json", *chosen, *where])
@@ -221,8 +221,8 @@ def differences(profile: Profile, before: str, after: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("gone", [pytest.param(False, id="changed"), pytest.param(True, id="gone")])
-def test_a_reference_that_is_not_what_it_was(profile: Profile, gone: bool) -> None:
-    """A PluginConfig that has changed or was deleted is reported; --resolved restores what was live, args included."""
+def test_a_rollback_with_a_changed_reference(profile: Profile, gone: bool) -> None:
+    """A changed or deleted PluginConfig is reported; --resolved restores the live content with its args."""
     profile.apply_args(packing("MostAllocated"))
     profile.apply({"pluginConfigRefs": [{"name": profile.name}]})
     was_live = profile.get()["status"]["activeRevision"]
@@ -243,7 +243,7 @@ def test_a_reference_that_is_not_what_it_was(profile: Profile, gone: bool) -> No
 
 
 def test_a_revision_of_an_earlier_version(profile: Profile) -> None:
-    """A revision of an earlier version, the content alone, is listed and can be restored."""
+    """A revision in the earlier format, which has only the content, is listed and can be restored."""
     profile.apply({"podMaxBackoffSeconds": 20})
     owner = profile.get()["metadata"]
     body = {
@@ -280,8 +280,8 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("command", "message"), REFUSALS)
-def test_what_cannot_be_done(profile: Profile, command: list[str], message: str) -> None:
-    """Each is reported with exit code 1, and nothing is changed."""
+def test_commands_that_fail(profile: Profile, command: list[str], message: str) -> None:
+    """A failed command reports the reason with exit code 1 and changes nothing."""
     profile.apply({"podMaxBackoffSeconds": 20})
     before = profile.get()["metadata"]["generation"]
     result = profile.run(*(part.format(name=profile.name) for part in command), code=1)

@@ -1,4 +1,4 @@
-"""Who may scrape, as the real API server says; TLS and bearer tokens over real sockets."""
+"""Authorization of scrapes and commands by a real API server, with TLS and bearer tokens over real sockets."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def untrusted(remote: str | None) -> bool:
 
 
 def never() -> None:
-    """The fence of a process that does not lead."""
+    """Fence that rejects every write, as in a process that does not lead."""
     raise NotLeadingError("another process leads")
 
 
 async def status(_: web.Request) -> web.Response:
-    """In the place of what names pods."""
+    """Stand in for the handlers that return data of pods."""
     return web.Response(text="pods")
 
 
@@ -59,7 +59,7 @@ async def connection(control_plane: ControlPlane) -> AsyncIterator[ApiConnection
 
 @pytest.fixture
 async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
-    """A server that asks the real API server about everybody."""
+    """Start a server that reviews every caller with the real API server."""
     metrics = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=metrics).set(42)
     clock = SystemClock()
@@ -74,13 +74,13 @@ async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
 
 @pytest.fixture
 def scraper(control_plane: ControlPlane, namespace: str) -> str:
-    """A token of a service account that may get /metrics, as the chart's metrics-reader may."""
+    """Return a token of a service account that may get /metrics, as the chart's metrics-reader may."""
     grant(control_plane, namespace, "scraper", "/metrics")
     return token_of(control_plane, namespace, "scraper")
 
 
 def grant(plane: ControlPlane, namespace: str, name: str, path: str) -> None:
-    """Make a service account that may get a path."""
+    """Create a service account that may get a path."""
     plane.kubectl("create", "serviceaccount", name, f"--namespace={namespace}")
     role = f"{namespace}-{name}"
     plane.kubectl("create", "clusterrole", role, "--verb=get", f"--non-resource-url={path}")
@@ -96,7 +96,7 @@ def grant(plane: ControlPlane, namespace: str, name: str, path: str) -> None:
         },
     }
     command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
-    # The API server takes notice of a binding in its own time, and Bayplan would remember a refusal.
+    # The API server applies a binding with a delay, and Bayplan would cache a rejection.
     while plane.kubectl(*command, input=json.dumps(review)) != "true":
         assert time.monotonic() < deadline
 
@@ -105,46 +105,48 @@ def token_of(plane: ControlPlane, namespace: str, account: str, *flags: str) -> 
     return plane.kubectl("create", "token", account, f"--namespace={namespace}", *flags).strip()
 
 
-async def ask(server: HealthServer, path: str, token: str = "") -> tuple[int, str]:
+async def get(server: HealthServer, path: str, token: str = "") -> tuple[int, str]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"https://{LOOPBACK}:{server.port}{path}"
     async with aiohttp.ClientSession() as client, client.get(url, headers=headers, ssl=False) as answer:
         return answer.status, await answer.text()
 
 
-async def test_who_may_scrape(server: HealthServer, control_plane: ControlPlane, namespace: str, scraper: str) -> None:
-    """No token, a false one, one without the right, one with it; a standby asks as well, though it must not write."""
+async def test_scrapes_are_authorized(
+    server: HealthServer, control_plane: ControlPlane, namespace: str, scraper: str
+) -> None:
+    """A scrape needs a valid token with the right; a standby reviews tokens too, although it must not write."""
     control_plane.kubectl("create", "serviceaccount", "other", f"--namespace={namespace}")
     other = token_of(control_plane, namespace, "other")
-    assert (await ask(server, "/metrics"))[0] == HTTPStatus.UNAUTHORIZED
-    assert (await ask(server, "/metrics", "false"))[0] == HTTPStatus.UNAUTHORIZED
-    status, text = await ask(server, "/metrics", other)
+    assert (await get(server, "/metrics"))[0] == HTTPStatus.UNAUTHORIZED
+    assert (await get(server, "/metrics", "false"))[0] == HTTPStatus.UNAUTHORIZED
+    status, text = await get(server, "/metrics", other)
     assert status == HTTPStatus.FORBIDDEN
     user = f"system:serviceaccount:{namespace}:other"
     assert json.loads(text)["message"].startswith(f'forbidden: User "{user}" cannot get path "/metrics"')
-    found = await ask(server, "/metrics", scraper)
+    found = await get(server, "/metrics", scraper)
     assert found[0] == HTTPStatus.OK
     assert "answer 42.0" in found[1]
-    assert (await ask(server, "/debug", scraper))[0] == HTTPStatus.FORBIDDEN
-    assert (await ask(server, "/readyz"))[0] == HTTPStatus.OK
+    assert (await get(server, "/debug", scraper))[0] == HTTPStatus.FORBIDDEN
+    assert (await get(server, "/readyz"))[0] == HTTPStatus.OK
 
 
-async def test_who_may_ask_as_a_command(
+async def test_commands_are_authorized(
     server: HealthServer, connection: ApiConnection, control_plane: ControlPlane, namespace: str
 ) -> None:
-    """The right and a token of Bayplan's audience are needed, and that token is good for nothing else."""
+    """A command needs the right and a token of Bayplan's audience, which is valid for nothing else."""
     grant(control_plane, namespace, "replica", "/debug/status")
     replica = token_of(control_plane, namespace, "replica", f"--audience={COMMAND_AUDIENCE}")
-    assert await ask(server, "/debug/status", replica) == (HTTPStatus.OK, "pods")
-    status, text = await ask(server, "/debug/explain", replica)
+    assert await get(server, "/debug/status", replica) == (HTTPStatus.OK, "pods")
+    status, text = await get(server, "/debug/explain", replica)
     assert (status, json.loads(text)["message"].endswith('cannot get path "/debug/explain"')) == (
         HTTPStatus.FORBIDDEN,
         True,
     )
     for audience in ((), ("--audience=another",), ("--audience=another", f"--audience={COMMAND_AUDIENCE}x")):
         other = token_of(control_plane, namespace, "replica", *audience)
-        assert (await ask(server, "/debug/status", other))[0] == HTTPStatus.UNAUTHORIZED
-    assert (await ask(server, "/metrics", replica))[0] == HTTPStatus.UNAUTHORIZED
+        assert (await get(server, "/debug/status", other))[0] == HTTPStatus.UNAUTHORIZED
+    assert (await get(server, "/metrics", replica))[0] == HTTPStatus.UNAUTHORIZED
     assert await AccessReviews(connection).user_of(replica) is None
     kubectl = ("get", "--raw=/api", f"--token={replica}", f"--server={control_plane.url}", "--insecure-skip-tls-verify")
     with pytest.raises(ControlPlaneError, match=r"Unauthorized|must be logged in"):
@@ -154,15 +156,15 @@ async def test_who_may_ask_as_a_command(
 async def test_no_token_is_logged(
     server: HealthServer, connection: ApiConnection, scraper: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither a caller's nor the operator's own, whatever is asked and refused, with everything at debug."""
+    """No token of a caller or of the operator is logged at level debug, for any path and result."""
     caplog.set_level(logging.DEBUG)
     own = await connection.access.authorization()
     assert own is not None
     for token in (scraper, "unknown-token"):
         for path in ("/metrics", "/debug", "/nowhere"):
-            await ask(server, path, token)
-    logging.getLogger("bayplan.x").debug("the log is heard")
-    assert "the log is heard" in caplog.text
+            await get(server, path, token)
+    logging.getLogger("bayplan.x").debug("the log is captured")
+    assert "the log is captured" in caplog.text
     for secret in (scraper, scraper.rpartition(".")[2], "unknown-token", own.removeprefix("Bearer ")):
         assert secret not in caplog.text
 
@@ -170,18 +172,18 @@ async def test_no_token_is_logged(
 async def test_an_api_server_that_hangs(
     server: HealthServer, connection: ApiConnection, control_plane: ControlPlane
 ) -> None:
-    """A scrape is refused in the end; probes are answered meanwhile, and so are callers of the same host."""
+    """A scrape fails after the timeout; probes and callers on the same host are answered meanwhile."""
     settings = ServingSettings(secure_serving=True, authorize_requests=True)
     protection = protection_of(settings, ServedCertificate(settings), connection, SystemClock())
     usual = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), protection=protection)
     await usual.start()
     control_plane.apiserver.pause()
     try:
-        scrape = asyncio.create_task(ask(server, "/metrics", "of-whom"))
+        scrape = asyncio.create_task(get(server, "/metrics", "unreviewed"))
         async with asyncio.timeout(60):
             for path in ("/livez", "/readyz", "/healthz"):
-                assert (await ask(server, path))[0] == HTTPStatus.OK
-            assert (await ask(usual, "/metrics"))[0] == HTTPStatus.OK
+                assert (await get(server, path))[0] == HTTPStatus.OK
+            assert (await get(usual, "/metrics"))[0] == HTTPStatus.OK
         async with asyncio.timeout(60):
             status, text = await scrape
     finally:

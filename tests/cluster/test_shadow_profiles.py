@@ -1,4 +1,4 @@
-"""A shadow profile as its user sees it, on the real API server with the real operator: status, kubectl, promotion."""
+"""A shadow profile on a real API server with the real operator: status, kubectl output and promotion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PODS = 12
 
 @pytest.fixture(scope="module")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """A running operator."""
+    """Start an operator."""
     install_crds(control_plane)
     log = tmp_path_factory.mktemp("operator") / "log"
     with (
@@ -43,7 +43,7 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def live(control_plane: ControlPlane, operator: OperatorProcess) -> Iterator[str]:
-    """A live profile that spreads, with two nodes for its pods."""
+    """Create a live profile that spreads, with two nodes for its pods."""
     name = f"live-{uuid.uuid4().hex[:6]}"
     apply(control_plane, name, {})
     with ApiClient(control_plane) as api:
@@ -64,7 +64,7 @@ def apply(plane: ControlPlane, name: str, spec: Manifest) -> None:
 
 
 def packing(live: str, **fields: Any) -> Manifest:
-    """A shadow that prefers full nodes."""
+    """Return the spec of a shadow that prefers full nodes."""
     strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
     return {
         "shadowOf": live,
@@ -75,7 +75,7 @@ def packing(live: str, **fields: Any) -> Manifest:
 
 
 def run_pods(plane: ControlPlane, live: str) -> None:
-    """Create pods one after the other, so that each shows in the choice for the next, and wait until they are bound."""
+    """Create pods one after the other, so that each affects the decision on the next, and wait until they are bound."""
     with ApiClient(plane) as api:
         for number in range(PODS):
             name = f"{live}-{number}"
@@ -96,7 +96,7 @@ def profile(plane: ControlPlane, name: str) -> Manifest:
 
 
 def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator: OperatorProcess, live: str) -> None:
-    """The shadow reports what it would decide; promoted, it decides that; a rollback takes it back."""
+    """The shadow reports its differing decisions; a promotion makes its spec live, and a rollback reverts it."""
     shadow = f"{live}-next"
     apply(control_plane, shadow, packing(live, shadowBudgetPercent=100))
     control_plane.kubectl("wait", f"sp/{shadow}", "--for=condition=Comparing", SECONDS)
@@ -149,7 +149,7 @@ def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator
 
 
 def test_a_shadow_with_the_same_spec_agrees(control_plane: ControlPlane, operator: OperatorProcess, live: str) -> None:
-    """Nothing differs, and nothing but the time budget and changes of the state keeps a pod from being compared."""
+    """A shadow with an equal spec never differs; only the time budget and state changes prevent a comparison."""
     shadow = f"{live}-next"
     apply(control_plane, shadow, {"shadowOf": live, "shadowBudgetPercent": 100})
     control_plane.kubectl("wait", f"sp/{shadow}", "--for=condition=Comparing", SECONDS)
@@ -171,18 +171,18 @@ def test_a_shadow_with_the_same_spec_agrees(control_plane: ControlPlane, operato
         pytest.param({"shadowOf": "x", "samplePercent": 101}, "less than or equal to 100", id="more than all"),
     ],
 )
-def test_what_the_api_server_rejects(
+def test_rules_of_the_api_server(
     control_plane: ControlPlane, operator: OperatorProcess, spec: Manifest, message: str
 ) -> None:
-    """The rules of the definition name the field and the remedy."""
+    """The rules of the CRD name the field and the remedy."""
     with pytest.raises(ControlPlaneError, match=re.escape(message)):
         apply(control_plane, f"bad-{uuid.uuid4().hex[:6]}", spec)
 
 
-def test_a_live_profile_does_not_become_a_shadow(
+def test_a_live_profile_cannot_become_a_shadow(
     control_plane: ControlPlane, operator: OperatorProcess, live: str
 ) -> None:
-    """Its pods would wait; another profile is needed. Only a shadow can be promoted."""
+    """A live profile cannot get spec.shadowOf, and only a shadow can be promoted."""
     with pytest.raises(ControlPlaneError, match="cannot be added or removed"):
         apply(control_plane, live, {"shadowOf": "other"})
     refused = command(control_plane, "promote", live, code=1).output

@@ -1,4 +1,4 @@
-"""``bayplan simulate`` and ``bayplan run`` place the same files the same way: they are the same scheduler."""
+"""``bayplan simulate`` and ``bayplan run`` schedule the same manifests to the same nodes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 
 Outcome = dict[str, tuple[str, str]]
-"""Pod to its node and to what its PodScheduled condition says where it has none."""
+"""Pod to its node and, if it has none, to the message of its PodScheduled condition."""
 
 
 @pytest.fixture
 def own_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane with nothing on it: nodes of other tests would take pods."""
+    """Start an empty control plane, because nodes of other tests would receive pods."""
     del control_plane  # requested so that missing binaries are reported as for every cluster test
     with ControlPlane() as plane:
         yield plane
 
 
 def simulated(seed: int) -> Outcome:
-    """What ``bayplan simulate`` says."""
+    """Return the outcome of ``bayplan simulate``."""
     command = [sys.executable, "-m", "bayplan", "simulate", str(CLUSTER), "-o", "json", "--seed", str(seed)]
     output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT / "operator").stdout
     pods: list[dict[str, Any]] = json.loads(output)["pods"]
@@ -45,7 +45,7 @@ def simulated(seed: int) -> Outcome:
 
 
 def on_server(plane: ControlPlane) -> Outcome:
-    """What the API server shows of pods that were not there with a node before."""
+    """Return the outcome that the API server shows."""
     outcome: Outcome = {}
     for pod in json.loads(plane.kubectl("get", "pods", "-A", "-o", "json"))["items"]:
         conditions = {entry["type"]: entry for entry in pod.get("status", {}).get("conditions", [])}
@@ -56,8 +56,8 @@ def on_server(plane: ControlPlane) -> Outcome:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_simulate_and_run_place_alike(own_plane: ControlPlane, tmp_path: Path, seed: int) -> None:
-    """Every pod of the files has the same node from both, or the same reason for having none."""
+def test_simulate_and_run_agree(own_plane: ControlPlane, tmp_path: Path, seed: int) -> None:
+    """Every pod of the manifests has the same node in both, or the same reason for having none."""
     expected = simulated(seed)
     install_crds(own_plane)
     for namespace in {key.partition("/")[0] for key in expected} - {"default"}:
@@ -71,7 +71,7 @@ def test_simulate_and_run_place_alike(own_plane: ControlPlane, tmp_path: Path, s
         operator.start()
         deadline = time.monotonic() + _WAIT_SECONDS
         found = on_server(own_plane)
-        # A message of a first attempt is replaced when pods that are bound later have changed it.
+        # The message of a first attempt is replaced after pods that are bound later have changed it.
         while any(found[name] != expected[name] for name in served - gated) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             found = on_server(own_plane)

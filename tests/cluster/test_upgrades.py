@@ -1,4 +1,4 @@
-"""Upgrades during a drain: of the API server and back, and of Bayplan's CustomResourceDefinitions."""
+"""Upgrades during a drain: the API server to the newest release and back, and Bayplan's CRDs to the current ones."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _NAMES = tuple(f"gang-{number}" for number in range(GANGS))
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """The operator's log."""
+    """Return the path of the operator's log."""
     return tmp_path / "operator.log"
 
 
 @pytest.fixture
 def old_plane() -> Iterator[ControlPlane]:
-    """A control plane of the release before the newest one."""
+    """Start a control plane of the release before the newest one."""
     with ControlPlane(Options(audit=True, kubernetes=BEFORE)) as plane:
         install_crds(plane)
         yield plane
@@ -46,15 +46,15 @@ def old_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
-    """A control plane that serves the earlier CustomResourceDefinitions."""
+    """Start a control plane with the earlier CRDs."""
     with ControlPlane(Options(audit=True)) as plane:
         install_crds(plane, EARLIER_CRDS)
         yield plane
 
 
 @pytest.mark.nightly
-def test_drains_survive_an_upgrade_of_the_api_server_and_its_return(old_plane: ControlPlane, log: Path) -> None:
-    """Nothing is lost, bound twice or overcommitted, and no gang is bound in part, on the same etcd throughout."""
+def test_drains_survive_an_upgrade_and_downgrade_of_the_api_server(old_plane: ControlPlane, log: Path) -> None:
+    """No pod is lost or bound twice, no node overcommitted and no gang bound in part, on the same etcd throughout."""
     with OperatorProcess(old_plane.kubeconfig, log) as operator:
         operator.start()
         with gangs(old_plane, operator) as world:
@@ -68,11 +68,11 @@ def test_drains_survive_an_upgrade_of_the_api_server_and_its_return(old_plane: C
                     drain.finish()
                     assert drain.wrongs() == []
             assert_whole(world)
-        operator.until(operator.is_alive, "it is alive")
+        operator.until(operator.is_alive, "the operator is alive")
 
 
 def test_a_drain_survives_newer_crds(plane: ControlPlane, log: Path) -> None:
-    """The operator works with the earlier definitions too, and goes on when the current ones are applied."""
+    """The operator works with the earlier CRDs, and keeps working when the current ones are applied."""
     with (
         VolumeController(plane),
         OperatorProcess(plane.kubeconfig, log, ["--leader-elect"]) as operator,
@@ -100,7 +100,7 @@ def test_a_drain_survives_newer_crds(plane: ControlPlane, log: Path) -> None:
 
 @contextmanager
 def gangs(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveGangs]:
-    """Nodes for all gangs but a large one, of which half fits, in a namespace of their own."""
+    """Create nodes for all gangs except a large one, of which half fits, in a separate namespace."""
     namespace = f"gangs-{uuid.uuid4().hex[:8]}"
     plane.kubectl("create", "namespace", namespace)
     with live_gangs(plane, operator, namespace) as world:
@@ -120,7 +120,7 @@ def change_release(plane: ControlPlane, release: str) -> None:
 
 
 def submit(world: LiveGangs, *names: str) -> None:
-    """Create gangs."""
+    """Create gangs and their members."""
     for name in names:
         world.group(name, MEMBERS)
         world.job(name, MEMBERS)

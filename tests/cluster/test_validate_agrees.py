@@ -1,7 +1,6 @@
-"""``bayplan validate`` and the real API server agree about manifests drawn at random.
+"""``bayplan validate`` and a real API server agree about randomly generated manifests.
 
-Why drawn with a fixed seed and not by hypothesis: each costs a request, so some dozens are asked about, the same ones
-in every run.
+The seeds are fixed, and hypothesis is not used, because each manifest costs a request.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from hack.controlplane.schedulers import install_crds
 
 pytestmark = pytest.mark.cluster
 
-DRAWN = 90
+GENERATED = 90
 NAMES = ("NodeResourcesFit", "PrioritySort", "NodeName", "*", "")
 FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "SchedulerProfile": {
@@ -69,8 +68,8 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
-def drawn(seed: int) -> dict[str, Any]:
-    """A manifest, about half of which are good."""
+def generated(seed: int) -> dict[str, Any]:
+    """Return a manifest; about half of the seeds give a valid one."""
     source = random.Random(seed)
     kind = source.choice(sorted(FIELDS))
     needed: dict[str, dict[str, Any]] = {"PluginConfig": {"plugin": "NodeResourcesFit"}, "PodGroup": {"minMember": 2}}
@@ -82,11 +81,11 @@ def drawn(seed: int) -> dict[str, Any]:
 
 
 def test_agreement(control_plane: ControlPlane, namespace: str) -> None:
-    """Whatever the API server refuses is refused without it, and the other way round but for what only plugins know."""
+    """Both reject the same manifests, except for what only plugins validate."""
     install_crds(control_plane)
     accepted, refused, differ = 0, 0, []
-    for seed in range(DRAWN):
-        text = json.dumps(drawn(seed))
+    for seed in range(GENERATED):
+        text = json.dumps(generated(seed))
         try:
             response = control_plane.kubectl(
                 "create", "--dry-run=server", f"--namespace={namespace}", "--filename=-", input=text
@@ -99,4 +98,4 @@ def test_agreement(control_plane: ControlPlane, namespace: str) -> None:
         if (result.exit_code == 0) != server:
             differ.append((text, response[-300:], result.output))
     assert differ == []
-    assert min(accepted, refused) > DRAWN // 5
+    assert min(accepted, refused) > GENERATED // 5

@@ -2,7 +2,7 @@
 
 Short forms are expanded into whole manifests here.
 
-    says: One sentence.
+    description: One sentence.
     steps:
       - nodes: {large: {cpu: "8"}, small: {cpu: "2", labels: {...}, taints: [...]}}
       - objects: [whole manifests]
@@ -77,12 +77,12 @@ class Scenario:
 
     Attributes:
         name: The file's, and that of the namespace.
-        says: What it is about.
+        description: Behaviour that the scenario tests.
         steps: In their order.
     """
 
     name: str
-    says: str
+    description: str
     steps: tuple[Step, ...]
 
 
@@ -102,7 +102,7 @@ def scenario_of(name: str, document: Manifest) -> Scenario:
         name: Of the scenario, and of its namespace.
         document: In the format above.
     """
-    return Scenario(name, document["says"], tuple(_step(one, name) for one in document["steps"]))
+    return Scenario(name, document["description"], tuple(_step(one, name) for one in document["steps"]))
 
 
 def read_scenarios(directory: Path) -> list[Scenario]:

@@ -17,7 +17,7 @@ READING = Reading({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Schedul
 def test_short_forms_stand_for_whole_manifests(tmp_path: Path) -> None:
     """A node and a pod of few words are complete, and the pod is for the scheduler under comparison."""
     path = tmp_path / "one.yaml"
-    path.write_text("says: x\nsteps: [{nodes: {a: {cpu: '2'}}, pods: {p: {cpu: '1'}}, wait: {bound: [p]}}]\n")
+    path.write_text("description: x\nsteps: [{nodes: {a: {cpu: '2'}}, pods: {p: {cpu: '1'}}, wait: {bound: [p]}}]\n")
     scenario = read_scenario(path)
     (step,) = scenario.steps
     node, pod = step.creates
@@ -33,7 +33,7 @@ def test_short_forms_stand_for_whole_manifests(tmp_path: Path) -> None:
 def test_unknown_words_are_refused(tmp_path: Path, step: str) -> None:
     """A slip in a file is not passed over in silence."""
     path = tmp_path / "bad.yaml"
-    path.write_text(f"says: x\nsteps: [{step}]\n")
+    path.write_text(f"description: x\nsteps: [{step}]\n")
     with pytest.raises(ValueError, match="unknown words"):
         read_scenario(path)
 

@@ -36,7 +36,7 @@ def draw(seed: int, index: int) -> tuple[str, Json]:
             steps.append({"objects": [one for name in fresh for one in pod(scene, name)]})
         else:
             steps += event(scene)
-    return scene.name, {"says": f"Drawn: {', '.join(scene.themes)}.", "steps": steps}
+    return scene.name, {"description": f"Generated: {', '.join(scene.themes)}.", "steps": steps}
 
 
 def _beginning(scene: Scene) -> list[Json]:
