@@ -16,7 +16,6 @@ from uuid import uuid4
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
 from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.best_fit import BestFit
-from scheduler_core.devices.changed_nodes import ChangedNodes
 from scheduler_core.devices.device_state import NodeDevices, Position
 from scheduler_core.devices.inventory import DeviceInventory
 from scheduler_core.devices.pools import PoolView
@@ -59,7 +58,6 @@ class ClusterDevices:
         inventory: Slices and taint rules.
         allocated: Devices in use.
         knowledge: Verdicts of selectors and behaviours of devices.
-        changed: Nodes whose devices, or devices in use, changed.
         tally: Number of searches, including those of dry runs.
     """
 
@@ -67,17 +65,15 @@ class ClusterDevices:
     inventory: DeviceInventory
     allocated: AllocatedDevices
     knowledge: DeviceKnowledge
-    changed: ChangedNodes
     tally: SearchTally = field(default_factory=SearchTally)
 
     @classmethod
     def empty(cls, features: DeviceFeatures | None = None, bounds: KnowledgeBounds | None = None) -> ClusterDevices:
         """Return the state of a cluster without devices."""
         chosen = DeviceFeatures() if features is None else features
-        changed = ChangedNodes()
-        inventory = DeviceInventory(chosen, changed)
+        inventory = DeviceInventory(chosen)
         allocated = AllocatedDevices(inventory.pool_changed, consumable_capacity=chosen.consumable_capacity)
-        return cls(chosen, inventory, allocated, DeviceKnowledge(chosen, bounds), changed)
+        return cls(chosen, inventory, allocated, DeviceKnowledge(chosen, bounds))
 
 
 class Allocator:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count
 from weakref import WeakValueDictionary
 
-from scheduler_core.devices.changed_nodes import ChangedNodes
+from scheduler_core.change_log import ChangeLog
 from scheduler_core.devices.pools import (
     DeviceNames,
     NodeTarget,
@@ -30,6 +30,7 @@ from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceTaintRu
 
 _NO_NAMES = DeviceNames(())
 _MAX_NODE_VIEWS = 65_536
+_CHANGES = 4096
 _UNSUPPORTED = "unsupported"
 """Part of the key of a view for nodes that cannot skip operations."""
 
@@ -75,12 +76,16 @@ class DeviceInventory:
 
     Args:
         features: Feature gates.
-        changed: Receives the nodes whose devices change.
+
+    Attributes:
+        changed: Names of nodes whose devices, or devices in use, changed.
+        shared_changes: Number of changes of the use of devices that several nodes reach; these are not in the log.
     """
 
-    def __init__(self, features: DeviceFeatures, changed: ChangedNodes | None = None) -> None:
+    def __init__(self, features: DeviceFeatures) -> None:
         self.features = features
-        self._changed = ChangedNodes() if changed is None else changed
+        self.changed: ChangeLog[str] = ChangeLog(_CHANGES)
+        self.shared_changes = 0
         self.revision = 0
         """Number of changes; results computed at a revision are valid until it changes."""
         self._interner = RecordInterner(features)
@@ -156,11 +161,11 @@ class DeviceInventory:
         if pool is None:
             return
         if pool.has_network_slices:
-            self._changed.shared += 1
+            self.shared_changes += 1
             return
         for node in {one.target.node_name for one in pool.slices.values()}:
             if node is not None:
-                self._changed.append(node)
+                self.changed.append(node)
 
     def slices(self) -> tuple[PooledSlice, ...]:
         """Return all slices, in no particular order."""
@@ -282,9 +287,9 @@ class DeviceInventory:
         pool = self._pools[key]
         if pool.has_network_slices or not changed.target.node_name:
             self._network_revision += 1
-            self._changed.append_all()
+            self.changed.append_all()
             return
-        self._changed.append(changed.target.node_name)
+        self.changed.append(changed.target.node_name)
         self.pool_changed(key)
         for node in {changed.target.node_name, *(one.target.node_name for one in pool.slices.values())}:
             if node is not None:

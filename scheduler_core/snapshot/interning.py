@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from scheduler_core.change_log import ChangeLog
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
-from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
 
 K = TypeVar("K", bound=Hashable)
@@ -103,7 +103,7 @@ class LoggedInterner(CountingInterner[K]):
 
     def __init__(self, limit: int = DEFAULT_BOUNDS.taint_lists) -> None:
         super().__init__()
-        self.assigned = ChangeLog(limit)
+        self.assigned: ChangeLog[int] = ChangeLog(limit)
 
     def acquire(self, key: K) -> int:
         """Return the number of ``key`` and count one more user."""

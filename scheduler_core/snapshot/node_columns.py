@@ -15,6 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from scheduler_core.change_log import ChangeLog
 from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -23,7 +24,6 @@ from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
-from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.exact_sums import ExactSums
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
@@ -101,7 +101,7 @@ class NodeColumns:
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
         self.pod_index = PodIndex(self.namespaces, bounds)
-        self.changes = ChangeLog(bounds.changes)
+        self.changes: ChangeLog[int] = ChangeLog(bounds.changes)
         self._exact = ExactSums()
         self._rows: dict[str, int] = {}
         self._free: list[int] = []

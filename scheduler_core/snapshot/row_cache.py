@@ -82,16 +82,16 @@ class StaleDeviceRows:
 
     def take(self) -> set[int] | None:
         """Return the stale rows; None for all."""
-        nodes, changed = self._nodes, self._nodes.devices.hardware.changed
+        nodes, inventory = self._nodes, self._nodes.devices.hardware.inventory
         found: set[int] | None = None
         if self._size == nodes.size:
             rows = nodes.changes.since(self._rows_position)
-            names = changed.since(self._devices_position)
+            names = inventory.changed.since(self._devices_position)
             if rows is not None and names is not None:
                 found = {*rows, *(row for name in names if (row := nodes.row_of(name)) >= 0)}
-        self.shared_changed = self._shared != changed.shared
-        self._rows_position, self._devices_position = nodes.changes.position, changed.position
-        self._size, self._shared = nodes.size, changed.shared
+        self.shared_changed = self._shared != inventory.shared_changes
+        self._rows_position, self._devices_position = nodes.changes.position, inventory.changed.position
+        self._size, self._shared = nodes.size, inventory.shared_changes
         if found is not None and 2 * len(found) > nodes.size:
             return None
         return found

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from scheduler_core.change_log import ChangeLog
 from scheduler_core.model.pod_volumes import CsiVolume, DiskIdentity
-from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.interning import CountingInterner, ResourceNames
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import HostPort, PodInfo

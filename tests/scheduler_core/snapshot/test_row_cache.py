@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from scheduler_core.snapshot.change_log import ChangeLog
+from scheduler_core.change_log import ChangeLog
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.row_cache import RowCache
 from tests.support.builders import node, pod

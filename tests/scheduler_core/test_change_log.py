@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.snapshot.change_log import ChangeLog
+from scheduler_core.change_log import ChangeLog
 
 
 def test_a_reader_gets_what_came_since() -> None:
     """In order, and twice what changed twice."""
-    log = ChangeLog()
+    log = ChangeLog(10)
     log.append(7)
     position = log.position
     for row in (3, 5, 3):
@@ -25,6 +25,17 @@ def test_a_reader_that_fell_behind_is_detected() -> None:
     assert log.since(0) is None
     assert log.since(1) is None
     assert log.since(2) == [2, 3]
+
+
+def test_a_change_of_everything_makes_every_earlier_position_too_old() -> None:
+    """Also the position right before it."""
+    log = ChangeLog[str](limit=2)
+    log.append("a")
+    log.append_all()
+    assert log.since(1) is None
+    assert log.since(log.position) == []
+    log.append("b")
+    assert log.since(2) == ["b"]
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
