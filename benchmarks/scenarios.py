@@ -23,9 +23,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from tests.scenarios.drawn_runs import Drawn, play_drawn
+from tests.scenarios.generated_runs import GeneratedRun, run_generated
 from tests.scenarios.scenario import Scenario, read_scenarios
-from tests.scenarios.stage import SCHEDULERS, Reading, Stage
+from tests.scenarios.scenario_runner import SCHEDULERS, Outcome, ScenarioRunner
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "tests" / "cluster" / "scenarios"
 
@@ -44,8 +44,8 @@ class Compared:
 
     scenario: str
     says: str
-    reference: Reading
-    ours: Reading
+    reference: Outcome
+    ours: Outcome
     differences: tuple[str, ...]
 
 
@@ -53,9 +53,9 @@ def compare(scenarios: Sequence[Scenario]) -> list[Compared]:
     """Play scenarios to both schedulers."""
     found = []
     with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
-        stages = [stack.enter_context(Stage(scheduler)) for scheduler in SCHEDULERS]
+        stages = [stack.enter_context(ScenarioRunner(scheduler)) for scheduler in SCHEDULERS]
         for scenario in scenarios:
-            futures = [pool.submit(stage.play, scenario) for stage in stages]
+            futures = [pool.submit(stage.run, scenario) for stage in stages]
             reference, ours = (future.result() for future in futures)
             differences = tuple(reference.differences(ours))
             found.append(Compared(scenario.name, scenario.description, reference, ours, differences))
@@ -90,30 +90,30 @@ def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
         Whether any differs each time that it is played.
     """
     mix: Counter[str] = Counter()
-    for drawn in play_drawn(seed, indices, pairs):
-        last = drawn.courses[0][-1]
-        mix.update(["scenarios", *["steps"] * len(drawn.courses[0]), *["by chance"] * (drawn.played > 1)])
+    for drawn in run_generated(seed, indices, pairs):
+        last = drawn.runs[0][-1]
+        mix.update(["scenarios", *["steps"] * len(drawn.runs[0]), *["by chance"] * (drawn.run_count > 1)])
         mix.update((pod.node and "bound") or pod.scheduled[1] or "not tried" for pod in last.pods.values())
         mix.update(event[2] for event in last.events)
         mix.update(["requests refused"] * len(last.refused))
-        outcome = "same" if drawn.played == 1 else "same when played again"
-        if drawn.lasting:
+        outcome = "same" if drawn.run_count == 1 else "same when played again"
+        if drawn.persistent:
             mix["different"] += 1
-            outcome = f"differs after step {drawn.lasting.step}"
+            outcome = f"differs after step {drawn.persistent.step}"
         if drawn.first:
             _keep(drawn, kept_in)
-        sys.stderr.write(f"{drawn.name}: {len(drawn.courses[0])} steps, {outcome}\n")
+        sys.stderr.write(f"{drawn.name}: {len(drawn.runs[0])} steps, {outcome}\n")
     print(", ".join(f"{count} {what}" for what, count in mix.items()))
     return mix["different"] > 0
 
 
-def _keep(drawn: Drawn, directory: Path) -> None:
+def _keep(drawn: GeneratedRun, directory: Path) -> None:
     """Write a scenario as a file that can be played again, and what was different about it as comments."""
-    difference = drawn.lasting or drawn.first
+    difference = drawn.persistent or drawn.first
     assert difference is not None
     directory.mkdir(parents=True, exist_ok=True)
-    lines = [f"after step {difference.step}, {'always' if drawn.lasting else 'not always'}:", *difference.what]
-    for index, (its, mine) in enumerate(zip(*drawn.courses, strict=True)):
+    lines = [f"after step {difference.step}, {'always' if drawn.persistent else 'not always'}:", *difference.what]
+    for index, (its, mine) in enumerate(zip(*drawn.runs, strict=True)):
         lines += [f"step {index}", f"  {its.summary()} {its.refused}", f"  {mine.summary()} {mine.refused}"]
     comment = "".join(f"# {line}\n" for outcome in lines for line in outcome.split("\n"))
     text = yaml.safe_dump(drawn.document, sort_keys=False, width=120)

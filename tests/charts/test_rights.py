@@ -34,7 +34,7 @@ from hack.controlplane.schedulers import install_crds
 from hack.controlplane.volume_controller import PROVISIONER, VolumeController
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
-from tests.support.extender_server import ExtenderServer, keeps
+from tests.support.extender_server import ExtenderServer, passes_only
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.live_devices import LiveDevices
 from tests.support.live_gangs import LABEL, VERSION, LiveGangs
@@ -193,10 +193,10 @@ def _live_through_everything(
     world.profile({"pluginConfigRefs": [{"name": world.token}]})
     node = world.node("a")
     world.pod("small")
-    assert world.placed("small") == node
+    assert world.until_scheduled("small") == node
     assert proxy.unanswered == 1
     world.pod("large", cpu="100")
-    world.refused("large")
+    world.until_rejected("large")
     _preempt(world)
     _bind_volumes(world)
     _gather_groups(world)
@@ -207,21 +207,21 @@ def _live_through_everything(
 
 
 def _preempt(world: LiveGangs) -> None:
-    world.wide("PriorityClass", "high", "scheduling.k8s.io/v1", value=1000)
+    world.cluster_object("PriorityClass", "high", "scheduling.k8s.io/v1", value=1000)
     # A grace of zero needs no kubelet.
     world.pod("victim", cpu="3", spec={"terminationGracePeriodSeconds": 0})
-    world.placed("victim")
+    world.until_scheduled("victim")
     world.pod("urgent", cpu="3", spec={"priorityClassName": f"{world.token}-high"})
-    world.placed("urgent")
+    world.until_scheduled("urgent")
     assert not world.exists("victim")
 
 
 def _bind_volumes(world: LiveGangs) -> None:
     late = {"volumeBindingMode": "WaitForFirstConsumer"}
-    static = world.wide(
+    static = world.cluster_object(
         "StorageClass", "static", "storage.k8s.io/v1", provisioner="kubernetes.io/no-provisioner", **late
     )
-    made = world.wide("StorageClass", "made", "storage.k8s.io/v1", provisioner=PROVISIONER, **late)
+    made = world.cluster_object("StorageClass", "made", "storage.k8s.io/v1", provisioner=PROVISIONER, **late)
     term = {"matchExpressions": [{"key": "for", "operator": "In", "values": [world.token]}]}
     spec = {
         "capacity": {"storage": "1Gi"},
@@ -230,11 +230,11 @@ def _bind_volumes(world: LiveGangs) -> None:
         "local": {"path": "/mnt"},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
     }
-    world.wide("PersistentVolume", "disk", spec=spec)
+    world.cluster_object("PersistentVolume", "disk", spec=spec)
     for name, class_name in (("kept", static), ("provisioned", made)):
         world.claim(name, class_name)
         world.pod(name, spec={"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]})
-    assert world.placed("kept") == world.placed("provisioned")
+    assert world.until_scheduled("kept") == world.until_scheduled("provisioned")
 
 
 def _gather_groups(world: LiveGangs) -> None:
@@ -262,7 +262,7 @@ def _allocate_devices(world: LiveDevices, proxy: UnhelpfulProxy, node: str) -> N
     world.driver.publish(node, {"name": "0"})
     world.devices_claim("named")
     world.user("with-claim", claim="named")
-    assert (world.placed("with-claim"), proxy.conflicts) == (node, 1)
+    assert (world.until_scheduled("with-claim"), proxy.conflicts) == (node, 1)
     fragile = {"name": "1", "bindingConditions": ["example.com/prepared"], "bindingFailureConditions": [failure]}
     world.driver.publish(node, fragile)
     amounts = {"cpu": "100m", resource: "1"}
@@ -272,7 +272,7 @@ def _allocate_devices(world: LiveDevices, proxy: UnhelpfulProxy, node: str) -> N
     world.driver.report(world.until_allocated(failed), **{failure: "True"})
     world.until(lambda: failed not in {each["metadata"]["name"] for each in world.claims()}, "the claim is deleted")
     world.driver.publish(node, {"name": "2"})
-    world.until(lambda: world.notes("extended", "FailedScheduling"), "the failure is reported")
+    world.until(lambda: world.event_notes("extended", "FailedScheduling"), "the failure is reported")
 
 
 def _extended_claim(world: LiveDevices, pod: str) -> str:
@@ -302,14 +302,14 @@ def _edit_profile(plane: ControlPlane, name: str) -> None:
 def _extend(plane: ControlPlane, world: LiveGangs, proxy: UnhelpfulProxy, extender: ExtenderServer, node: str) -> None:
     """An extender that is shown nodes whole, which cannot be listed."""
     proxy.refuses_lists = True
-    extender.rules["filter"] = keeps(node)
+    extender.rules["filter"] = passes_only(node)
     spec = {"urlPrefix": extender.url, "filterVerb": "filter", "nodeCacheCapable": False, "httpTimeout": "20s"}
     patch = json.dumps({"spec": {"extenders": [spec]}})
     plane.kubectl("patch", f"schedulerprofile/{world.token}", "--type=merge", f"--patch={patch}")
     world.until(lambda: "read one by one" in world.operator.log, "the list of nodes is refused")
     world.pod("shown")
-    assert world.placed("shown") == node
-    assert extender.of("filter")
+    assert world.until_scheduled("shown") == node
+    assert extender.bodies("filter")
 
 
 async def _ask_who(kubeconfig: Path, token: str) -> None:

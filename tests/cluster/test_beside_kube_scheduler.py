@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.scenario import Scenario, read_scenarios
-from tests.scenarios.stage import SCHEDULERS, Stage
+from tests.scenarios.scenario_runner import SCHEDULERS, ScenarioRunner
 
 pytestmark = [
     pytest.mark.cluster,
@@ -24,17 +24,17 @@ SCENARIOS = read_scenarios(Path(__file__).resolve().parent / "scenarios")
 
 
 @pytest.fixture(scope="module")
-def stages() -> Iterator[list[Stage]]:
+def stages() -> Iterator[list[ScenarioRunner]]:
     """Start a control plane with kube-scheduler and one with Bayplan."""
     with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
-        yield [stack.enter_context(stage) for stage in pool.map(Stage, SCHEDULERS)]
+        yield [stack.enter_context(stage) for stage in pool.map(ScenarioRunner, SCHEDULERS)]
 
 
 @pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name) for scenario in SCENARIOS])
-def test_both_schedulers_agree(scenario: Scenario, stages: list[Stage]) -> None:
+def test_both_schedulers_agree(scenario: Scenario, stages: list[ScenarioRunner]) -> None:
     """Nodes, nominations, conditions, victims and events are equal and match the scenario's expectations."""
     with ThreadPoolExecutor(len(stages)) as pool:
-        reference, ours = pool.map(lambda stage: stage.play(scenario), stages)
+        reference, ours = pool.map(lambda stage: stage.run(scenario), stages)
     assert (reference.late, ours.late) == ((), ())
     differences = reference.differences(ours)
     assert not differences, f"kube-scheduler first, Bayplan second: {scenario.description}\n" + "\n".join(differences)

@@ -51,7 +51,7 @@ def start(world: LiveGangs, process: OperatorProcess, *flags: str) -> None:
 def composite(world: LiveGangs, name: str, least: int, parent: str = "") -> None:
     """Create a CompositePodGroup with a quorum of groups."""
     spec: Manifest = {"schedulingPolicy": {"gang": {"minGroupCount": least}}, "workloadRef": WORKLOAD}
-    world.within("CompositePodGroup", name, GROUPS.composite_version, spec={**spec, **_below(parent)})
+    world.namespaced_object("CompositePodGroup", name, GROUPS.composite_version, spec={**spec, **_below(parent)})
 
 
 def gang(world: LiveGangs, name: str, least: int, parent: str) -> None:

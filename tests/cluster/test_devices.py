@@ -72,7 +72,7 @@ def test_a_claim_by_capacity(world: LiveDevices, plane: ControlPlane) -> None:
     at_least = f'{memory}.compareTo(quantity("40Gi")) >= 0'
     world.devices_claim("by-capacity", {"name": "gpu", "exactly": world.exactly(at_least)})
     world.user("trains", claim="by-capacity")
-    assert world.placed("trains") == large
+    assert world.until_scheduled("trains") == large
     claim = world.claim_named("by-capacity")
     assert devices_of(claim) == [(world.driver.name, large, "card")]
     assert [each["name"] for each in claim["status"]["reservedFor"]] == ["trains"]
@@ -89,9 +89,9 @@ def test_more_pods_than_devices(world: LiveDevices) -> None:
         world.user(name, template="one-each")
     world.until(lambda: len(world.bound()) == 2, "two pods are bound")
     (waits,) = {"p0", "p1", "p2"} - world.bound().keys()
-    assert NO_DEVICE in world.refused(waits, "nodes are available")
+    assert NO_DEVICE in world.until_rejected(waits, "nodes are available")
     world.delete(min(world.bound()))
-    world.placed(waits)
+    world.until_scheduled(waits)
     assert len(set(world.allocated())) == 2
 
 
@@ -102,7 +102,7 @@ def test_two_pods_share_a_claim(world: LiveDevices) -> None:
     world.devices_claim("shared")
     for name in ("first", "second"):
         world.user(name, claim="shared")
-    assert {world.placed("first"), world.placed("second")} == {only}
+    assert {world.until_scheduled("first"), world.until_scheduled("second")} == {only}
     reserved = {each["name"] for each in world.claim_named("shared")["status"]["reservedFor"]}
     assert reserved == {"first", "second"}
 
@@ -118,7 +118,7 @@ def test_a_prioritized_list(world: LiveDevices) -> None:
     world.template("either", {"name": "gpu", "firstAvailable": alternatives})
     for name, alternative in (("first", "large"), ("second", "small")):
         world.user(name, template="either")
-        world.placed(name)
+        world.until_scheduled(name)
         (result,) = world.claim_of(name)["status"]["allocation"]["devices"]["results"]
         assert (result["request"], result["device"]) == (f"gpu/{alternative}", alternative)
 
@@ -130,7 +130,7 @@ def test_an_extended_resource(world: LiveDevices) -> None:
     world.class_for(resource)
     amounts = {"cpu": "100m", resource: "2"}
     world.pod("old-style", container={"resources": {"requests": amounts, "limits": amounts}})
-    assert world.placed("old-style") == only
+    assert world.until_scheduled("old-style") == only
     status = world.read("old-style")["status"]["extendedResourceClaimStatus"]
     assert status["requestMappings"] == [
         {"containerName": "c", "requestName": "container-0-request-1", "resourceName": resource}
@@ -138,9 +138,9 @@ def test_an_extended_resource(world: LiveDevices) -> None:
     claim = world.claim_named(status["resourceClaimName"])
     assert sorted(devices_of(claim)) == [(world.driver.name, only, "0"), (world.driver.name, only, "1")]
     world.pod("second", container={"resources": {"requests": amounts, "limits": amounts}})
-    world.refused("second", NO_DEVICE)
+    world.until_rejected("second", NO_DEVICE)
     world.delete("old-style")
-    world.placed("second")
+    world.until_scheduled("second")
 
 
 def test_a_device_that_is_prepared(world: LiveDevices) -> None:
@@ -149,12 +149,12 @@ def test_a_device_that_is_prepared(world: LiveDevices) -> None:
     world.devices_claim("prepared")
     world.user("waits", claim="prepared")
     claim = world.until_allocated("prepared")
-    world.until(lambda: world.notes("waits", "BindingConditionsPending"), "an event is recorded")
+    world.until(lambda: world.event_notes("waits", "BindingConditionsPending"), "an event is recorded")
     note = f"waiting for binding conditions for device on node {only}"
-    assert world.notes("waits", "BindingConditionsPending") == [note]
+    assert world.event_notes("waits", "BindingConditionsPending") == [note]
     assert world.node_of("waits") == ""
     world.driver.report(claim, **{PREPARED: "True"})
-    assert world.placed("waits") == only
+    assert world.until_scheduled("waits") == only
 
 
 def test_a_device_that_fails(world: LiveDevices) -> None:
@@ -168,15 +168,15 @@ def test_a_device_that_fails(world: LiveDevices) -> None:
     # Slices and claims have separate watches: after another pod has one of the new devices, the taint has arrived too.
     world.devices_claim("other")
     world.user("lucky", claim="other")
-    world.placed("lucky")
+    world.until_scheduled("lucky")
     ((*_, taken),) = devices_of(world.claim_named("other"))
     world.driver.report(claim, **{BROKEN: "True"})
-    assert world.placed("unlucky") == only
+    assert world.until_scheduled("unlucky") == only
     claim = world.claim_named("fails")
     assert [(world.driver.name, only, name) for name in {"1", "2"} - {taken}] == devices_of(claim)
     assert "devices" not in claim["status"]
     world.until(
-        lambda: any("device binding failed" in note for note in world.notes("unlucky", "FailedScheduling")),
+        lambda: any("device binding failed" in note for note in world.event_notes("unlucky", "FailedScheduling")),
         "an event reports the failure",
     )
 
@@ -190,7 +190,7 @@ def test_a_missing_claim(world: LiveDevices) -> None:
     world.until(lambda: missing in world.operator.get(explanation)[1].replace("\\", ""), "explain names the claim")
     assert world.condition("early") == {}
     world.devices_claim("late")
-    world.placed("early")
+    world.until_scheduled("early")
 
 
 def test_explain_names_the_holder_of_the_device(world: LiveDevices) -> None:
@@ -199,9 +199,9 @@ def test_explain_names_the_holder_of_the_device(world: LiveDevices) -> None:
     for name in ("first", "second"):
         world.devices_claim(f"claim-of-{name}")
     world.user("first", claim="claim-of-first")
-    world.placed("first")
+    world.until_scheduled("first")
     world.user("second", claim="claim-of-second")
-    world.refused("second", NO_DEVICE)
+    world.until_rejected("second", NO_DEVICE)
     status, body = world.operator.get(f"/debug/explain?namespace={NAMESPACE}&pod=second")
     assert status == 200
     explanation = json.loads(body)
@@ -211,7 +211,7 @@ def test_explain_names_the_holder_of_the_device(world: LiveDevices) -> None:
     freed = f"claim {NAMESPACE}/claim-of-first deallocated after pod first ends"
     assert {each["what"]: each["fitsOn"] for each in explanation["unblocking"]}[freed] == only
     world.delete("first")
-    assert world.placed("second") == only
+    assert world.until_scheduled("second") == only
 
 
 def test_a_taint_rule(world: LiveDevices) -> None:
@@ -226,9 +226,9 @@ def test_a_taint_rule(world: LiveDevices) -> None:
     world.until(lambda: informed_rules(world) > before, "the informer has the rule")
     world.template("one-each")
     world.user("rejected", template="one-each")
-    world.refused("rejected", NO_DEVICE)
+    world.until_rejected("rejected", NO_DEVICE)
     world.api.delete(rule)
-    world.placed("rejected")
+    world.until_scheduled("rejected")
 
 
 def test_a_gang_with_a_device_each(world: LiveDevices) -> None:
@@ -274,7 +274,7 @@ def test_the_operator_is_killed_before_the_bind(world: LiveDevices) -> None:
     for claim in filter(devices_of, world.claims()):
         world.driver.report(claim, **{PREPARED: "True"})
     for name in names:
-        world.placed(name)
+        world.until_scheduled(name)
     assert world.allocated() == before
     assert len(set(before)) == 4
 

@@ -48,14 +48,14 @@ def test_devices_are_read_and_claims_written(world: LiveDevices, plane: ControlP
     world.user("alone", claim="own")
     for name in ("first", "second"):
         world.user(name, claim="shared")
-    assert {world.placed(name) for name in ("alone", "first", "second")} == {only}
+    assert {world.until_scheduled(name) for name in ("alone", "first", "second")} == {only}
     reserved = {each["name"] for each in world.claim_named("shared")["status"]["reservedFor"]}
     assert reserved == {"first", "second"}
     resource = f"{world.token}.example.com/gpu"
     world.class_for(resource)
     amounts = {"cpu": "100m", resource: "1"}
     world.pod("old-style", container={"resources": {"requests": amounts, "limits": amounts}})
-    assert world.placed("old-style") == only
+    assert world.until_scheduled("old-style") == only
     assert len(set(world.allocated())) == 3
     created = world.read("old-style")["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     claim = world.claim_named(created)
@@ -65,4 +65,4 @@ def test_devices_are_read_and_claims_written(world: LiveDevices, plane: ControlP
     )
     world.devices_claim("late")
     world.user("waits", claim="late")
-    world.refused("waits", "cannot allocate all claims")
+    world.until_rejected("waits", "cannot allocate all claims")

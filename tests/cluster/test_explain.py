@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
-from tests.support.asking import Asker
+from tests.support.explain_command import ExplainCommand
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
@@ -71,14 +71,14 @@ OBJECTS = [
 ]
 
 
-def versions(asker: Asker) -> dict[str, str]:
+def versions(asker: ExplainCommand) -> dict[str, str]:
     """Return the resource version of each object of KINDS, by kind and name."""
     listed = json.loads(asker.plane.kubectl("get", KINDS, "--all-namespaces", "--output=json"))
     found = [(item["kind"], item["metadata"]) for item in listed["items"]]
     return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in found}
 
 
-def is_at_rest(asker: Asker) -> bool:
+def is_at_rest(asker: ExplainCommand) -> bool:
     """Return whether no pod is queued for an attempt and each attempted pod has an event."""
     queued = sum(asker.operator.metric("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff"))
     events = json.loads(asker.plane.kubectl("get", "events", "--output=json"))["items"]
@@ -86,7 +86,7 @@ def is_at_rest(asker: Asker) -> bool:
 
 
 @pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator that has attempted every pod."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
@@ -95,7 +95,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
             plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
         with OperatorProcess(plane.kubeconfig, log) as operator:
             operator.start()
-            asker = Asker(plane, operator)
+            asker = ExplainCommand(plane, operator)
             asker.wait("first", "condition=PodScheduled")
             for pod in ("second", "claimant"):
                 asker.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
@@ -114,19 +114,19 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
         pytest.param("claimant", "Unschedulable", id="waits for its claim"),
     ],
 )
-def test_online_and_offline_explanations_are_equal(asker: Asker, pod: str, verdict: str) -> None:
+def test_online_and_offline_explanations_are_equal(asker: ExplainCommand, pod: str, verdict: str) -> None:
     """The operator explains from its informers, the command offline from one list; neither writes an object."""
     before = versions(asker)
-    explained = asker.operator_says(pod)
+    explained = asker.online(pod)
     assert explained["verdict"] == verdict
-    assert explained == asker.api_server_says(pod)
+    assert explained == asker.offline(pod)
     assert versions(asker) == before
 
 
-def test_the_message_equals_the_condition(asker: Asker) -> None:
+def test_the_message_equals_the_condition(asker: ExplainCommand) -> None:
     """The message of an explanation equals the message of the PodScheduled condition."""
     shown = json.loads(asker.plane.kubectl("get", "pod", "second", "--output=json"))
-    assert asker.operator_says("second")["message"] == shown["status"]["conditions"][0]["message"]
+    assert asker.online("second")["message"] == shown["status"]["conditions"][0]["message"]
 
 
 def k9s_plugins() -> dict[str, Any]:
@@ -138,7 +138,7 @@ def k9s_plugins() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("plugin", ["bayplan-explain", "bayplan-explain-gang"])
-def test_the_commands_for_k9s_explain(asker: Asker, plugin: str) -> None:
+def test_the_commands_for_k9s_explain(asker: ExplainCommand, plugin: str) -> None:
     """The documented k9s commands work. k9s replaces variables in any letter case and rejects unknown ones."""
     shown = k9s_plugins()[plugin]
     pod = shown["scopes"] == ["pods"]
@@ -155,7 +155,7 @@ def test_the_commands_for_k9s_explain(asker: Asker, plugin: str) -> None:
         assert output.stdout == "bayplan: PodGroup default/missing not found; check the namespace and the name\n"
 
 
-def test_a_missing_pod(asker: Asker) -> None:
+def test_a_missing_pod(asker: ExplainCommand) -> None:
     """Both ways to explain report a missing pod with exit code 1."""
     for options in (
         [f"--server={asker.operator.url}"],
@@ -168,7 +168,7 @@ def test_a_missing_pod(asker: Asker) -> None:
         )
 
 
-def test_status_shows_every_pending_pod(asker: Asker) -> None:
+def test_status_shows_every_pending_pod(asker: ExplainCommand) -> None:
     """``bayplan status`` shows for each pending pod its queue and the plugins that gate or reject it."""
     result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
     assert result.exit_code == 0, result.output
@@ -184,7 +184,7 @@ def test_status_shows_every_pending_pod(asker: Asker) -> None:
     assert all(informer["synced"] for informer in status["informers"])
 
 
-def test_the_cache_agrees_with_the_api_server(asker: Asker) -> None:
+def test_the_cache_agrees_with_the_api_server(asker: ExplainCommand) -> None:
     """``bayplan status --check-cache`` and the dump after SIGUSR2 report no differences."""
     result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "--check-cache"])
     assert (result.exit_code, result.stdout) == (0, "Cache and queue agree with the API server.\n")
@@ -194,14 +194,14 @@ def test_the_cache_agrees_with_the_api_server(asker: Asker) -> None:
     assert "queue gated: pod default/gated, attempts 0, rejected by SchedulingGates" in asker.operator.log
 
 
-def test_the_named_event_makes_the_pod_schedulable(asker: Asker) -> None:
+def test_the_named_event_makes_the_pod_schedulable(asker: ExplainCommand) -> None:
     """The pod is bound to the named node after the named event. Runs last, because it changes the cluster."""
-    events = {event["what"]: event for event in asker.operator_says("second")["unblocking"]}
+    events = {event["what"]: event for event in asker.online("second")["unblocking"]}
     named = events["taint gpu=yes:NoSchedule removed from node tainted"]
     assert named["fitsOn"] == "tainted"
     asker.plane.kubectl("taint", "node", "tainted", "gpu-")
     asker.wait("second", "condition=PodScheduled")
     asker.operator.until(
-        lambda: asker.operator_says("second")["headline"] == "pod default/second is already scheduled to node tainted",
+        lambda: asker.online("second")["headline"] == "pod default/second is already scheduled to node tainted",
         "the operator has received the bind",
     )

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
-from tests.support.asking import Asker
+from tests.support.explain_command import ExplainCommand
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
@@ -50,7 +50,7 @@ OBJECTS = [
 
 
 @pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator whose attempt to schedule the gang has failed."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
@@ -59,16 +59,16 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
             plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
         with OperatorProcess(plane.kubeconfig, log) as operator:
             operator.start()
-            asker = Asker(plane, operator)
+            asker = ExplainCommand(plane, operator)
             asker.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
             yield asker
             operator.terminate()
 
 
 @pytest.mark.parametrize("target", ["podgroup/train", "train-1"])
-def test_online_and_offline_explanations_are_equal(asker: Asker, target: str) -> None:
+def test_online_and_offline_explanations_are_equal(asker: ExplainCommand, target: str) -> None:
     """Both explanations are equal except for the last attempt, which only the operator stores."""
-    online, offline = asker.operator_says(target), asker.api_server_says(target)
+    online, offline = asker.online(target), asker.offline(target)
     gang, gang_offline = (document.get("gang") or document for document in (online, offline))
     assert (gang["verdict"], online["verdict"]) == ("Unschedulable", "Unschedulable")
     assert [(place["domain"], place["fitting"], place["needed"]) for place in gang["places"]] == [
@@ -81,7 +81,7 @@ def test_online_and_offline_explanations_are_equal(asker: Asker, target: str) ->
     assert online == offline
 
 
-def test_status_shows_the_gang(asker: Asker) -> None:
+def test_status_shows_the_gang(asker: ExplainCommand) -> None:
     """``bayplan status`` shows the quorum of a gang and the reason why it waits."""
     result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
     assert result.exit_code == 0, result.output
@@ -90,15 +90,15 @@ def test_status_shows_the_gang(asker: Asker) -> None:
     assert (gang["gang"], gang["place"], gang["needed"], gang["waiting"], gang["reason"]) == expected
 
 
-def is_placed(asker: Asker, count: int) -> bool:
+def is_placed(asker: ExplainCommand, count: int) -> bool:
     """Return whether the operator reports the gang as placed with *count* members."""
-    gang = asker.operator_says("podgroup/train")
+    gang = asker.online("podgroup/train")
     return (gang["verdict"], gang["members"]["placed"]) == ("Placed", count)
 
 
-def test_the_named_event_makes_the_gang_schedulable(asker: Asker) -> None:
+def test_the_named_event_makes_the_gang_schedulable(asker: ExplainCommand) -> None:
     """All members are bound to the named node after it grows as named. Runs last, because it changes the cluster."""
-    (place, _) = asker.operator_says("podgroup/train")["places"]
+    (place, _) = asker.online("podgroup/train")["places"]
     whats = [event["what"] for event in place["nextMember"]["unblocking"]]
     assert "node a grown to 6 cpu allocatable" in whats
     grown = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": "6"}}})

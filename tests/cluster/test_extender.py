@@ -12,8 +12,8 @@ import pytest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.schedulers import install_crds
-from tests.support.extended_cluster import BAYPLAN, KUBE_SCHEDULER, ExtendedCluster
-from tests.support.extender_server import ExtenderServer, Reply, keeps, names_of
+from tests.support.extender_cluster import BAYPLAN, KUBE_SCHEDULER, ExtenderCluster
+from tests.support.extender_server import ExtenderServer, Reply, names_of, passes_only
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
@@ -26,8 +26,8 @@ BOTH = [
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[ExtendedCluster]:
-    cluster = ExtendedCluster(control_plane, namespace, tmp_path)
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[ExtenderCluster]:
+    cluster = ExtenderCluster(control_plane, namespace, tmp_path)
     yield cluster
     cluster.clean_up()
 
@@ -54,11 +54,11 @@ def prefers(node: str, score: int = 10) -> Any:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_filter_decides_the_node(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+def test_a_filter_decides_the_node(cluster: ExtenderCluster, server: ExtenderServer, kind: str) -> None:
     """The pod is bound to the node that the extender leaves; if none is left, its message has the extender's reason."""
     nodes = {short: cluster.node(short) for short in "abc"}
-    only_b = keeps(nodes["b"])
-    none = keeps()
+    only_b = passes_only(nodes["b"])
+    none = passes_only()
     server.rules["filter"] = lambda body: (only_b if body["Pod"]["metadata"]["name"] == "p" else none)(body)
     with cluster.scheduler(kind, [extender(server.url, "filter", nodeCacheCapable=False)]):
         cluster.pod("p")
@@ -68,7 +68,7 @@ def test_a_filter_decides_the_node(cluster: ExtendedCluster, server: ExtenderSer
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_scores_count_by_weight(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+def test_scores_count_by_weight(cluster: ExtenderCluster, server: ExtenderServer, kind: str) -> None:
     """Scores are multiplied by the extender's weight; an extender that fails is left out."""
     for short in "abc":
         cluster.node(short)
@@ -85,10 +85,10 @@ def test_scores_count_by_weight(cluster: ExtendedCluster, server: ExtenderServer
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_managed_resources(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+def test_managed_resources(cluster: ExtenderCluster, server: ExtenderServer, kind: str) -> None:
     """Only pods that request the managed resource are sent; NodeResourcesFit ignores it if the profile says so."""
     nodes = {short: cluster.node(short) for short in "ab"}
-    server.rules["filter"] = keeps(nodes["a"])
+    server.rules["filter"] = passes_only(nodes["a"])
     managed = [{"name": "example.com/licence", "ignoredByScheduler": True}]
     with cluster.scheduler(kind, [extender(server.url, "filter", managedResources=managed)]):
         cluster.pod("plain", nodeSelector={"for": cluster.namespace, "node": "b"})
@@ -96,14 +96,14 @@ def test_managed_resources(cluster: ExtendedCluster, server: ExtenderServer, kin
         assert server.calls == []
         cluster.pod("licensed", {"example.com/licence": "9"})
         assert cluster.node_of("licensed") == "a"
-    assert {body["Pod"]["metadata"]["name"] for body in server.of("filter")} == {"licensed"}
+    assert {body["Pod"]["metadata"]["name"] for body in server.bodies("filter")} == {"licensed"}
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_an_ignorable_extender(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+def test_an_ignorable_extender(cluster: ExtenderCluster, server: ExtenderServer, kind: str) -> None:
     """Pods are scheduled by the other extenders while an ignorable one is unreachable."""
     nodes = {short: cluster.node(short) for short in "ab"}
-    server.rules["filter"] = keeps(nodes["b"])
+    server.rules["filter"] = passes_only(nodes["b"])
     unreachable = extender(f"http://127.0.0.1:{free_port()}", "filter", ignorable=True)
     with cluster.scheduler(kind, [unreachable, extender(server.url, "filter")]):
         cluster.pod("p")
@@ -111,7 +111,7 @@ def test_an_ignorable_extender(cluster: ExtendedCluster, server: ExtenderServer,
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_an_extender_that_binds(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+def test_an_extender_that_binds(cluster: ExtenderCluster, server: ExtenderServer, kind: str) -> None:
     """The extender creates the binding; after a refusal the pod is requeued, and the next attempt succeeds."""
     cluster.node("a")
     refusals = ["not yet"]
@@ -126,11 +126,11 @@ def test_an_extender_that_binds(cluster: ExtendedCluster, server: ExtenderServer
     with cluster.scheduler(kind, [extender(server.url, "bind")]):
         cluster.pod("p")
         assert cluster.node_of("p") == "a"
-    assert [body["PodName"] for body in server.of("bind")] == ["p", "p"]
+    assert [body["PodName"] for body in server.bodies("bind")] == ["p", "p"]
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_an_extender_that_chooses_victims(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+def test_an_extender_that_chooses_victims(cluster: ExtenderCluster, server: ExtenderServer, kind: str) -> None:
     """Of two candidates for preemption, the one that the extender leaves loses its victim and gets the preemptor."""
     low, high = cluster.priority("low", 1), cluster.priority("high", 100)
     for short in "ab":
@@ -146,7 +146,7 @@ def test_an_extender_that_chooses_victims(cluster: ExtendedCluster, server: Exte
         assert cluster.node_of("p") == "b"
     left = {pod["metadata"]["name"] for pod in cluster.get("pods")["items"]}
     assert left == {"on-a", "p"}
-    body, *_ = server.of("preempt")
+    body, *_ = server.bodies("preempt")
     assert len(body["NodeNameToMetaVictims"]) == 2
 
 
@@ -165,7 +165,7 @@ def operator(control_plane: ControlPlane, tmp_path: Path) -> Iterator[OperatorPr
 class Profile:
     """A SchedulerProfile for the test's pods."""
 
-    def __init__(self, cluster: ExtendedCluster) -> None:
+    def __init__(self, cluster: ExtenderCluster) -> None:
         self._cluster = cluster
         self.name = cluster.namespace
 
@@ -198,18 +198,18 @@ class Profile:
 
 
 @pytest.fixture
-def profile(cluster: ExtendedCluster, operator: OperatorProcess) -> Iterator[Profile]:
+def profile(cluster: ExtenderCluster, operator: OperatorProcess) -> Iterator[Profile]:
     profile = Profile(cluster)
     yield profile
     cluster.plane.kubectl("delete", "sp", profile.name)
 
 
 def test_an_extender_that_restarts(
-    cluster: ExtendedCluster, server: ExtenderServer, profile: Profile, operator: OperatorProcess
+    cluster: ExtenderCluster, server: ExtenderServer, profile: Profile, operator: OperatorProcess
 ) -> None:
     """Pods fail with the extender's error and its circuit opens; after its restart they are bound and it closes."""
     nodes = {short: cluster.node(short) for short in "ab"}
-    server.rules["filter"] = keeps(nodes["a"])
+    server.rules["filter"] = passes_only(nodes["a"])
     profile.apply(extender(server.url, "filter"))
     assert profile.until_circuit("Closed") == {"urlPrefix": server.url, "state": "Closed"}
     server.stop()
@@ -229,18 +229,18 @@ def test_an_extender_that_restarts(
     assert count >= 8
 
 
-def test_an_edit_changes_the_extenders(cluster: ExtendedCluster, server: ExtenderServer, profile: Profile) -> None:
+def test_an_edit_changes_the_extenders(cluster: ExtenderCluster, server: ExtenderServer, profile: Profile) -> None:
     """An extender added to a live profile receives pods and nodes from before; a wrong certificate path is rejected."""
     nodes = {short: cluster.node(short) for short in "ab"}
     cluster.pod("early", nodeSelector={"for": cluster.namespace, "node": "c"})
     profile.apply()
-    server.rules["filter"] = keeps(nodes["b"])
+    server.rules["filter"] = passes_only(nodes["b"])
     profile.apply(extender(server.url, "filter", nodeCacheCapable=False))
     cluster.pod("p")
     assert cluster.node_of("p") == "b"
     cluster.node("c")
     cluster.until(
-        lambda: "early" in {body["Pod"]["metadata"]["name"] for body in server.of("filter")},
+        lambda: "early" in {body["Pod"]["metadata"]["name"] for body in server.bodies("filter")},
         "the earlier pod is sent",
     )
     bad = extender(server.url, "filter", tlsConfig={"caFile": "/nonexistent/ca.crt"})

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hack.controlplane.launcher import ControlPlane
-from tests.support.extended_cluster import BAYPLAN, KUBE_SCHEDULER, ExtendedCluster
+from tests.support.extender_cluster import BAYPLAN, KUBE_SCHEDULER, ExtenderCluster
 from tests.support.extender_server import ExtenderServer, Reply, names_of
 from tests.support.manifests import Manifest
 
@@ -53,9 +53,9 @@ RICH: Manifest = {
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[ExtendedCluster]:
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[ExtenderCluster]:
     """Create a pod that fits nodes a and b, and a pod that fits node c if it preempts."""
-    cluster = ExtendedCluster(control_plane, namespace, tmp_path)
+    cluster = ExtenderCluster(control_plane, namespace, tmp_path)
     low, middle, high = (cluster.priority(name, value) for name, value in (("low", 1), ("mid", 10), ("high", 100)))
     annotations = {"note": "<&>"}
     cluster.node("a", labels={"free": "yes"}, annotations=annotations)
@@ -64,14 +64,14 @@ def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iter
     # kube-scheduler orders victims by their start; those without one it orders at random.
     for name, start in (("v1", "2026-01-01T00:00:00Z"), ("v2", "2026-01-02T00:00:00Z")):
         cluster.pod(name, {"cpu": "500m"}, priorityClassName=low, nodeName=full)
-        cluster.started(name, start)
+        cluster.set_start_time(name, start)
     cluster.pod("preemptor", {"cpu": "800m"}, priorityClassName=middle, nodeSelector={"node": "c", "for": namespace})
     cluster.pod("placed", priorityClassName=high, **RICH | {"nodeSelector": {"for": namespace, "free": "yes"}})
     yield cluster
     cluster.clean_up()
 
 
-def recorded(cluster: ExtendedCluster, kind: str, *, node_cache_capable: bool) -> dict[str, Any]:
+def recorded(cluster: ExtenderCluster, kind: str, *, node_cache_capable: bool) -> dict[str, Any]:
     """Return the bodies that a scheduler sends, by verb, up to a bind and a preempt that get no answer."""
     held = threading.Event()
     with ExtenderServer() as server:
@@ -80,8 +80,8 @@ def recorded(cluster: ExtendedCluster, kind: str, *, node_cache_capable: bool) -
                 {"NodeNames": body["NodeNames"]} if body["NodeNames"] is not None else {"Nodes": body["Nodes"]}
             ),
             "prioritize": lambda body: [{"Host": name, "Score": 10 * name.endswith("-b")} for name in names_of(body)],
-            "bind": lambda _: Reply(b"{}", held=held),
-            "preempt": lambda _: Reply(b"{}", held=held),
+            "bind": lambda _: Reply(b"{}", gate=held),
+            "preempt": lambda _: Reply(b"{}", gate=held),
         }
         extender = {
             "urlPrefix": server.url,
@@ -91,9 +91,11 @@ def recorded(cluster: ExtendedCluster, kind: str, *, node_cache_capable: bool) -
             "nodeCacheCapable": node_cache_capable,
         }
         with cluster.scheduler(kind, [extender]):
-            cluster.until(lambda: bool(server.of("bind") and server.of("preempt")), "bind and preempt were called")
+            cluster.until(
+                lambda: bool(server.bodies("bind") and server.bodies("preempt")), "bind and preempt were called"
+            )
         held.set()
-        return {verb: [_ordered(body) for body in server.of(verb)] for verb in server.rules}
+        return {verb: [_ordered(body) for body in server.bodies(verb)] for verb in server.rules}
 
 
 def _ordered(body: Any) -> Any:
@@ -109,7 +111,7 @@ CAPABLE = [pytest.param(True, id="node-names"), pytest.param(False, id="whole-no
 
 
 @pytest.mark.parametrize("node_cache_capable", CAPABLE)
-def test_bodies_are_kube_schedulers(cluster: ExtendedCluster, node_cache_capable: bool) -> None:
+def test_bodies_are_kube_schedulers(cluster: ExtenderCluster, node_cache_capable: bool) -> None:
     """The bodies of filter, prioritize, preempt and bind have exactly the fields that kube-scheduler sends."""
     theirs = recorded(cluster, KUBE_SCHEDULER, node_cache_capable=node_cache_capable)
     ours = recorded(cluster, BAYPLAN, node_cache_capable=node_cache_capable)

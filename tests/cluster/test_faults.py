@@ -78,7 +78,7 @@ def test_a_drain_survives(
     assert drain.bound < PODS
     fault(plane)
     drain.finish()
-    assert drain.wrongs() == []
+    assert drain.violations() == []
     operator.until(operator.is_alive, "the operator is alive")
     assert operator.log.count("\n") - before <= MOST_LINES, operator.log
 
@@ -89,4 +89,4 @@ def test_an_operator_that_is_killed_is_replaced(drain: Drain, operator: Operator
     assert drain.bound < PODS
     operator.start()
     drain.finish()
-    assert drain.wrongs() == []
+    assert drain.violations() == []

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
@@ -33,6 +34,9 @@ MOST_LINES = 100
 # The lines of preemption victims are left out: their number depends on when the preemptors arrive, not on the faults.
 OWN_LINES = r"(?m)^\S+ \S+ +[A-Z]+ +(?:bayplan|scheduler_core)\b(?!\.plugins\.default_preemption\.eviction)"
 OWN_TRACES = r"(?m)^.* (?:bayplan|scheduler_core)\S*: .*\nTraceback.*(?:\n .*)*\n.*"
+# Two renewals in a row without a response lose a Lease, whatever its deadline, and the process ends; a deadline of two
+# minutes is longer than requests fail here.
+ELECTION = {"leaderElect": True, "leaseDuration": 150, "renewDeadline": 120}
 SOURCES = Path(__file__).resolve().parents[2]
 
 
@@ -56,8 +60,11 @@ def operator(
     proxy: FaultyProxy, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     """Start the only operator; one process serves every seed."""
-    log = tmp_path_factory.mktemp("operator") / "operator.log"
-    with VolumeController(plane), OperatorProcess(proxy.kubeconfig, log, ["--leader-elect"]) as operator:
+    directory = tmp_path_factory.mktemp("operator")
+    settings = directory / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"leaderElection": ELECTION}))
+    arguments = ["--settings", str(settings)]
+    with VolumeController(plane), OperatorProcess(proxy.kubeconfig, directory / "operator.log", arguments) as operator:
         operator.start()
         yield operator
 
@@ -68,28 +75,29 @@ def test_a_drain_survives_faulty_requests(
 ) -> None:
     """No pod is lost, bound twice or preempted without need, no node is overcommitted, and the log is short."""
     before = len(operator.log)
-    proxy.happened.clear()
+    proxy.fault_counts.clear()
     with MixedDrain(plane, operator) as drain:
         drain.prepare()
-        proxy.go_wrong(seed, RATE)
+        proxy.inject_faults(seed, RATE)
         drain.begin()
         drain.burst()
         drain.run_for(EXTRA_SECONDS)
-        proxy.calm()
+        proxy.stop_faults()
         drain.settle(SETTLED_SECONDS)
         operator.until(
-            lambda: len(drain.without_events()) <= given_up_events(operator.log[before:]), "all pods have their events"
+            lambda: len(drain.pods_without_events()) <= given_up_events(operator.log[before:]),
+            "all pods have their events",
         )
-        assert drain.wrongs() == []
+        assert drain.violations() == []
         operator.until(lambda: checked_cache(operator) == "", "the cache agrees with the API server")
         drain.make_room(SETTLED_SECONDS)
-        assert drain.wrongs() == []
+        assert drain.violations() == []
     logged = operator.log[before:]
     operator.until(operator.is_alive, "the operator is alive")
     assert re.findall(OWN_TRACES, logged) == []
     assert len(re.findall(OWN_LINES, logged)) <= MOST_LINES, logged
-    assert len(proxy.happened) >= 30, proxy.happened
-    assert sum(proxy.happened.values()) >= PODS * RATE, proxy.happened
+    assert len(proxy.fault_counts) >= 30, proxy.fault_counts
+    assert sum(proxy.fault_counts.values()) >= PODS * RATE, proxy.fault_counts
 
 
 def given_up_events(log: str) -> int:

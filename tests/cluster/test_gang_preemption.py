@@ -25,7 +25,7 @@ def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str
         world.profile({})
         world.nodes("a", "b", "c", "d", cpu="2")
         for value, name in enumerate(("low", "high"), start=1):
-            world.wide("PriorityClass", name, PRIORITIES, value=value)
+            world.cluster_object("PriorityClass", name, PRIORITIES, value=value)
         yield world
 
 
@@ -41,7 +41,7 @@ def runs_on(world: LiveGangs, nodes: str, name: str = "low", job: str = "plain",
         spec = priority(world, name, node)
         world.api.create(world.member(f"on-{node}", job, **{"group": "", "cpu": "2", "spec": spec, **fields}))
     for node in nodes:
-        world.placed(f"on-{node}")
+        world.until_scheduled(f"on-{node}")
 
 
 def gang(world: LiveGangs, count: int) -> str:
@@ -77,12 +77,12 @@ def test_pods_of_a_budget_are_spared(world: LiveGangs) -> None:
     victims = [{"namespace": world.namespace, "name": name} for name in ("on-c", "on-d")]
     assert sorted(world.status("train")["victims"], key=lambda each: str(each["name"])) == victims
     world.until(lambda: evicted(world) == {"on-c", "on-d"}, "both victims are being deleted")
-    world.until(lambda: world.notes("train", "Preempting"), "the group has its event")
+    world.until(lambda: world.event_notes("train", "Preempting"), "the group has its event")
     assert world.bound("train") == {}
     for node in "cd":
         assert world.condition(f"on-{node}", "DisruptionTarget")["reason"] == "PreemptionByScheduler"
         note = f"Preempted by podgroup {uid} on node {world.token}-{node}"
-        world.until(lambda: world.notes(f"on-{node}", "Preempted") == [note], "the victim has its event")  # noqa: B023 - called at once
+        world.until(lambda: world.event_notes(f"on-{node}", "Preempted") == [note], "the victim has its event")  # noqa: B023 - called at once
         world.change(f"on-{node}", {"metadata": {"finalizers": None}})
     nodes = world.until_bound("train", 2)
     assert set(nodes.values()) == {f"{world.token}-{node}" for node in "cd"}
@@ -98,7 +98,7 @@ def test_no_pod_is_evicted_for_a_part_of_a_gang(world: LiveGangs) -> None:
     assert "none of the 3 members" in world.until_reason("train", "Unschedulable")
     # The attempt of a later pod follows the gang's.
     world.job("later", 1, group="", cpu="2", spec=priority(world, "low"))
-    world.refused("later-0", "Insufficient cpu")
+    world.until_rejected("later-0", "Insufficient cpu")
     assert evicted(world) == set()
     world.delete("later-0", "on-d")
     world.until_bound("train", 3)
@@ -121,7 +121,7 @@ def test_a_gang_with_disruption_group_is_evicted_whole(world: LiveGangs) -> None
 
 def test_a_gang_with_preemption_policy_never_waits(world: LiveGangs) -> None:
     """No pod is evicted for a gang whose class has preemptionPolicy Never; the gang is bound when pods are deleted."""
-    never = world.wide("PriorityClass", "never", PRIORITIES, value=3, preemptionPolicy="Never")
+    never = world.cluster_object("PriorityClass", "never", PRIORITIES, value=3, preemptionPolicy="Never")
     runs_on(world, "abcd")
     world.group("train", 2)
     world.job("train", 2, cpu="2", spec={"priorityClassName": never})

@@ -47,7 +47,7 @@ def history(control_plane: ControlPlane, namespace: str) -> Iterator[GangHistory
     """Record all changes of the test's pods in order."""
     with GangHistory(control_plane, namespace) as history:
         yield history
-        assert history.wrongs == []
+        assert history.violations == []
 
 
 @pytest.mark.parametrize("parallelism", [4, 16, 64])
@@ -65,8 +65,8 @@ def test_all_members_of_a_job_are_bound(world: LiveGangs, control_plane: Control
     assert (status["succeeded"], status["failed"], world.reason("train")) == (parallelism, 0, "Finished")
     log.read()
     assert {name: log.counts[f"{world.namespace}/{name}"] for name in names} == dict.fromkeys(names, 1)
-    world.until(lambda: world.notes("train", "Scheduled"), "an event is recorded")
-    assert len(world.notes("train", "Scheduled")) == 1
+    world.until(lambda: world.event_notes("train", "Scheduled"), "an event is recorded")
+    assert len(world.event_notes("train", "Scheduled")) == 1
 
 
 def test_two_gangs_with_room_for_one(world: LiveGangs, history: GangHistory) -> None:
@@ -80,11 +80,11 @@ def test_two_gangs_with_room_for_one(world: LiveGangs, history: GangHistory) -> 
     [first] = history.order()
     assert history.moments[-1] == {first: 5}
     second = {"one": "two", "two": "one"}[first]
-    world.until(lambda: world.notes(second, "FailedScheduling"), "the second gang is unschedulable")
+    world.until(lambda: world.event_notes(second, "FailedScheduling"), "the second gang is unschedulable")
     world.complete(first)
     world.until(lambda: history.moments[-1] == {second: 5}, "the second gang is bound")
     assert history.together("one", "two") == []
-    assert "placed together fit" in " ".join(world.notes(second, "FailedScheduling"))
+    assert "placed together fit" in " ".join(world.event_notes(second, "FailedScheduling"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_reservation_is_reported(world: LiveGangs) -> None:
     world.until(lambda: world.status("large").get("nominatedDomain"), "nodes are reserved")
     assert f"{world.token}-a" in world.status("large")["nominatedDomain"]
     world.job("small", 1, group="")
-    world.refused("small-0", f"{world.namespace}/large")
+    world.until_rejected("small-0", f"{world.namespace}/large")
     world.delete("runs-0")
     world.until_bound("large", 2)
     world.until(lambda: not world.status("large").get("nominatedDomain"), "the reservation is released")
@@ -199,7 +199,7 @@ def test_a_member_deleted_while_the_gang_waits_breaks_the_quorum(world: LiveGang
     world.until_reason("train", "MembersMissing")
     world.nodes("b", cpu="4")
     world.pod("other", cpu="100m")
-    world.placed("other")
+    world.until_scheduled("other")
     world.until(lambda: history.order() == [""], "only that pod was bound")
     world.job("train", 1, first=3)
     world.until_bound("train", 3)
@@ -255,9 +255,9 @@ def test_a_member_above_the_quorum_waits_alone(world: LiveGangs) -> None:
     world.until(lambda: world.counts("train") == (5, 4, 4), "four members run")
     assert (world.status("train")["phase"], world.reason("train")) == ("Running", "Scheduled")
     (waits,) = set(world.pods("train")) - set(world.bound("train"))
-    world.refused(waits, "1 Insufficient cpu")
+    world.until_rejected(waits, "1 Insufficient cpu")
     world.delete(next(iter(world.bound("train"))))
-    world.placed(waits)
+    world.until_scheduled(waits)
     world.until(lambda: world.counts("train") == (4, 4, 4), "four of four members run")
 
 

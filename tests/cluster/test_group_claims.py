@@ -49,7 +49,7 @@ def test_members_share_the_claim_of_their_group(plane: ControlPlane, operator: O
         uid = world.group("train", 0, GROUPS.api_version, schedulingPolicy=policy, resourceClaims=[source])
         for name in ("train-0", "train-1"):
             world.user(name, template="one", spec={"schedulingGroup": {"podGroupName": "train"}})
-        assert {world.placed("train-0"), world.placed("train-1")} == {node}
+        assert {world.until_scheduled("train-0"), world.until_scheduled("train-1")} == {node}
         (claim,) = world.claims()
         assert devices_of(claim) == [(world.driver.name, node, "card")]
         (consumer,) = claim["status"]["reservedFor"]

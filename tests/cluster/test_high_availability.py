@@ -48,7 +48,7 @@ def figures(pair: Failover) -> Iterator[None]:
     binds = [pair.binds(user) for user in (ONE, TWO)]
     gap = binds[1][0].at - binds[0][-1].at
     shares = f"{len(binds[0])} + {len(binds[1])} of {PODS} pods"
-    print(f"{pair.name}: no bind for {gap:.2f} s, {shares}, {len(pair.late())} late changes")  # noqa: T201
+    print(f"{pair.name}: no bind for {gap:.2f} s, {shares}, {len(pair.changes_after_takeover())} late changes")  # noqa: T201
 
 
 def test_a_leader_is_killed(pair: Failover) -> None:
@@ -57,8 +57,8 @@ def test_a_leader_is_killed(pair: Failover) -> None:
     pair.one.kill()
     pair.finish()
     seconds = pair.takeover_seconds(began)
-    assert pair.late() == []
-    assert pair.wrongs() == []
+    assert pair.changes_after_takeover() == []
+    assert pair.violations() == []
     assert LEASE_SECONDS - RENEW_SECONDS < seconds < LEASE_SECONDS + SETTLE_SECONDS
 
 
@@ -73,8 +73,8 @@ def test_a_leader_is_stopped_and_continued(pair: Failover) -> None:
     pair.finish()
     seconds = pair.takeover_seconds(began)
     assert "was lost" in pair.one.log
-    assert len(pair.late()) <= IN_FLIGHT
-    assert pair.wrongs() == []
+    assert len(pair.changes_after_takeover()) <= IN_FLIGHT
+    assert pair.violations() == []
     assert seconds < LEASE_SECONDS + SETTLE_SECONDS
 
 
@@ -88,8 +88,8 @@ def test_the_api_server_freezes(plane: ControlPlane, pair: Failover) -> None:
     plane.apiserver.resume()
     pair.finish()
     seconds = pair.takeover_seconds(began)
-    assert pair.late() == []
-    assert pair.wrongs() == []
+    assert pair.changes_after_takeover() == []
+    assert pair.violations() == []
     assert seconds < LEASE_SECONDS + SETTLE_SECONDS
 
 
@@ -100,6 +100,6 @@ def test_a_leader_is_terminated(pair: Failover) -> None:
     pair.finish()
     assert code == 0
     assert "was released" in pair.one.log
-    assert pair.late() == []
-    assert pair.wrongs() == []
+    assert pair.changes_after_takeover() == []
+    assert pair.violations() == []
     assert pair.takeover_seconds(released) < SETTLE_SECONDS

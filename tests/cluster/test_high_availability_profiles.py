@@ -85,7 +85,7 @@ class Cluster:
         found: dict[str, set[str]] = {name: set() for name in names}
         for change in logged_changes(self.plane):
             name = change.name.rpartition("/")[2]
-            if change.what == what and name in found and change.code < 300:
+            if change.operation == what and name in found and change.code < 300:
                 found[name].add(change.user)
         return found
 
@@ -156,7 +156,7 @@ def test_shared_objects_are_not_rewritten(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "empty", where).get("phase") == "Pending", "reported")
     cluster.until(lambda: _is_quiet(cluster), "nothing is written any more")
     assert cluster.status("plc", CONFIG)["referencedBy"] == [A, B]
-    late = [one for one in logged_changes(cluster.plane) if one.what == "podgroups/status patch"]
+    late = [one for one in logged_changes(cluster.plane) if one.operation == "podgroups/status patch"]
     gangs = [one.user for one in late if one.name.endswith("/gang")]
     # Until its members are read, the gang is an empty group, whose status every process writes.
     assert gangs.count(TWO) <= 1
@@ -172,7 +172,7 @@ def _is_quiet(cluster: Cluster) -> bool:
 
 def _patches(cluster: Cluster) -> int:
     statuses = ("podgroups/status patch", "pluginconfigs/status patch")
-    return sum(one.what in statuses for one in logged_changes(cluster.plane))
+    return sum(one.operation in statuses for one in logged_changes(cluster.plane))
 
 
 def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:

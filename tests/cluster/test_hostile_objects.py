@@ -76,7 +76,7 @@ def test_deeply_nested_objects(world: LiveWorld, control_plane: ControlPlane) ->
         world.operator.terminate()
         world.operator.start()
         world.pod("after-the-restart")
-        world.placed("after-the-restart")
+        world.until_scheduled("after-the-restart")
     finally:
         for path in created:
             name = world.token if path.endswith("/pods") else f"{world.token}-deep"
@@ -88,15 +88,15 @@ def test_a_pod_with_too_many_demands_is_reported(world: LiveWorld, control_plane
     """``kubectl describe`` shows why the pod waits and the remedy; a change of its labels records no second event."""
     greedy = {"for": world.token} | {f"k{number}": "v" for number in range(MAX_DEMANDS)}
     world.pod("greedy", spec={"nodeSelector": greedy})
-    message = world.refused("greedy")
+    message = world.until_rejected("greedy")
     assert message.startswith("the pod cannot be scheduled: it makes 503 demands")  # two for CPU and memory
     assert message.endswith("Correct its manifest and create the pod again")
     assert world.condition("greedy")["reason"] == "SchedulerError"
     world.change("greedy", {"metadata": {"labels": {"a": "b"}}})
-    world.until(lambda: world.notes("greedy", "FailedScheduling"), "an event is recorded")
+    world.until(lambda: world.event_notes("greedy", "FailedScheduling"), "an event is recorded")
     world.pod("after")
-    world.placed("after")
-    assert world.notes("greedy", "FailedScheduling") == [message]
+    world.until_scheduled("after")
+    assert world.event_notes("greedy", "FailedScheduling") == [message]
     described = control_plane.kubectl("describe", "pod", "greedy", f"--namespace={world.namespace}")
     events = described.partition("Events:")[2].split()
     assert ("Warning" in events, "FailedScheduling" in events) == (True, True), described
@@ -162,7 +162,7 @@ def test_hundreds_of_hostile_objects(world: LiveWorld) -> None:
             if number % 80 == 0:
                 world.pod(f"control-{number}")
         for number in range(0, 320, 80):
-            world.placed(f"control-{number}")
+            world.until_scheduled(f"control-{number}")
         for plural, kind in (("schedulerprofiles", "Accepted"), ("pluginconfigs", "Valid")):
             world.until(partial(have_condition, api, plural, kind, selector), f"all {plural} have the condition")
             for body in api.items(f"{OWN_GROUP}/{plural}", **selector):
@@ -177,5 +177,5 @@ def test_hundreds_of_hostile_objects(world: LiveWorld) -> None:
     assert outcomes["schedulerprofiles False"] > 10, outcomes
     assert outcomes["Pod stored"] > 10, outcomes
     world.pod("at-the-end")
-    world.placed("at-the-end")
+    world.until_scheduled("at-the-end")
     assert without_faults(world.operator.log)

@@ -61,7 +61,7 @@ def volumes(control_plane: ControlPlane) -> Iterator[VolumeController]:
 
 def late_class(world: LiveWorld) -> str:
     """Create a StorageClass whose volumes are provisioned for the first pod."""
-    return world.wide(
+    return world.cluster_object(
         "StorageClass",
         "late",
         "storage.k8s.io/v1",
@@ -83,8 +83,8 @@ def test_a_pod_is_attempted_when_its_last_gate_is_removed(world: LiveWorld) -> N
         lambda: world.operator.metric("scheduler_pending_pods", queue="gated") == 1, "the pod is queued as gated"
     )
     world.change("p", {"spec": {"schedulingGates": None}})
-    assert world.placed("p") == f"{world.token}-a"
-    assert world.notes("p", "FailedScheduling") == []
+    assert world.until_scheduled("p") == f"{world.token}-a"
+    assert world.event_notes("p", "FailedScheduling") == []
 
 
 # -- Permit ------------------------------------------------------------------------------------------------------------
@@ -95,10 +95,10 @@ def test_a_pod_that_waits_at_permit_is_bound_when_it_is_allowed(world: LiveWorld
     world.pod("waits", cpu="3", labels={"approval": "needed"})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.pod("other", cpu="3")
-    world.refused("other", "1 Insufficient cpu")
+    world.until_rejected("other", "1 Insufficient cpu")
     assert world.node_of("waits") == ""
     world.pod("approver", labels={"approval": "gives"})
-    assert world.placed("waits") == world.placed("approver") == f"{world.token}-a"
+    assert world.until_scheduled("waits") == world.until_scheduled("approver") == f"{world.token}-a"
 
 
 def test_a_pod_that_is_rejected_at_permit_is_unreserved(world: LiveWorld) -> None:
@@ -106,17 +106,17 @@ def test_a_pod_that_is_rejected_at_permit_is_unreserved(world: LiveWorld) -> Non
     world.pod("waits", cpu="3", labels={"approval": "needed"})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.pod("denier", labels={"approval": "denies"})
-    world.refused("waits", "denier says no")
+    world.until_rejected("waits", "denier says no")
     assert world.condition("waits")["reason"] == "Unschedulable"
     world.api.delete({"kind": "Pod", "metadata": {"name": "waits", "namespace": world.namespace}})
     world.pod("other", cpu="3")
-    assert world.placed("other") == f"{world.token}-a"
+    assert world.until_scheduled("other") == f"{world.token}-a"
 
 
 def test_a_pod_times_out_at_permit(world: LiveWorld) -> None:
     """A pod whose Permit timeout has passed is rejected."""
     world.pod("waits", cpu="3", labels={"approval": "needed", "approval-seconds": "1"})
-    world.refused("waits", "rejected due to timeout after waiting 1s at plugin Approval")
+    world.until_rejected("waits", "rejected due to timeout after waiting 1s at plugin Approval")
 
 
 def test_a_pod_that_is_deleted_at_permit_is_unreserved(world: LiveWorld) -> None:
@@ -125,7 +125,7 @@ def test_a_pod_that_is_deleted_at_permit_is_unreserved(world: LiveWorld) -> None
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.api.delete({"kind": "Pod", "metadata": {"name": "waits", "namespace": world.namespace}})
     world.pod("other", cpu="3")
-    assert world.placed("other") == f"{world.token}-a"
+    assert world.until_scheduled("other") == f"{world.token}-a"
     world.until(lambda: assumed(world) == 0, "nothing is assumed")
 
 
@@ -142,7 +142,7 @@ def test_a_volume_is_provisioned_for_the_selected_node(world: LiveWorld, volumes
     del volumes
     world.claim("data", late_class(world))
     world.pod("p", spec=VOLUME)
-    assert world.placed("p") == f"{world.token}-a"
+    assert world.until_scheduled("p") == f"{world.token}-a"
     path = f"/api/v1/namespaces/{world.namespace}/persistentvolumeclaims/data"
     # The volume controller writes the phase later than the fields for which the scheduler waits.
     world.until(lambda: world.api.get(path)["status"]["phase"] == "Bound", "the claim is bound")
@@ -159,9 +159,9 @@ def test_a_pod_is_rescheduled_if_provisioning_fails(world: LiveWorld, volumes: V
     world.until(lambda: volumes.refused > 0, "the provisioner has refused")
     node = {"kind": "Node", "metadata": {"name": f"{world.token}-large"}}
     world.api.patch(node, {"spec": {"unschedulable": True}})
-    assert world.placed("p") == f"{world.token}-a"
+    assert world.until_scheduled("p") == f"{world.token}-a"
     world.until(
-        lambda: any("VolumeBinding" in note for note in world.notes("p", "FailedScheduling")),
+        lambda: any("VolumeBinding" in note for note in world.event_notes("p", "FailedScheduling")),
         "an event names the plugin",
     )
 
@@ -171,10 +171,10 @@ def test_a_volume_binding_times_out_and_is_retried(world: LiveWorld, volumes: Vo
     volumes.working.clear()
     world.claim("data", late_class(world))
     world.pod("p", spec=VOLUME)
-    world.refused("p", "VolumeBinding")
+    world.until_rejected("p", "VolumeBinding")
     assert world.node_of("p") == ""
     volumes.working.set()
-    assert world.placed("p") == f"{world.token}-a"
+    assert world.until_scheduled("p") == f"{world.token}-a"
 
 
 # -- preemption --------------------------------------------------------------------------------------------------------
@@ -182,32 +182,32 @@ def test_a_volume_binding_times_out_and_is_retried(world: LiveWorld, volumes: Vo
 
 def test_a_preemptor_waits_for_its_victim(world: LiveWorld) -> None:
     """Condition and event of the victim name the preemptor, which stays nominated until the victim is deleted."""
-    low = world.wide("PriorityClass", "low", PRIORITIES, value=1)
-    high = world.wide("PriorityClass", "high", PRIORITIES, value=2)
+    low = world.cluster_object("PriorityClass", "low", PRIORITIES, value=1)
+    high = world.cluster_object("PriorityClass", "high", PRIORITIES, value=2)
     world.pod("victim", cpu="3", finalizers=["example.com/slow"], spec={"priorityClassName": low})
-    world.placed("victim")
+    world.until_scheduled("victim")
     world.pod("important", cpu="3", spec={"priorityClassName": high})
     world.until(lambda: world.read("important")["status"].get("nominatedNodeName"), "the preemptor is nominated")
     world.until(lambda: world.read("victim")["metadata"].get("deletionTimestamp"), "the victim is being deleted")
     assert world.condition("victim", "DisruptionTarget")["reason"] == "PreemptionByScheduler"
     uid = world.read("important")["metadata"]["uid"]
     world.until(
-        lambda: world.notes("victim", "Preempted") == [f"Preempted by pod {uid} on node {world.token}-a"],
+        lambda: world.event_notes("victim", "Preempted") == [f"Preempted by pod {uid} on node {world.token}-a"],
         "the victim has its event",
     )
     assert world.node_of("important") == ""
     world.change("victim", {"metadata": {"finalizers": None}})
-    assert world.placed("important") == f"{world.token}-a"
+    assert world.until_scheduled("important") == f"{world.token}-a"
     assert not world.exists("victim")
 
 
 def test_a_victim_that_waits_at_permit_is_not_deleted(world: LiveWorld) -> None:
     """A victim that waits at Permit is rejected and requeued instead of deleted."""
-    low = world.wide("PriorityClass", "low", PRIORITIES, value=1)
-    high = world.wide("PriorityClass", "high", PRIORITIES, value=2)
+    low = world.cluster_object("PriorityClass", "low", PRIORITIES, value=1)
+    high = world.cluster_object("PriorityClass", "high", PRIORITIES, value=2)
     world.pod("waits", cpu="3", labels={"approval": "needed"}, spec={"priorityClassName": low})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.pod("important", cpu="3", spec={"priorityClassName": high})
-    assert world.placed("important") == f"{world.token}-a"
-    assert "preempt" in world.refused("waits") or "Insufficient cpu" in world.refused("waits")
+    assert world.until_scheduled("important") == f"{world.token}-a"
+    assert "preempt" in world.until_rejected("waits") or "Insufficient cpu" in world.until_rejected("waits")
     assert "deletionTimestamp" not in world.read("waits")["metadata"]

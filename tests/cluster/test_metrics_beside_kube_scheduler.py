@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK
-from tests.support.extended_cluster import ExtendedCluster
+from tests.support.extender_cluster import ExtenderCluster
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference, pytest.mark.timeout(300)]
@@ -66,7 +66,7 @@ def scrape_kube_scheduler(argv: tuple[str, ...]) -> str:
         connection.close()
 
 
-def schedule(cluster: ExtendedCluster, prefix: str) -> None:
+def schedule(cluster: ExtenderCluster, prefix: str) -> None:
     """Schedule three pods that fit and one that is infeasible."""
     for number in range(3):
         cluster.pod(f"{prefix}-{number}")
@@ -78,7 +78,7 @@ def schedule(cluster: ExtendedCluster, prefix: str) -> None:
 
 def test_families_agree(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     """Type, label names and buckets are equal; NOT_OURS lists the families that Bayplan lacks."""
-    cluster = ExtendedCluster(control_plane, namespace, tmp_path)
+    cluster = ExtenderCluster(control_plane, namespace, tmp_path)
     config = tmp_path / "config.yaml"
     document = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -32,8 +32,8 @@ def plane() -> Iterator[ControlPlane]:
 def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveGangs]:
     """Create a profile and two PriorityClasses."""
     with live_gangs(plane, operator, NAMESPACE) as world:
-        world.wide("PriorityClass", "high", "scheduling.k8s.io/v1", value=PRIORITY)
-        world.wide("PriorityClass", "never", "scheduling.k8s.io/v1", value=PRIORITY, preemptionPolicy="Never")
+        world.cluster_object("PriorityClass", "high", "scheduling.k8s.io/v1", value=PRIORITY)
+        world.cluster_object("PriorityClass", "never", "scheduling.k8s.io/v1", value=PRIORITY, preemptionPolicy="Never")
         # When the profile is live, admission has the classes.
         world.profile({})
         yield world
@@ -61,7 +61,7 @@ def test_before_and_after_the_quorum(world: LiveGangs) -> None:
     gang(world, "train", 3)
     members(world, "train", 2)
     world.pod("plain", cpu="0")
-    world.placed("plain")
+    world.until_scheduled("plain")
     assert (world.bound("train"), condition(world, "train")) == ({}, {})
     members(world, "train", 1, first=2)
     world.until(lambda: condition(world, "train").get("status") == "False", "the attempt has failed")
@@ -163,9 +163,9 @@ def test_unsupported_fields(world: LiveGangs, spec: Manifest, field: str) -> Non
     name = f"held-{field.partition(':')[0].rpartition('.')[2].lower()}"
     gang(world, name, 1, **spec)
     members(world, name, 1)
-    message = world.refused(f"{name}-0", field)
+    message = world.until_rejected(f"{name}-0", field)
     assert world.condition(f"{name}-0")["reason"] == "SchedulingGated"
-    world.until(lambda: message in world.notes(f"{name}-0", "FailedScheduling"), "an event has the same message")
+    world.until(lambda: message in world.event_notes(f"{name}-0", "FailedScheduling"), "an event has the same message")
     world.until(lambda: field in condition(world, name).get("message", ""), "the group's condition names the field")
     assert condition(world, name)["reason"] == "SchedulerError"
     status, explained = world.operator.get(f"/debug/explain?namespace={NAMESPACE}&pod={name}-0")

@@ -84,7 +84,7 @@ def test_the_version_that_is_served_is_read(plane: ControlPlane, tmp_path: Path)
                 members(world, name, 2)
                 gang(world, groups.api_version, name)
                 world.pod(f"plain-{number}", cpu="0")
-                world.placed(f"plain-{number}")
+                world.until_scheduled(f"plain-{number}")
                 assert world.bound(name) == {}
                 members(world, name, 1, first=2)
                 world.until_bound(name, 3)

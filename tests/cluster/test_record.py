@@ -48,8 +48,8 @@ def schedule(world: LiveWorld) -> None:
         world.pod(f"p{number}", cpu="100m")
     world.pod("large", cpu="100")
     for number in range(PODS):
-        world.placed(f"p{number}")
-    world.refused("large", "Insufficient cpu")
+        world.until_scheduled(f"p{number}")
+    world.until_rejected("large", "Insufficient cpu")
 
 
 def test_a_record_is_replayed(world: LiveWorld) -> None:
@@ -74,7 +74,7 @@ def test_a_record_is_replayed(world: LiveWorld) -> None:
 def test_a_record_with_a_shadow(world: LiveWorld) -> None:
     """With a shadow, the decisions of the live profile are computed again in the recorded order of tasks."""
     spec = {"shadowOf": world.token, "shadowBudgetPercent": 100}
-    shadow = f"{PROFILES}/{world.wide('SchedulerProfile', 'next', VERSION, spec=spec)}"
+    shadow = f"{PROFILES}/{world.cluster_object('SchedulerProfile', 'next', VERSION, spec=spec)}"
     world.until(lambda: "shadow" in world.api.get(shadow).get("status", {}), "the shadow runs")
     schedule(world)
     world.until(lambda: world.api.get(shadow)["status"]["shadow"]["compared"] >= COMPARED, "the shadow has compared")

@@ -72,7 +72,7 @@ def test_a_pod_bound_by_another_scheduler_counts_at_once(world: LiveWorld, how: 
     else:
         world.pod("other", cpu="800m", spec={"schedulerName": "unserved", "nodeName": node})
     world.pod("ours", cpu="500m")
-    world.refused("ours", "Insufficient cpu")
+    world.until_rejected("ours", "Insufficient cpu")
     assert world.node_of("ours") == ""
 
 
@@ -92,9 +92,9 @@ def test_a_pod_that_a_rival_binds_is_released(world: LiveWorld) -> None:
     assert world.operator.metric("bayplan_binds_lost_total", profile=world.token) == 1
     world.until(lambda: events_of(world, world.token)["BindLost"] == 1, "an event is recorded")
     assert world.condition("taken")["status"] == "True"
-    assert world.notes("taken", "FailedScheduling") == []
+    assert world.event_notes("taken", "FailedScheduling") == []
     world.pod("next", cpu="1")
-    assert world.placed("next") == ours
+    assert world.until_scheduled("next") == ours
 
 
 def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlane, tmp_path: Path) -> None:
@@ -146,7 +146,9 @@ def is_logged(world: LiveWorld, words: str) -> bool:
 
 def test_the_default_schedulers_name(world: LiveWorld) -> None:
     """A profile for default-scheduler is rejected by condition, event and log, unless a flag allows it."""
-    profile = world.wide("SchedulerProfile", "d", "bayplan.dev/v1alpha1", spec={"schedulerName": "default-scheduler"})
+    profile = world.cluster_object(
+        "SchedulerProfile", "d", "bayplan.dev/v1alpha1", spec={"schedulerName": "default-scheduler"}
+    )
     world.until(lambda: condition(world, "Accepted", profile).get("status") == "False", "the profile is rejected")
     refused = condition(world, "Accepted", profile)
     assert refused["reason"] == "SchedulerNameReserved"
@@ -160,12 +162,12 @@ def test_the_default_schedulers_name(world: LiveWorld) -> None:
     world.operator.terminate()
     world.operator.start("--allow-default-scheduler")
     world.until(lambda: condition(world, "Ready", profile).get("status") == "True", "the profile is ready")
-    assert world.placed("left")
+    assert world.until_scheduled("left")
     world.operator.terminate()
     world.operator.start()
     world.until(lambda: condition(world, "Accepted", profile).get("status") == "False", "the profile is rejected again")
     world.pod("waits", spec={"schedulerName": "default-scheduler"})
     world.profile({})
     world.pod("goes")
-    world.placed("goes")
+    world.until_scheduled("goes")
     assert world.node_of("waits") == ""

@@ -66,7 +66,7 @@ def test_drains_survive_an_upgrade_and_downgrade_of_the_api_server(old_plane: Co
                     assert drain.bound < PODS
                     change_release(old_plane, release)
                     drain.finish()
-                    assert drain.wrongs() == []
+                    assert drain.violations() == []
             assert_whole(world)
         operator.until(operator.is_alive, "the operator is alive")
 
@@ -91,11 +91,11 @@ def test_a_drain_survives_newer_crds(plane: ControlPlane, log: Path) -> None:
             assert_whole(world)
             status = world.status(_NAMES[0])
             assert (status["scheduled"], status["members"]) == (MEMBERS, MEMBERS)
-        assert drain.wrongs() == []
+        assert drain.violations() == []
         operator.terminate()
         operator.start()
         drain.make_room(SETTLED_SECONDS)
-        assert drain.wrongs() == []
+        assert drain.violations() == []
 
 
 @contextmanager

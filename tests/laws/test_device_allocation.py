@@ -15,6 +15,7 @@ from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceClass, ResourceSlice
 from tests.support.devices import (
     DRIVER,
+    allocated_claim,
     allocator,
     alternative,
     claim,
@@ -23,7 +24,6 @@ from tests.support.devices import (
     device_class,
     exactly,
     first_available,
-    held,
     slice_of,
 )
 from tests.support.plain_devices import PlainAllocation, PlainError, PlainUse
@@ -166,7 +166,7 @@ def check(
 ) -> None:
     """Compare the outcome on each node."""
     bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
-    found = allocator(cluster(*slices, held(*results), features=ALPHA, bounds=bounds), wanted, classes)
+    found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA, bounds=bounds), wanted, classes)
     for node in NODES:
         try:
             result = found.allocate(node, {}, DECLARED.get(node, ()))
@@ -194,7 +194,7 @@ def check_best_fit(
     is_feasible: bool,
 ) -> None:
     """Check that best fit finds devices where first fit does; selectors may fail on devices that it tries earlier."""
-    found = allocator(cluster(*slices, held(*results), features=ALPHA), wanted, classes, best_fit=True)
+    found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA), wanted, classes, best_fit=True)
     with suppress(AllocationError):
         assert (found.allocate(node, {}, DECLARED.get(node, ())) is not None) == is_feasible
 

@@ -15,6 +15,7 @@ from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import ResourceSlice
 from tests.support.devices import (
     DRIVER,
+    allocated_claim,
     allocator,
     alternative,
     claim,
@@ -23,7 +24,6 @@ from tests.support.devices import (
     device_class,
     exactly,
     first_available,
-    held,
     slice_of,
 )
 from tests.support.plain_attributes import PlainAttributes
@@ -156,7 +156,7 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject, lists: bool) 
     wanted = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.sampled_from((1, 1, 2))))]
     bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
     features = DeviceFeatures(list_type_attributes=lists, derived_attributes=True)
-    found = allocator(cluster(*slices, held(*used), features=features, bounds=bounds), wanted)
+    found = allocator(cluster(*slices, allocated_claim(*used), features=features, bounds=bounds), wanted)
     for node in NODES:
         expected = plain(wanted, slices, use, node, lists=lists)
         event(f"outcome {'found' if isinstance(expected, list) else expected}")

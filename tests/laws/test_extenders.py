@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_set_types import Plugins
-from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod
+from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import Rig, plugin_set, rig
-from tests.support.scripted_extender import ScriptedExtender, decide, extended_rig, extender
+from tests.support.scripted_extender import ScriptedExtender, decide, extender, extender_rig
 
 ARRIVALS = st.integers(1, 5).flatmap(lambda count: st.tuples(*(pods(f"p{number}") for number in range(count))))
 PROFILE = Plugins(multi_point=plugin_set(*PLUGINS))
@@ -21,7 +21,7 @@ async def decisions(made: Rig, cluster: tuple[PlainNode, ...], arrivals: tuple[P
     """Return the nodes of pods, and the messages of those without a node."""
     (instance,) = made.context.profiles
     made.add(*(node.real() for node in cluster))
-    made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.runs))
+    made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.running_pods))
     placed: list[object] = []
     for each in arrivals:
         made.add(each.real())
@@ -38,9 +38,9 @@ def test_a_silent_extender_changes_no_decision(
     """Neither a placement nor a message; one that fails and may be ignored is as silent."""
     client = ScriptedExtender()
     if ignorable:
-        client.fails("filter")
-        client.fails("prioritize")
-    with_extender = extended_rig((extender(ignorable=ignorable), client), defaults=PROFILE)
+        client.fail("filter")
+        client.fail("prioritize")
+    with_extender = extender_rig((extender(ignorable=ignorable), client), defaults=PROFILE)
     assert asyncio.run(decisions(with_extender, cluster, arrivals)) == asyncio.run(
         decisions(rig(defaults=PROFILE), cluster, arrivals)
     )

@@ -34,12 +34,12 @@ class Adversary:
         """Fill every node with running pods."""
         for name, cpu in zip(names, cpus, strict=True):
             for _ in range(cpu):
-                self._traffic.runs(name, 1, self._random.randint(1, self._longest))
+                self._traffic.add_running(name, 1, self._random.randint(1, self._longest))
 
     def send(self) -> None:
         """Add a number of small pods that wait."""
         while sum(1 for _ in self._traffic.rig.queue.readings) < self._waiting:
-            self._traffic.comes(self._random.choice((1, 1, 1, 2)), self._random.randint(1, self._longest))
+            self._traffic.add_pending(self._random.choice((1, 1, 1, 2)), self._random.randint(1, self._longest))
 
 
 @settings(max_examples=25)
@@ -65,11 +65,11 @@ def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st
         for _ in range(_TICKS):
             adversary.send()
             await traffic.step()
-            if traffic.is_placed("big"):
+            if traffic.is_scheduled("big"):
                 return
-            reservation = traffic.rig.scheduler.reservations.of(traffic.of("big").key)
+            reservation = traffic.rig.scheduler.reservations.of(traffic.gang_named("big").key)
             if reservation is not None and bound is None:
-                bound = traffic.longest_on(reservation.plan.node_names) + 1.0
+                bound = traffic.latest_end_on(reservation.plan.node_names) + 1.0
             assert bound is None or traffic.now < bound, "the gang was not placed within the bound"
             assert bound is not None or traffic.now < 1000.0 + PATIENCE + 15.0, "nothing was reserved"
         raise AssertionError("the gang was never placed")

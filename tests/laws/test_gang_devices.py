@@ -15,10 +15,10 @@ from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from tests.support.cluster_picture import picture
+from tests.support.cluster_state import cluster_state
 from tests.support.devices import DRIVER, Body, alternative, claim, device, exactly, first_available, slice_of
 from tests.support.gang_devices import claimant, device_rig, gang, in_use, report, settled
-from tests.support.gang_preemption import small
+from tests.support.gang_preemption import small_node
 from tests.support.scheduling import Rig
 
 NODES = ("a", "b", "c")
@@ -177,7 +177,7 @@ def objects_of(scene: Scene) -> list[Node | ResourceSlice | ResourceClaim | Pod]
         if name == "net":
             found.append(slice_of(rows, name=name, node="", pool=name, allNodes=True))
         else:
-            found += [small(name, scene.cpus[name]), slice_of(rows, node=name)]
+            found += [small_node(name, scene.cpus[name]), slice_of(rows, node=name)]
     body, constraints = request(scene.shared)
     found.append(claim(body, name="shared", constraints=constraints))
     for number, member in enumerate(scene.members):
@@ -194,10 +194,10 @@ async def run(scene: Scene) -> Rig:
     made, writer = device_rig(steps=1_000_000)
     gang(made, scene.needed)
     report(made, writer, *objects_of(scene))
-    before = picture(made.context)
+    before = cluster_state(made.context)
     await settled(made)
     if not made.bound:
-        after = picture(made.context)
+        after = cluster_state(made.context)
         assert in_use(made) == {}
         assert {name: after[name] for name in ("requested", "pod_count", "pods", "placed", "assumed")} == {
             name: before[name] for name in ("requested", "pod_count", "pods", "placed", "assumed")

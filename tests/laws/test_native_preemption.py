@@ -18,7 +18,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import pod
-from tests.support.gang_preemption import runs, small
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.preemption import budget
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
@@ -51,7 +51,7 @@ class World:
         """Return the dry run of the group's preemption."""
         made = rig(defaults=default_plugins())
         made.scheduler.group_feed.serve(GroupSource.NATIVE)
-        made.add(*(small(f"n{number}", cpus) for number, cpus in enumerate(self.cpus)))
+        made.add(*(small_node(f"n{number}", cpus) for number, cpus in enumerate(self.cpus)))
         made.add(*(self._pod(number) for number in range(len(self.pods))))
         made.context.cache.columns.disruption_budgets.assign(budget("kept", {"app": "kept"}, self.allowed))
         made.scheduler.group_feed.group_changed(PodGroup(KEY, "uid", self.needed, priority=0, is_uniform=True))
@@ -64,7 +64,7 @@ class World:
     def _pod(self, number: int) -> Pod:
         each = self.pods[number]
         labels = {"app": "kept"} if each.is_protected else {}
-        made = runs(f"v{number}", f"n{each.node}", each.priority, each.cpus, labels=labels)
+        made = running_pod(f"v{number}", f"n{each.node}", each.priority, each.cpus, labels=labels)
         status = msgspec.structs.replace(made.status, start_time=START + timedelta(seconds=number))
         return msgspec.structs.replace(made, status=status)
 

@@ -18,9 +18,9 @@ from scheduler_core.snapshot.pod_info import NO_ROW, WILDCARD_IP, PodInfo
 from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.columns import columns
-from tests.support.columns_picture import Questions, by_name, state
-from tests.support.gang_preemption import ending
-from tests.support.storage import attachment, claim, mounts, storage_class, stored, volume
+from tests.support.columns_state import Queries, by_name, columns_state
+from tests.support.gang_preemption import terminating_pod
+from tests.support.storage import attachment, claim, columns_with_storage, mounts, storage_class, volume
 
 DRIVER = "disk.example.com"
 KNOWN, NEW = ("a", "b", "c"), ("x", "y")
@@ -36,7 +36,7 @@ DISK = Volume(name="disk", aws=AwsElasticBlockStore("vol-1"))
 QUERY = PodQuery(
     compile_label_selector(LabelSelector({"app": "x"})), frozenset(("default",)), compile_label_selector(None)
 )
-QUESTIONS = Questions(
+QUESTIONS = Queries(
     resources=("cpu", "memory", *SCALARS),
     labels=("zone", "size"),
     ports=(("TCP", 80, WILDCARD_IP), ("TCP", 443, WILDCARD_IP)),
@@ -63,7 +63,7 @@ def _pods(draw: st.DrawFn, name: str, on: tuple[str, ...]) -> Pod:
         affinity=Affinity(None, PodAffinity(tuple(draw(TERMS))), PodAffinity(tuple(draw(TERMS)))),
         priority=draw(st.sampled_from([0, 1, 5])),
     )
-    return ending(drawn) if draw(st.booleans()) else drawn
+    return terminating_pod(drawn) if draw(st.booleans()) else drawn
 
 
 @st.composite
@@ -150,13 +150,13 @@ def test_an_overlay_is_the_cluster_that_it_describes_and_leaves_no_trace(
 ) -> None:
     """With one column for scalar resources, a resource must not lose its column to another."""
     world = World(list(nodes), list(pods), SnapshotBounds(resources=limit))
-    before = state(world.columns)
+    before = columns_state(world.columns)
     with ColumnsOverlay(world.columns) as overlay:
         for what, value in moves:
             world.apply(overlay, what, value)
             if limit > len(SCALARS):
                 assert by_name(world.columns, QUESTIONS) == by_name(world.built(), QUESTIONS)
-    assert state(world.columns) == before
+    assert columns_state(world.columns) == before
 
 
 @given(
@@ -168,9 +168,9 @@ def test_ports_that_pods_share_are_a_set_as_in_kube_scheduler(
 ) -> None:
     """If asked for: the first of two pods with one port frees it, and the return of either takes it."""
     running = [pod(f"p{number}", node_name="a", ports=sorted(ports)) for number, ports in enumerate(pods)]
-    nodes = stored([node("a")], (), running)
+    nodes = columns_with_storage([node("a")], (), running)
     infos: list[PodInfo] = list(nodes.pods[0].values())
-    before, used = state(nodes), set[int]().union(*pods)
+    before, used = columns_state(nodes), set[int]().union(*pods)
     with ColumnsOverlay(nodes, frees_shared_ports=True) as overlay:
         for is_removal, number in moves:
             info, ports = infos[number % len(infos)], pods[number % len(infos)]
@@ -184,17 +184,17 @@ def test_ports_that_pods_share_are_a_set_as_in_kube_scheduler(
                 used |= ports
             taken = {port[1] for port in QUESTIONS.ports if len(nodes.host_ports.conflicting_rows((port,)))}
             assert taken == used
-    assert state(nodes) == before
+    assert columns_state(nodes) == before
 
 
 def test_a_resource_keeps_its_column() -> None:
     """Though its only node does not offer it for a while, and another resource waits for a column."""
     gpu, nic = (node(name, allocatable={scalar: "1"}) for name, scalar in zip(KNOWN, SCALARS, strict=False))
     nodes = columns([gpu, nic], (), SnapshotBounds(resources=1))
-    before = state(nodes)
+    before = columns_state(nodes)
     with ColumnsOverlay(nodes) as overlay:
         overlay.update_node(node(gpu.metadata.name))
-    assert state(nodes) == before
+    assert columns_state(nodes) == before
 
 
 def test_a_node_without_a_free_row_leaves_one_that_the_next_node_takes() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_set_types import Plugins
-from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod
+from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import plugin_set, rig
 
 ARRIVALS = st.integers(1, 5).flatmap(lambda count: st.tuples(*(pods(f"p{number}") for number in range(count))))
@@ -26,7 +26,7 @@ def decisions(
         made.add(gone)
         made.scheduler.feed.node_deleted(gone)
     made.add(*(node.real() for node in cluster))
-    made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.runs))
+    made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.running_pods))
     placed: dict[str, str] = {}
     for each in arrivals:
         made.add(each.real())

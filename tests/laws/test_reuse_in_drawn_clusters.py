@@ -13,8 +13,8 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node
-from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import Rig, rig
 
 TEMPLATES = st.lists(pods("template"), min_size=1, max_size=3)
@@ -33,7 +33,7 @@ class Life:
         self.nodes: list[Node] = [each.real() for each in cluster]
         self.placed: list[Pod] = []
         self.rig.add(*self.nodes)
-        self.rig.add(*(other.real() for each in cluster for other in each.runs))
+        self.rig.add(*(other.real() for each in cluster for other in each.running_pods))
 
     def step(self, kind: str, number: int, templates: list[PlainPod], at: int) -> object:
         """Apply one step; return the node of a pod that arrives, or the note of its event."""

@@ -14,9 +14,9 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from scheduler_core.scheduler import SchedulerOptions
-from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.gangs import LABEL, group
 from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import rig
 
 TEMPLATES = st.lists(pods("template"), min_size=1, max_size=2)
@@ -37,7 +37,7 @@ async def decided(
     count, needed, in_zone = counts
     made = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     topology = GroupTopology("zone") if in_zone else None
     made.scheduler.group_feed.group_changed(group(min_member=min(needed, count), topology=topology))
     made.add(*(member(templates[number * len(templates) // count], number) for number in range(count)))
@@ -67,7 +67,7 @@ async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count
     """Return the nodes of the same pods one after the other, with their label ignored."""
     made = rig(defaults=default_plugins())
     made.queue.gangs.ignore(GroupSource.BAYPLAN)
-    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     placed: dict[str, str] = {}
     for number in range(count):
         made.add(member(templates[number * len(templates) // count], number))

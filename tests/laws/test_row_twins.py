@@ -27,8 +27,8 @@ from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.runtime.scoring import Scoring, run_pre_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS
-from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import rig
 
 EDGES = [0, 1, 3, 99, 100, 101, 4000, LARGEST_EXACT_WHOLE - 1, LARGEST_EXACT_WHOLE, 2**57, LARGEST_CAPACITY]
@@ -61,7 +61,7 @@ def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
 def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
     """Every default plugin judges and scores each row alone as it does all of them at once."""
     made = rig(defaults=default_plugins())
-    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     nodes, (instance,) = made.context.cache.columns, made.context.profiles
     info, state = nodes.compile_pod(template.real()), CycleState()
     run_pre_filters(instance, state, info, nodes)

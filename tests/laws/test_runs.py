@@ -157,7 +157,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def _decide(self, fault: tuple[str, object]) -> None:
         point, answer = fault
-        self.journal.answers = {f"Rec.{point}": answer} if point else {}
+        self.journal.results = {f"Rec.{point}": answer} if point else {}
         queued = self.made.queue.pop()
         if queued is not None:
             attempt = self.made.scheduler.cycles.pods.schedule(queued)
@@ -170,7 +170,7 @@ class RunMachine(RuleBasedStateMachine):
         attempt = self.attempts.pop(index % len(self.attempts))
         self.server.outcome = outcome
         point, answer = fault
-        self.journal.answers = {f"Rec.{point}": answer} if point else {}
+        self.journal.results = {f"Rec.{point}": answer} if point else {}
         asyncio.run(self.made.scheduler.cycles.binding.bind(attempt))
 
     @precondition(lambda self: self.seen)

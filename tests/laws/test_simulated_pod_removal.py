@@ -13,8 +13,8 @@ from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.filtering import run_pre_filters
-from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import rig
 
 NOMINATIONS = st.lists(st.tuples(pods("nominated"), st.integers(0, 5), st.integers(-1, 1)), max_size=6)
@@ -30,7 +30,7 @@ def test_sums_say_what_the_columns_say(
 ) -> None:
     """After any removals and restores, with any nominations, every row gets the same verdict."""
     made = rig(defaults=default_plugins())
-    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     nodes, (instance,), nominator = made.context.cache.columns, made.context.profiles, made.queue.nominator
     info, state = nodes.compile_pod(dataclasses.replace(template, ports=()).real()), CycleState()
     run_pre_filters(instance, state, info, nodes)
@@ -70,7 +70,7 @@ def test_nominations_filtered_together_equal_each_alone(
 ) -> None:
     """Many nominated rows are filtered with sums, a few by adding pods to the columns."""
     made = rig(defaults=default_plugins())
-    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     nodes, (instance,), nominator = made.context.cache.columns, made.context.profiles, made.queue.nominator
     info, state = nodes.compile_pod(template.real()), CycleState()
     run_pre_filters(instance, state, info, nodes)

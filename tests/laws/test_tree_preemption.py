@@ -16,7 +16,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import pod
-from tests.support.gang_preemption import evicted, runs, small
+from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, rig
 
@@ -106,9 +106,9 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod]]:
     for zone in "ab":
         for rack in "12":
             name, cpus = f"{zone}{rack}", draw(st.integers(1, 4))
-            nodes.append(small(name, cpus, zone=zone, rack=name))
+            nodes.append(small_node(name, cpus, zone=zone, rack=name))
             priorities = draw(st.lists(st.sampled_from((-9, -5, 9)), max_size=cpus))
-            running += [runs(f"v-{name}-{number}", name, priority) for number, priority in enumerate(priorities)]
+            running += [running_pod(f"v-{name}-{number}", name, priority) for number, priority in enumerate(priorities)]
     return nodes, running
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import score_feasible
-from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod, totals, verdict
+from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import plugin_set, rig
 
 
@@ -21,7 +21,7 @@ def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> 
     """The rejecting plugins and reasons of each node are equal, and the totals of the feasible nodes."""
     made = rig(defaults=Plugins(multi_point=plugin_set(*PLUGINS)))
     made.add(*(node.real() for node in cluster))
-    made.add(*(other.real() for node in cluster for other in node.runs))
+    made.add(*(other.real() for node in cluster for other in node.running_pods))
     made.add(wanted.real())
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None

@@ -15,7 +15,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import pod
-from tests.support.gang_preemption import ask, evicted, runs, served, small
+from tests.support.gang_preemption import add_gang, evicted, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, members, settle
 from tests.support.scheduling import Rig, rig
 
@@ -76,9 +76,9 @@ async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
 )
 async def test_gang_preemption(on: bool, gone: set[str]) -> None:
     """A gang evicts no pod when the gate is off."""
-    made = served(_rig(SchedulerOptions(gangs_preempt=on)))
-    made.add(small("a"), runs("v0", "a"), runs("v1", "a"))
-    ask(made, *members(2, priority=10), of=group(min_member=2))
+    made = with_pod_groups(_rig(SchedulerOptions(gangs_preempt=on)))
+    made.add(small_node("a"), running_pod("v0", "a"), running_pod("v1", "a"))
+    add_gang(made, *members(2, priority=10), of=group(min_member=2))
     await settle(made)
     assert evicted(made) == gone
 
@@ -86,7 +86,7 @@ async def test_gang_preemption(on: bool, gone: set[str]) -> None:
 def test_single_pods_preempt_without_gang_preemption() -> None:
     """The gate applies to gangs only."""
     made = _rig(SchedulerOptions(gangs_preempt=False))
-    made.add(small("a", 1), runs("v0", "a"))
+    made.add(small_node("a", 1), running_pod("v0", "a"))
     made.add(pod("p", priority=10, requests={"cpu": "1"}))
     made.decide()
     assert evicted(made) == {"v0"}
@@ -96,7 +96,7 @@ def test_single_pods_preempt_without_gang_preemption() -> None:
 def test_result_cache(on: bool, learned: int) -> None:
     """No result of a pod's cycle is stored when the gate is off."""
     made = _rig(SchedulerOptions(reuses_results=on))
-    made.add(small("a"), small("b"), *(pod(f"p{number}", requests={"cpu": "1m"}) for number in range(3)))
+    made.add(small_node("a"), small_node("b"), *(pod(f"p{number}", requests={"cpu": "1m"}) for number in range(3)))
     for _ in range(3):
         assert made.decide() is not None
     (instance,) = made.context.profiles

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tests.scenarios.stage import Reading
+from tests.scenarios.scenario_runner import Outcome
 
-Course = Sequence[Reading]
+Run = Sequence[Outcome]
 """What one scheduler did, step by step."""
 
 
@@ -28,7 +28,7 @@ class Difference:
     what: tuple[str, ...]
 
 
-def lasting_difference(reference: Sequence[Course], ours: Sequence[Course]) -> Difference | None:
+def persistent_difference(reference: Sequence[Run], ours: Sequence[Run]) -> Difference | None:
     """Find the first step at which no run of one scheduler equals any run of the other.
 
     Event notes are compared separately: a note counts when all runs of one scheduler have it and no run of the other
@@ -55,15 +55,15 @@ def lasting_difference(reference: Sequence[Course], ours: Sequence[Course]) -> D
     return None
 
 
-def _always(readings: Sequence[Reading]) -> set[tuple[str, ...]]:
+def _always(readings: Sequence[Outcome]) -> set[tuple[str, ...]]:
     return set.intersection(*(set(one.events) for one in readings))
 
 
-def _ever(readings: Sequence[Reading]) -> set[tuple[str, ...]]:
+def _ever(readings: Sequence[Outcome]) -> set[tuple[str, ...]]:
     return {event for one in readings for event in one.events}
 
 
-def renamed(course: Course, old: str, new: str) -> list[Reading]:
+def renamed(course: Run, old: str, new: str) -> list[Outcome]:
     """Return a run as it would be under another name of its scenario: messages contain namespace and volume names.
 
     Args:

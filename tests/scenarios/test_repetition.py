@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.scenarios.repetition import Difference, lasting_difference, renamed
-from tests.scenarios.stage import PodReading, Reading
+from tests.scenarios.repetition import Difference, persistent_difference, renamed
+from tests.scenarios.scenario_runner import Outcome, PodOutcome
 
-POD = PodReading("", "", ("False", "Unschedulable", "in one-7"), ("", ""))
-EMPTY = Reading({}, (), (), ())
-REFUSED = Reading({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "in one-7"),), ())
+POD = PodOutcome("", "", ("False", "Unschedulable", "in one-7"), ("", ""))
+EMPTY = Outcome({}, (), (), ())
+REFUSED = Outcome({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "in one-7"),), ())
 ON_A = replace(REFUSED, pods={"p": replace(POD, node="a")})
 ON_B = replace(REFUSED, pods={"p": replace(POD, node="b")})
 SILENT = replace(REFUSED, events=())
@@ -35,15 +35,15 @@ MERGED = replace(REFUSED, repeated=frozenset({("p", "FailedScheduling")}))
         pytest.param([MERGED], [OTHER_NOTE], True, id="note-that-merging-kept"),
     ],
 )
-def test_only_what_lasts_counts(reference: list[Reading], ours: list[Reading], differs: bool) -> None:
+def test_only_what_lasts_counts(reference: list[Outcome], ours: list[Outcome], differs: bool) -> None:
     """Random outcomes of either side are no difference; a merged event hides later notes, not its own."""
-    found = lasting_difference([[EMPTY, one] for one in reference], [[EMPTY, one] for one in ours])
+    found = persistent_difference([[EMPTY, one] for one in reference], [[EMPTY, one] for one in ours])
     assert (found is not None) is differs
 
 
 def test_the_first_step_is_reported() -> None:
     """Later differences follow from the first one."""
-    found = lasting_difference([[EMPTY, ON_A, REFUSED]], [[EMPTY, ON_B, SILENT]])
+    found = persistent_difference([[EMPTY, ON_A, REFUSED]], [[EMPTY, ON_B, SILENT]])
     assert isinstance(found, Difference)
     assert found.step == 1
     assert any("'b'" in line for line in found.what)

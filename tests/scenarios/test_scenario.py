@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.scenario import SCHEDULER_NAME, read_scenario
-from tests.scenarios.stage import PodReading, Reading
+from tests.scenarios.scenario_runner import Outcome, PodOutcome
 
-POD = PodReading("", "", ("False", "Unschedulable", "0/1 nodes are available"), ("", ""))
-READING = Reading({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "0/1"),), ())
+POD = PodOutcome("", "", ("False", "Unschedulable", "0/1 nodes are available"), ("", ""))
+READING = Outcome({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "0/1"),), ())
 
 
 def test_short_forms_stand_for_whole_manifests(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_unknown_words_are_refused(tmp_path: Path, step: str) -> None:
         pytest.param(replace(READING, events=(*READING.events, ("p", "Normal", "x", "", "", ""))), id="one more"),
     ],
 )
-def test_every_difference_is_found(other: Reading) -> None:
+def test_every_difference_is_found(other: Outcome) -> None:
     """Whatever a reading holds counts."""
     assert READING.differences(READING) == []
     assert READING.differences(other)

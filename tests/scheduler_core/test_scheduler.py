@@ -43,7 +43,7 @@ def waits(seconds: float = 10) -> PermitResult:
 
 async def test_a_swap_in_mid_flight_ends_on_the_old_instance() -> None:
     """The pod keeps its revision; the old instance is closed once, after its last pod, and the new one is not."""
-    journal = Journal(answers={"Old.permit": waits()})
+    journal = Journal(results={"Old.permit": waits()})
     made = rig([recorder("Old", journal), recorder("New", journal)], serve=False)
     old, new = (Plugins(multi_point=plugin_set(disabled=[name])) for name in ("New", "Old"))
     made.serve(profile(plugins=old))
@@ -70,7 +70,7 @@ async def test_a_swap_in_mid_flight_ends_on_the_old_instance() -> None:
 
 def test_an_old_instance_without_pods_is_closed_at_once() -> None:
     """It is not used any more; a plugin that fails to close does not prevent the others from closing."""
-    journal = Journal(answers={"A.close": ValueError("stuck")})
+    journal = Journal(results={"A.close": ValueError("stuck")})
     made = rig([recorder("A", journal), recorder("B", journal)])
     made.serve(profile(percentage=50))
     assert journal.plugins_at("close") == ["A", "B"]
@@ -153,7 +153,7 @@ def test_a_withdrawn_profile_leaves_its_pods_pending() -> None:
     made = rig()
     made.add(node("n0"), WEB)
     made.scheduler.withdraw("default-scheduler")
-    assert (made.place(WEB), made.queue.pop()) == ("parked", None)
+    assert (made.place_of(WEB), made.queue.pop()) == ("parked", None)
     made.serve(profile())
     attempt = made.decide()
     assert attempt is not None
@@ -162,7 +162,7 @@ def test_a_withdrawn_profile_leaves_its_pods_pending() -> None:
 
 def test_a_swap_retries_parked_pods_by_the_new_plugins() -> None:
     """A pod that the old profile rejected is retried at once."""
-    journal = Journal(answers={"Rec.preFilter": PreFilterResult(unresolvable("never"))})
+    journal = Journal(results={"Rec.preFilter": PreFilterResult(unresolvable("never"))})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
     assert made.decide() is None
@@ -219,7 +219,7 @@ async def test_the_loop_schedules_what_comes() -> None:
         assert made.bound == {"web": "n0"}
         made.writer.fail_binds([ServerUnavailableError("away")])
         made.add(pod("late"))
-        await made.until(lambda: made.place(pod("late")) == "errorBackoff")
+        await made.until(lambda: made.place_of(pod("late")) == "errorBackoff")
         made.clock.advance(2)
         await made.scheduler.until_idle()
         assert made.bound == {"web": "n0", "late": "n0"}
@@ -227,12 +227,12 @@ async def test_the_loop_schedules_what_comes() -> None:
 
 async def test_the_loop_survives_what_plugins_do() -> None:
     """A plugin that raises fails only its pod; the next one is bound."""
-    journal = Journal(answers={"Rec.filter": ZeroDivisionError("boom")})
+    journal = Journal(results={"Rec.filter": ZeroDivisionError("boom")})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
     async with made.running():
-        await made.until(lambda: made.place(WEB) == "errorBackoff")
-        journal.answers.clear()
+        await made.until(lambda: made.place_of(WEB) == "errorBackoff")
+        journal.results.clear()
         made.add(pod("next"))
         await made.scheduler.until_idle()
         assert made.bound == {"next": "n0"}
@@ -254,7 +254,7 @@ async def test_backpressure() -> None:
 
 async def test_pods_that_wait_at_permit_do_not_hold_others_back() -> None:
     """They use no connection; otherwise a gang larger than the bound would wait for itself."""
-    journal = Journal(answers={"Rec.permit": waits(60)})
+    journal = Journal(results={"Rec.permit": waits(60)})
     made = rig([recorder("Rec", journal)], options=SchedulerOptions(max_binding=2))
     made.add(node("n0"), *(pod(f"p{number}") for number in range(5)))
     async with made.running():
@@ -281,7 +281,7 @@ async def test_stop_lets_binds_finish() -> None:
 
 async def test_stop_gives_back_what_waits() -> None:
     """A pod at Permit is not bound any more, and its node is free."""
-    journal = Journal(answers={"Rec.permit": waits(600)})
+    journal = Journal(results={"Rec.permit": waits(600)})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
     async with made.running():
@@ -294,7 +294,7 @@ async def test_stop_gives_back_what_waits() -> None:
 
 async def test_stop_is_no_failure_of_the_pods_that_wait() -> None:
     """Nothing is written about them: the next process schedules them."""
-    made = rig([recorder("Rec", Journal(answers={"Rec.permit": waits(600)}))])
+    made = rig([recorder("Rec", Journal(results={"Rec.permit": waits(600)}))])
     made.add(node("n0"), WEB)
     async with made.running():
         await made.until(lambda: len(made.context.waiting) == 1)
@@ -331,12 +331,12 @@ async def test_late_confirmations_are_settled_by_the_loop() -> None:
 
 async def test_pods_unschedulable_for_long_are_flushed_by_the_loop() -> None:
     """Without any event."""
-    journal = Journal(answers={"Rec.preFilter": PreFilterResult(unresolvable("no"))}, registrations={"Rec": ()})
+    journal = Journal(results={"Rec.preFilter": PreFilterResult(unresolvable("no"))}, registrations={"Rec": ()})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
     async with made.running():
-        await made.until(lambda: made.place(WEB) == "unschedulable")
-        journal.answers.clear()
+        await made.until(lambda: made.place_of(WEB) == "unschedulable")
+        journal.results.clear()
         for _ in range(12):
             made.clock.advance(30)
             await asyncio.sleep(0)

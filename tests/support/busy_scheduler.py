@@ -54,7 +54,7 @@ class TakesTime(PreFilterPlugin):
         return always
 
 
-def busy() -> Rig:
+def busy_rig() -> Rig:
     """A scheduler for gangs, without nodes."""
     registry = in_tree_registry()
     registry.register(TakesTime)

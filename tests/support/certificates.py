@@ -32,7 +32,7 @@ _Point = tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its key, both PEM."""
 
     certificate: str
@@ -59,12 +59,12 @@ class Authority:
         self._scalar = secrets.randbelow(_N - 1) + 1
         self.certificate = _pem("CERTIFICATE", self._signed(name, self._scalar, _extension(_IS_AUTHORITY)))
 
-    def issue(self, name: str, address: str = "127.0.0.1") -> Pair:
+    def issue(self, name: str, address: str = "127.0.0.1") -> KeyPair:
         """Sign a certificate for a DNS name and an IP address."""
         scalar = secrets.randbelow(_N - 1) + 1
         names = _tagged(0x82, name.encode()) + _tagged(0x87, ipaddress.ip_address(address).packed)
         alternative = _extension(_sequence(_ALTERNATIVE_NAME, _tagged(4, _sequence(names))))
-        return Pair(_pem("CERTIFICATE", self._signed(name, scalar, alternative)), _key(scalar))
+        return KeyPair(_pem("CERTIFICATE", self._signed(name, scalar, alternative)), _key(scalar))
 
     def _signed(self, subject: str, scalar: int, extensions: bytes) -> bytes:
         algorithm = _sequence(_ECDSA_SHA256)

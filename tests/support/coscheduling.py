@@ -20,12 +20,12 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import PodFields, pod
 from tests.support.handles import FakeGroup, FakeHandle
 
-EMPTY = Diagnosis(0, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.bool_), lambda _verdict: SUCCESS)
+EMPTY_DIAGNOSIS = Diagnosis(0, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.bool_), lambda _verdict: SUCCESS)
 """Of a cluster without nodes."""
 
 
 @dataclass
-class ToldWait:
+class RecordedWaitingPod:
     """A pod that waits at Permit, with the calls that it got."""
 
     pod: PodInfo
@@ -57,7 +57,7 @@ class CoschedulingStage:
     def __init__(self, **args: int) -> None:
         self.handle = FakeHandle()
         self.plugin = Coscheduling(CoschedulingArgs(**args), self.handle)
-        self.waits: dict[str, ToldWait] = {}
+        self.waits: dict[str, RecordedWaitingPod] = {}
 
     def group(self, name: str = "train", min_member: int = 3, since: float = 1000.0, **asked: Any) -> FakeGroup:
         """Make a group; 0 members at the least stands for no PodGroup."""
@@ -82,13 +82,13 @@ class CoschedulingStage:
         if state in ("bound", "waits", "refused"):
             group.placed[info.uid] = info
         if state in ("waits", "refused"):
-            wait = self.waits[name] = ToldWait(info, is_refused=state == "refused")
+            wait = self.waits[name] = RecordedWaitingPod(info, is_refused=state == "refused")
             self.handle.waiting_pods.by_uid[info.uid] = wait
         if state == "queued":
             group.queued[info.uid] = info
         return info
 
-    def fill(self, group: FakeGroup, *states: str) -> list[PodInfo]:
+    def add_members(self, group: FakeGroup, *states: str) -> list[PodInfo]:
         """Add members called a, b, c and so on."""
         return [self.member(group, name, state) for name, state in zip("abcdefghij", states, strict=False)]
 
@@ -96,8 +96,8 @@ class CoschedulingStage:
         """Return the calls on waiting pods, by name."""
         return {name: wait.calls for name, wait in self.waits.items() if wait.calls}
 
-    def fail(self, info: PodInfo) -> tuple[str, ...]:
+    def post_filter_reasons(self, info: PodInfo) -> tuple[str, ...]:
         """Say that a pod fits nowhere; what PostFilter says of it."""
-        result = self.plugin.post_filter(CycleState(), info, self.handle.nodes, EMPTY)
+        result = self.plugin.post_filter(CycleState(), info, self.handle.nodes, EMPTY_DIAGNOSIS)
         assert (result.status.code, result.nominated_node) == (Code.UNSCHEDULABLE, None)
         return result.status.reasons

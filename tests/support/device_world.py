@@ -23,7 +23,7 @@ def decode(kind: Any, fields: dict[str, Any]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(fields), type=kind)
 
 
-def a_claim(number: int, *devices: tuple[str, str]) -> ResourceClaim:
+def device_claim(number: int, *devices: tuple[str, str]) -> ResourceClaim:
     """A claim for one device, allocated if devices are given as (pool, device)."""
     request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device} for pool, device in devices]
@@ -38,7 +38,7 @@ def a_claim(number: int, *devices: tuple[str, str]) -> ResourceClaim:
     return claim
 
 
-class World:
+class DeviceWorld:
     """Nodes and devices that change at random.
 
     Args:
@@ -96,9 +96,9 @@ class World:
             case 1 | 2:
                 self.put_slice(number)
             case 3:
-                self.devices.assign(a_claim(self.dice.randrange(8), (pool, f"d{self.dice.randrange(3)}")))
+                self.devices.assign(device_claim(self.dice.randrange(8), (pool, f"d{self.dice.randrange(3)}")))
             case 4:
-                self.devices.assign(a_claim(self.dice.randrange(8)))
+                self.devices.assign(device_claim(self.dice.randrange(8)))
             case _:
                 row = self.nodes.row_of(f"n{number}")
                 if row >= 0 and self.dice.random() < 0.3:

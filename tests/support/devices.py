@@ -83,7 +83,7 @@ def claim(*requests: Body, name: str = "c0", allocation: Body | None = None, **d
     )
 
 
-def held(*results: Body, name: str = "held") -> ResourceClaim:
+def allocated_claim(*results: Body, name: str = "held") -> ResourceClaim:
     """Return a claim with an allocation; results default to request ``r`` and the driver and pool of the builders."""
     defaults = {"request": "r", "driver": DRIVER, "pool": "n0"}
     return claim(name=name, allocation={"devices": {"results": [{**defaults, **result} for result in results]}})

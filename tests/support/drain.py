@@ -76,7 +76,7 @@ class Drain:
         self._until(lambda: not self._unbound(), "the large pods are bound")
         self._log.read()
 
-    def wrongs(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Everything that must not be: pods lost, bound twice, overcommitted nodes, false conditions."""
         pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
         nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.namespace}")

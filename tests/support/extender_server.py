@@ -19,7 +19,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from hack.controlplane.probes import LOOPBACK, free_port
-from tests.support.certificates import Pair
+from tests.support.certificates import KeyPair
 
 Json = Any
 Rule = Callable[[Json], "Json | Reply"]
@@ -50,14 +50,14 @@ class Reply:
         body: Bytes as they are.
         status: HTTP status.
         headers: Added to the answer's.
-        held: Do not answer while it is not set.
+        gate: Do not answer while it is not set.
         disconnect: Break the connection instead.
     """
 
     body: bytes = b""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    held: threading.Event | None = None
+    gate: threading.Event | None = None
     disconnect: bool = False
 
 
@@ -75,7 +75,7 @@ class ExtenderServer:
         port: Where it listens; the same one when it is started again, which nobody takes meanwhile.
     """
 
-    def __init__(self, pair: Pair | None = None, directory: Path | None = None, trusted: Path | None = None) -> None:
+    def __init__(self, pair: KeyPair | None = None, directory: Path | None = None, trusted: Path | None = None) -> None:
         self.calls: list[Call] = []
         self.rules: dict[str, Rule] = {}
         self.port = free_port()
@@ -105,7 +105,7 @@ class ExtenderServer:
         """Its address."""
         return f"{'https' if self._ssl else 'http'}://{LOOPBACK}:{self.port}"
 
-    def of(self, verb: str) -> list[Json]:
+    def bodies(self, verb: str) -> list[Json]:
         """The bodies that came for a verb."""
         return [call.body for call in self.calls if call.verb == verb]
 
@@ -150,8 +150,8 @@ class ExtenderServer:
         answer = rule(self.calls[-1].body)
         if not isinstance(answer, Reply):
             return web.json_response(answer)
-        if answer.held is not None:
-            await asyncio.to_thread(answer.held.wait, 120)
+        if answer.gate is not None:
+            await asyncio.to_thread(answer.gate.wait, 120)
         if answer.disconnect:
             request.transport.close()
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
@@ -164,7 +164,7 @@ def names_of(body: Json) -> list[str]:
     return [node["metadata"]["name"] for node in body["Nodes"]["items"] or ()]
 
 
-def keeps(*names: str) -> Rule:
+def passes_only(*names: str) -> Rule:
     """A filter that leaves these nodes, answered in the form that it was asked in; the others fail."""
 
     def rule(body: Json) -> Json:

@@ -66,7 +66,7 @@ class Counted(ReservePlugin):
         Counted.closed += 1
 
 
-def extended_registry() -> Registry:
+def registry_with_extra_plugins() -> Registry:
     """The built-in plugins and these."""
     plugins = in_tree_registry()
     plugins.register(FairSort)

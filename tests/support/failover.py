@@ -44,27 +44,27 @@ _POLICY = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeMade:
+class LoggedChange:
     """A request of one of the processes that changed something, or was to.
 
     Attributes:
         user: Which process.
         at: When the API server received it, seconds since the epoch.
-        what: Resource, subresource and verb, such as ``pods/binding create``.
+        operation: Resource, subresource and verb, such as ``pods/binding create``.
         name: ``namespace/name`` of the object.
         code: Of the answer.
     """
 
     user: str
     at: float
-    what: str
+    operation: str
     name: str
     code: int
 
     @property
     def is_bind(self) -> bool:
         """Whether it bound a pod."""
-        return self.what == "pods/binding create" and self.code == 201
+        return self.operation == "pods/binding create" and self.code == 201
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def failover_plane(directory: Path) -> Iterator[ControlPlane]:
         yield plane
 
 
-def logged_changes(plane: ControlPlane) -> list[ChangeMade]:
+def logged_changes(plane: ControlPlane) -> list[LoggedChange]:
     """What either process has changed or wanted to, Leases aside, in the order in which it was received."""
     found = []
     for event in plane.audit_events():
@@ -94,7 +94,7 @@ def logged_changes(plane: ControlPlane) -> list[ChangeMade]:
         what = f"{'/'.join(part for part in parts if part)} {event['verb']}"
         name = f"{reference.get('namespace', '')}/{reference.get('name', '')}"
         code = event.get("responseStatus", {}).get("code", 0)
-        found.append(ChangeMade(event["user"]["username"], at, what, name, code))
+        found.append(LoggedChange(event["user"]["username"], at, what, name, code))
     return sorted(found, key=lambda one: one.at)
 
 
@@ -163,17 +163,17 @@ class Failover:
         self.until(lambda: not self.api.items(path, fieldSelector="spec.nodeName="), "every pod is bound")
         # Whatever the answer was: an API server that was frozen binds, and fails to reply to a client that is gone.
         asked = "pods/binding create"
-        self.until(lambda: len({one.name for one in self.changes() if one.what == asked}) == PODS, "all is logged")
+        self.until(lambda: len({one.name for one in self.changes() if one.operation == asked}) == PODS, "all is logged")
 
-    def binds(self, user: str) -> list[ChangeMade]:
+    def binds(self, user: str) -> list[LoggedChange]:
         """Pods that a process has bound, in the order of their answers."""
         return [one for one in self.changes() if one.user == user and one.is_bind]
 
-    def changes(self) -> list[ChangeMade]:
+    def changes(self) -> list[LoggedChange]:
         """What either process has changed or wanted to of this test's objects."""
         return [one for one in logged_changes(self._plane) if self.name in one.name.split("/")]
 
-    def late(self) -> list[ChangeMade]:
+    def changes_after_takeover(self) -> list[LoggedChange]:
         """What the old leader still changed after the new leader's first change."""
         changes = self.changes()
         first = next(one.at for one in changes if one.user == TWO)
@@ -183,7 +183,7 @@ class Failover:
         """From a moment (seconds since the epoch) until the new leader's first bind."""
         return self.binds(TWO)[0].at - since
 
-    def wrongs(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Return every violation: pods lost, bound twice or reported twice, nodes overcommitted."""
         pods = self.api.items(f"/api/v1/namespaces/{self.name}/pods")
         nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.name}")

@@ -18,7 +18,7 @@ from aiohttp import web
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReceivedRequest:
     """A request as it arrived."""
 
     method: str
@@ -88,13 +88,13 @@ class FakeApi:
     """The server; an asynchronous context manager.
 
     Attributes:
-        seen: Every request, in order of arrival.
-        busiest: The most requests that were being answered at once, per method.
+        received: Every request, in order of arrival.
+        max_concurrent: The most requests that were being answered at once, per method.
     """
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
-        self.busiest: dict[str, int] = defaultdict(int)
+        self.received: list[ReceivedRequest] = []
+        self.max_concurrent: dict[str, int] = defaultdict(int)
         self._scripts: dict[tuple[str, str], list[Script]] = {}
         self._answering: dict[str, int] = defaultdict(int)
         self._changed = asyncio.Event()
@@ -129,9 +129,9 @@ class FakeApi:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def requests(self, method: str, path: str | None = None) -> list[Seen]:
+    def requests(self, method: str, path: str | None = None) -> list[ReceivedRequest]:
         """The requests of a method, and of a path where it is given."""
-        return [seen for seen in self.seen if seen.method == method and path in (None, seen.path)]
+        return [seen for seen in self.received if seen.method == method and path in (None, seen.path)]
 
     # -- bayplan.kube.http.connection.ClusterAccess --------------------------------------------------------------------
 
@@ -158,9 +158,11 @@ class FakeApi:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        self.seen.append(Seen(request.method, request.path, dict(request.query), dict(request.headers), body))
+        self.received.append(
+            ReceivedRequest(request.method, request.path, dict(request.query), dict(request.headers), body)
+        )
         self._answering[request.method] += 1
-        self.busiest[request.method] = max(self.busiest[request.method], self._answering[request.method])
+        self.max_concurrent[request.method] = max(self.max_concurrent[request.method], self._answering[request.method])
         self._changed.set()
         try:
             scripts = self._scripts.get((request.method, request.path))

@@ -29,7 +29,7 @@ from hack.controlplane.credentials import write_kubeconfig
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK
 from tests.support.certificates import Authority
-from tests.support.proxied_requests import Asked, Ill, ills_of, kind_of
+from tests.support.proxied_requests import ProxiedRequest, RequestFault, faults_of, request_kind
 
 _HANG_SECONDS = 30.0  # longer than any client waits
 _HANG_SECONDS_WHEN_CALM = 3.0
@@ -42,7 +42,7 @@ _REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "Inter
 _REASONS |= {504: "Timeout"}
 
 
-class WatchIll(StrEnum):
+class WatchFault(StrEnum):
     """How an open watch ends."""
 
     HALF_A_LINE_AND_RESET = "half a line, then reset"
@@ -62,12 +62,12 @@ class FaultyProxy:
 
     Attributes:
         kubeconfig: Of the administrator, through the proxy.
-        happened: How often each ill befell each kind of request.
+        fault_counts: How often each ill befell each kind of request.
     """
 
     def __init__(self, plane: ControlPlane, directory: Path) -> None:
         self.kubeconfig = directory / "kubeconfig-of-the-proxy"
-        self.happened: Counter[tuple[str, str]] = Counter()
+        self.fault_counts: Counter[tuple[str, str]] = Counter()
         self._plane = plane
         self._upstream = plane.url
         self._directory = directory
@@ -92,11 +92,11 @@ class FaultyProxy:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
-    def go_wrong(self, seed: int, rate: float) -> None:
+    def inject_faults(self, seed: int, rate: float) -> None:
         """From now on a share of the requests goes wrong, as the seed has it for each kind of request."""
         self._loop.call_soon_threadsafe(self._begin, seed, rate)
 
-    def calm(self) -> None:
+    def stop_faults(self) -> None:
         """Stop all faults; requests whose response was dropped wait 3 s more."""
         self._loop.call_soon_threadsafe(self._begin, 0, 0.0)
 
@@ -140,30 +140,30 @@ class FaultyProxy:
             self._ready.set()
             await self._stopping.wait()
             for watch in self._watches:
-                watch.end(WatchIll.RESET)
+                watch.end(WatchFault.RESET)
             await runner.cleanup()
 
     # -- single requests ----------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        asked = Asked(request.method, request.path, "watch" in request.query)
-        kind = kind_of(asked)
+        asked = ProxiedRequest(request.method, request.path, "watch" in request.query)
+        kind = request_kind(asked)
         ill, draw = None, self._plan(kind)
         if draw.random() < self._rate:
-            ill = draw.choice(ills_of(kind))
-            self.happened[kind, ill] += 1
+            ill = draw.choice(faults_of(kind))
+            self.fault_counts[kind, ill] += 1
         body = await request.read()
         if ill is None:
             return await (self._watch(request) if asked.watches else self._pass_on(request, body))
         if ill.status and not ill.is_done:
             return _refusal(ill.status)
-        if ill is Ill.RESET:
+        if ill is RequestFault.RESET:
             return _reset(request)
-        if ill is Ill.DELAYED:
+        if ill is RequestFault.DELAYED:
             await asyncio.sleep(draw.uniform(0.05, _LONGEST_DELAY_SECONDS))
             return await (self._watch(request) if asked.watches else self._pass_on(request, body))
         await self._pass_on(request, body)
-        if ill is Ill.DONE_AND_SILENT:
+        if ill is RequestFault.DONE_AND_SILENT:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._calmed.wait(), _HANG_SECONDS)
             with contextlib.suppress(TimeoutError):
@@ -192,7 +192,7 @@ class FaultyProxy:
             try:
                 ill = await watch.run()
                 if ill is not None:
-                    self.happened["watch", ill] += 1
+                    self.fault_counts["watch", ill] += 1
                     await self._end_watch(watch, ill)
             finally:
                 self._watches.discard(watch)
@@ -200,23 +200,23 @@ class FaultyProxy:
 
     def _arrange_end(self, watch: _Watch) -> None:
         plan = self._plan("open watch")
-        ill = plan.choice(list(WatchIll))
+        ill = plan.choice(list(WatchFault))
         self._loop.call_later(plan.expovariate(1.0 / _WATCH_LIVES_SECONDS), self._end_if_faulty, watch, ill)
 
-    def _end_if_faulty(self, watch: _Watch, ill: WatchIll) -> None:
+    def _end_if_faulty(self, watch: _Watch, ill: WatchFault) -> None:
         if self._rate:
             watch.end(ill)
 
-    async def _end_watch(self, watch: _Watch, ill: WatchIll) -> None:
-        if ill is WatchIll.STALL:
+    async def _end_watch(self, watch: _Watch, ill: WatchFault) -> None:
+        if ill is WatchFault.STALL:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._calmed.wait(), self._plan("stall").uniform(*_STALL_SECONDS))
-        if ill in (WatchIll.EXPIRED, WatchIll.FAILED) and watch.at_line_start:
-            status = 410 if ill is WatchIll.EXPIRED else 500
+        if ill in (WatchFault.EXPIRED, WatchFault.FAILED) and watch.at_line_start:
+            status = 410 if ill is WatchFault.EXPIRED else 500
             event = {"type": "ERROR", "object": json.loads(_status_body(status))}
             await watch.response.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
             await watch.response.write_eof()
-        elif ill is WatchIll.HALF_A_LINE_AND_END:
+        elif ill is WatchFault.HALF_A_LINE_AND_END:
             await watch.response.write_eof()
         else:
             _reset(watch.request)
@@ -230,22 +230,22 @@ class _Watch:
         self.response = response
         self.at_line_start = True
         self._source = source
-        self._ill: WatchIll | None = None
+        self._ill: WatchFault | None = None
         self._struck = asyncio.Event()
 
-    def end(self, ill: WatchIll) -> None:
+    def end(self, ill: WatchFault) -> None:
         """Let it end like that; half a line needs a line first."""
         self._ill = ill
         self._struck.set()
 
-    async def run(self) -> WatchIll | None:
+    async def run(self) -> WatchFault | None:
         """Pass on; what has struck it, None when it ended by itself."""
         struck = asyncio.ensure_future(self._struck.wait())
         reading = asyncio.ensure_future(self._source.readany())
         try:
             while True:
                 await asyncio.wait({reading, struck}, return_when=asyncio.FIRST_COMPLETED)
-                halves = self._ill in (WatchIll.HALF_A_LINE_AND_RESET, WatchIll.HALF_A_LINE_AND_END)
+                halves = self._ill in (WatchFault.HALF_A_LINE_AND_RESET, WatchFault.HALF_A_LINE_AND_END)
                 if self._ill is not None and not halves:
                     return self._ill
                 chunk = await reading

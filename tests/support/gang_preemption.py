@@ -22,31 +22,31 @@ from tests.support.scheduling import Rig, profile
 from tests.support.virtual_clock import VirtualClock
 
 DELETED = datetime(2026, 1, 1, tzinfo=UTC)
-WHOLE = group("victim", min_member=1, disrupts_whole=True)
-APART = group("victim", min_member=1)
-"""A group that is disrupted as a whole or one by one; its members are made by :func:`of_gang`."""
+DISRUPTED_AS_GROUP = group("victim", min_member=1, disrupts_whole=True)
+DISRUPTED_BY_POD = group("victim", min_member=1)
+"""A group that is disrupted as a whole or one by one; its members are made by :func:`victim_member`."""
 
 
-def served(made: Rig) -> Rig:
+def with_pod_groups(made: Rig) -> Rig:
     """The same, with PodGroups."""
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     return made
 
 
-def deferring() -> tuple[Rig, DeferringWriter]:
+def deferring_rig() -> tuple[Rig, DeferringWriter]:
     """A scheduler whose deletions are answered when the test says so."""
     clock, writer = VirtualClock(), DeferringWriter()
     made = Rig(Scheduler(clock, writer, None, None, default_plugins()), clock, writer)
     made.serve(profile())
-    return served(made), writer
+    return with_pod_groups(made), writer
 
 
-def small(name: str, cpus: int = 2, **labels: str) -> Node:
+def small_node(name: str, cpus: int = 2, **labels: str) -> Node:
     """A node of so many CPUs."""
     return node(name, labels=labels, allocatable={"cpu": str(cpus), "pods": "99"})
 
 
-def runs(
+def running_pod(
     name: str,
     node_name: str,
     priority: int = 0,
@@ -60,7 +60,7 @@ def runs(
     return pod(name, node_name=node_name, priority=priority, requests=wants, labels=labels or {}, ports=ports)
 
 
-def ending(each: Pod, *, by_preemption: bool = False) -> Pod:
+def terminating_pod(each: Pod, *, by_preemption: bool = False) -> Pod:
     """The pod as it is being deleted."""
     conditions = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", ""),) if by_preemption else ()
     return msgspec.structs.replace(
@@ -75,12 +75,12 @@ def evicted(made: Rig) -> set[str]:
     return {deletion.name for deletion in made.writer.deletions}
 
 
-def ask(made: Rig, *pods: Pod, of: PodGroup) -> None:
+def add_gang(made: Rig, *pods: Pod, of: PodGroup) -> None:
     """Let a gang come."""
     made.scheduler.group_feed.group_changed(of)
     made.add(*pods)
 
 
-def of_gang(name: str, node_name: str, priority: int = 0) -> Pod:
+def victim_member(name: str, node_name: str, priority: int = 0) -> Pod:
     """A member of another gang that runs."""
     return member(name, "victim", node_name=node_name, priority=priority)

@@ -49,7 +49,7 @@ class Traffic:
         """Nodes by name with so many CPUs."""
         self.rig.add(*(node(name, allocatable={"cpu": str(cpu), "pods": "20"}, **fields) for name, cpu in cpus.items()))
 
-    def runs(self, node_name: str, cpu: int = 1, seconds: float = 1e9, **fields: Any) -> Pod:
+    def add_running(self, node_name: str, cpu: int = 1, seconds: float = 1e9, **fields: Any) -> Pod:
         """A pod that runs already, and for so many seconds more."""
         self._serial += 1
         policy = fields.pop("restart_policy", "Never")
@@ -60,7 +60,7 @@ class Traffic:
         self.rig.add(made)
         return made
 
-    def comes(self, cpu: int = 1, seconds: float = 1e9, **fields: Any) -> Pod:
+    def add_pending(self, cpu: int = 1, seconds: float = 1e9, **fields: Any) -> Pod:
         """A pod that wants to run for so many seconds."""
         self._serial += 1
         requests = fields.pop("requests", {"cpu": str(cpu)})
@@ -76,24 +76,24 @@ class Traffic:
         self.rig.scheduler.group_feed.group_changed(group(name, min_member=count, **{"is_strict": True, **fields}))
         made = members(count, name, requests={"cpu": str(cpu)}, **pod_fields)
         for each in made:
-            self.adopt(each, seconds)
+            self.add(each, seconds)
         return made
 
-    def adopt(self, each: Pod, seconds: float = 1e9) -> None:
+    def add(self, each: Pod, seconds: float = 1e9) -> None:
         """A pod comes that the test has made itself."""
         self._pods[each.metadata.name] = each
         self._seconds[each.metadata.name] = seconds
         self.rig.add(each)
 
-    def ends(self, *pods: Pod) -> None:
+    def delete(self, *pods: Pod) -> None:
         """Pods are gone."""
         for each in pods:
             self.ends_at.pop(each.metadata.name, None)
             self.rig.scheduler.feed.pod_deleted(each)
 
-    def end_now(self, *names: str) -> None:
+    def delete_named(self, *names: str) -> None:
         """Pods that run are gone, though nothing was tried since."""
-        self.ends(*[self._pods[name] for name in names])
+        self.delete(*[self._pods[name] for name in names])
 
     async def settle(self) -> None:
         """Let the scheduler do what it can; what it binds begins to run."""
@@ -105,20 +105,20 @@ class Traffic:
     async def step(self, seconds: float = 1.0) -> None:
         """Time passes; who is over ends."""
         self.rig.clock.advance(seconds)
-        self.ends(*[self._pods[name] for name, due in self.ends_at.items() if due <= self.now])
+        self.delete(*[self._pods[name] for name, due in self.ends_at.items() if due <= self.now])
         await self.settle()
 
-    def longest_on(self, node_names: Iterable[str]) -> float:
+    def latest_end_on(self, node_names: Iterable[str]) -> float:
         """When the last of the pods that run on some nodes ends; now if none runs."""
         columns = self.rig.context.cache.columns
         there = [info.pod for name in node_names for info in columns.pods[columns.row_of(name)].values()]
         return max((self.ends_at[each.metadata.name] for each in there), default=self.now)
 
-    def is_placed(self, name: str) -> bool:
+    def is_scheduled(self, name: str) -> bool:
         """Whether a gang's quorum has its nodes."""
         return not gang_of(self.rig, name).needed
 
-    def of(self, name: str) -> Gang:
+    def gang_named(self, name: str) -> Gang:
         """A gang."""
         return gang_of(self.rig, name)
 
@@ -130,7 +130,7 @@ class Traffic:
         """Let a gang fail until capacity is reserved for it."""
         await self.settle()
         await self.step(PATIENCE + 1.0)
-        gang = self.of(name)
+        gang = self.gang_named(name)
         assert gang.reservation, gang.outcome
         return gang
 

@@ -42,7 +42,7 @@ class GroupScenario:
     """PodGroup ``train`` with its members; the status of each step is the input of the next."""
 
     source: GroupSource = GroupSource.BAYPLAN
-    needed: int = 4
+    min_member: int = 4
     gangs: Gangs = field(default_factory=lambda: Gangs(VirtualClock()))
     written: dict[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
@@ -54,7 +54,7 @@ class GroupScenario:
     def __post_init__(self) -> None:
         self.gangs.serve(self.source)
         self.key = GroupKey(self.source, "default", "train")
-        self.gangs.group_changed(PodGroup(self.key, "uid-of-train", self.needed))
+        self.gangs.group_changed(PodGroup(self.key, "uid-of-train", self.min_member))
 
     @property
     def gang(self) -> Gang:
@@ -63,13 +63,13 @@ class GroupScenario:
         assert gang is not None
         return gang
 
-    def has(self, *names: str, **fields: Unpack[PodFields]) -> GroupScenario:
+    def add_members(self, *names: str, **fields: Unpack[PodFields]) -> GroupScenario:
         """Add or change members."""
         for name in names:
             self.gangs.saw(member(self.source, name, **fields))
         return self
 
-    def loses(self, *names: str) -> GroupScenario:
+    def remove_members(self, *names: str) -> GroupScenario:
         """Delete members."""
         for name in names:
             self.gangs.lost(f"uid-of-default-{name}")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.gangs.group_status_controller import GroupController, GroupPace
-from bayplan.gangs.group_status_ownership import OtherProcesses
-from bayplan.gangs.group_status_writes import GroupStatusWrite
+from bayplan.gangs.group_status_writes import GroupStatusWrite, OtherProcesses
 from bayplan.kube.writes.queued_write import WriteDroppedError
 
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
@@ -25,7 +24,7 @@ PACE = GroupPace()
 _GATHERED = PACE.gather_seconds + 0.01
 
 
-class HeldStatuses:
+class DeferredStatusWriter:
     """In-memory :class:`bayplan.gangs.group_status_controller.GroupStatusWriter` that writes immediately or on release.
 
     Attributes:
@@ -71,7 +70,7 @@ class GroupWorld:
 
     pace: GroupPace = PACE
     clock: VirtualClock = field(default_factory=VirtualClock)
-    statuses: HeldStatuses = field(default_factory=HeldStatuses)
+    statuses: DeferredStatusWriter = field(default_factory=DeferredStatusWriter)
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     others: OtherProcesses | None = None
 
@@ -87,7 +86,7 @@ class GroupWorld:
         """Return the key of a group in the namespace ``default``."""
         return GroupKey(source, "default", name)
 
-    def shows(
+    def add_group(
         self,
         name: str = "train",
         status: Mapping[str, Any] | None = None,
@@ -100,18 +99,18 @@ class GroupWorld:
         self.controller.known(key, uid, 1, status or {})
         return self.gangs.group_changed(PodGroup(key, uid, 2))
 
-    def has(self, *names: str, group: str = "train", node: str = "", phase: str = "") -> None:
+    def add_members(self, *names: str, group: str = "train", node: str = "", phase: str = "") -> None:
         """Report members of a group of Bayplan's API."""
         for name in names:
             labels = {POD_GROUP_LABELS[GroupSource.BAYPLAN]: group}
             self.gangs.saw(pod(name, labels=labels, node_name=node, phase=phase or ("Running" if node else "Pending")))
 
-    def outcome(self, gang: Gang, outcome: GangOutcome) -> None:
+    def record_outcome(self, gang: Gang, outcome: GangOutcome) -> None:
         """Record the result of an attempt."""
         gang.outcome, gang.last_attempt = outcome, self.clock.wall()
         self.gangs.changed(gang)
 
-    async def passes(self, seconds: float = _GATHERED, step: float = 0.05) -> None:
+    async def advance(self, seconds: float = _GATHERED, step: float = 0.05) -> None:
         """Advance the time in small steps, so that every timer fires at its time."""
         until = self.clock.now() + seconds
         await self._settle()

@@ -143,7 +143,7 @@ class FakeGroups:
 
 
 @dataclass
-class FakeWhatIf:
+class FakeDryRun:
     """A question put to one filter; implements :class:`scheduler_core.framework.handle.DryRun`.
 
     Attributes:
@@ -231,7 +231,7 @@ class FakeHandle:
 
     @contextmanager
     def _dry_run(self, pod: PodInfo) -> Iterator[DryRun]:
-        question = FakeWhatIf(self.nodes, pod, lambda asked, row: self.filters(asked, row).is_success)
+        question = FakeDryRun(self.nodes, pod, lambda asked, row: self.filters(asked, row).is_success)
         try:
             yield question
         finally:

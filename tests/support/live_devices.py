@@ -30,12 +30,12 @@ class LiveDevices(LiveGangs):
         super().__init__(api, operator, namespace)
         self.version = version
         self.driver = DeviceDriver(api, f"{self.token}.example.com", version)
-        self.device_class = self.wide("DeviceClass", "any", version, spec={"selectors": self._of_driver()})
+        self.device_class = self.cluster_object("DeviceClass", "any", version, spec={"selectors": self._of_driver()})
 
     def class_for(self, resource: str) -> None:
         """Create a class that serves an extended resource."""
         spec = {"selectors": self._of_driver(), "extendedResourceName": resource}
-        self.wide("DeviceClass", "extended", self.version, spec=spec)
+        self.cluster_object("DeviceClass", "extended", self.version, spec=spec)
 
     def machine(self, short: str, *devices: Manifest) -> str:
         """Create a node with devices; its name."""

@@ -35,14 +35,14 @@ class LiveWorld:
         self.token = f"life-{uuid.uuid4().hex[:8]}"
         self._made: list[Manifest] = []
 
-    def wide(self, kind: str, short: str, version: str = "v1", **fields: Any) -> str:
+    def cluster_object(self, kind: str, short: str, version: str = "v1", **fields: Any) -> str:
         """Create a cluster-scoped object; its name."""
         manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": f"{self.token}-{short}"}, **fields}
         self.api.create(manifest)
         self._made.append(manifest)
         return f"{self.token}-{short}"
 
-    def within(self, kind: str, name: str, version: str, **fields: Any) -> None:
+    def namespaced_object(self, kind: str, name: str, version: str, **fields: Any) -> None:
         """Create an object in the namespace."""
         metadata = {"name": name, "namespace": self.namespace}
         manifest = {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
@@ -118,7 +118,7 @@ class LiveWorld:
         pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", fieldSelector=f"metadata.name={name}")
         return bool(pods)
 
-    def notes(self, name: str, reason: str) -> list[str]:
+    def event_notes(self, name: str, reason: str) -> list[str]:
         """The notes of the events of a pod with a reason."""
         events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
         return [one["note"] for one in events if (one["regarding"]["name"], one["reason"]) == (name, reason)]
@@ -127,12 +127,12 @@ class LiveWorld:
         """Wait until something holds, while the operator lives."""
         self.operator.until(lambda: bool(condition()), what)
 
-    def placed(self, name: str) -> str:
+    def until_scheduled(self, name: str) -> str:
         """Wait until a pod is bound; its node."""
         self.until(lambda: self.node_of(name), f"{name} is bound")
         return self.node_of(name)
 
-    def refused(self, name: str, text: str = "") -> str:
+    def until_rejected(self, name: str, text: str = "") -> str:
         """Wait until a pod is reported as not scheduled, with a message that contains a text; return the message.
 
         A first attempt may be decided before the operator has received all objects of the test.

@@ -20,7 +20,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.volume_controller import PROVISIONER
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
-from tests.support.pod_history import PodHistory, Room
+from tests.support.pod_history import NodeCapacity, PodHistory
 
 PLAIN, GATED, WITH_CLAIMS, IMPORTANT, TOO_LARGE = 460, 40, 20, 20, 2
 FILLERS = 40
@@ -47,9 +47,9 @@ class MixedDrain:
         self.token = f"mixed-{uuid.uuid4().hex[:8]}"
         self._operator = operator
         self._log = accounts.BindingLog(plane.audit_log)
-        self._rooms = {self._node_name("full", index): Room(4000, 110) for index in range(_FULL_NODES)}
-        self._rooms |= {self._node_name("wide", index): Room(16000, 110) for index in range(_WIDE_NODES)}
-        self._rooms[self._node_name("huge", 0)] = Room(200_000, 110)
+        self._rooms = {self._node_name("full", index): NodeCapacity(4000, 110) for index in range(_FULL_NODES)}
+        self._rooms |= {self._node_name("wide", index): NodeCapacity(16000, 110) for index in range(_WIDE_NODES)}
+        self._rooms[self._node_name("huge", 0)] = NodeCapacity(200_000, 110)
         self.history = PodHistory(plane, self.token, self._rooms)
 
     def __enter__(self) -> Self:
@@ -119,13 +119,13 @@ class MixedDrain:
 
     # -- what must hold -----------------------------------------------------------------------------------------------
 
-    def wrongs(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Everything that must not be."""
         pods = self._pods()
         nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.token}")
         nominated = [pod for pod in pods if not pod["spec"].get("nodeName") and _nomination(pod)]
         return [
-            *self.history.wrongs,
+            *self.history.violations,
             *(f"bound twice: {name}" for name in self._log.twice()),
             *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
             *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
@@ -133,7 +133,7 @@ class MixedDrain:
             *self._needless_victims(),
         ]
 
-    def without_events(self) -> list[str]:
+    def pods_without_events(self) -> list[str]:
         """The pods that are bound, and of which no event says so; victims of which none says by whom."""
         scheduled, preempted = self._regarded("Scheduled"), self._regarded("Preempted")
         without_events = [name for uid, name in self.history.names.items() if uid in self.history.node_of]
@@ -200,7 +200,7 @@ class MixedDrain:
             if time.monotonic() > deadline:
                 waiting = {pod["metadata"]["name"]: pod["status"] for pod in self._unbound()}
                 log = self._operator.log[-4000:]
-                seen = f"{len(self.history.node_of)} are seen bound; {self.history.wrongs}"
+                seen = f"{len(self.history.node_of)} are seen bound; {self.history.violations}"
                 raise AssertionError(f"not within {seconds:.0f} s: {what}\n{seen}\nunbound: {waiting}\n{log}")
             time.sleep(_POLL_SECONDS)
 

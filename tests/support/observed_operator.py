@@ -15,8 +15,8 @@ from pathlib import Path
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.schedulers import await_definitions
-from tests.support.certificates import Authority, Pair
-from tests.support.extended_cluster import ExtendedCluster
+from tests.support.certificates import Authority, KeyPair
+from tests.support.extender_cluster import ExtenderCluster
 from tests.support.manifests import Manifest, most_allocated
 from tests.support.operator_process import OperatorProcess
 
@@ -55,7 +55,7 @@ def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
         name: A namespace of it, for this alone.
         directory: Takes files.
     """
-    cluster = ExtendedCluster(plane, name, directory)
+    cluster = ExtenderCluster(plane, name, directory)
     pair = Authority().issue("client")
     scraper = f"token-of-a-scraper-{name}"
     flags = ["--log-format=json", "-v=10", "--leader-elect", "--serve-page", f"--namespace={name}"]
@@ -86,7 +86,7 @@ def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
     return Observed(name, scrape, process.log, secrets)
 
 
-def _live(cluster: ExtendedCluster, process: OperatorProcess) -> None:
+def _live(cluster: ExtenderCluster, process: OperatorProcess) -> None:
     """Bind pods, turn one away, preempt, place a gang, leave one parked."""
     name = cluster.namespace
     for short in ("a", "b"):
@@ -122,7 +122,7 @@ def _ask_with_token(process: OperatorProcess, token: str) -> None:
         connection.close()
 
 
-def _profile(name: str, pair: Pair) -> Manifest:
+def _profile(name: str, pair: KeyPair) -> Manifest:
     """A profile with an extender that is away and may be ignored, and that is shown a certificate."""
     tls = {"insecure": True, "certData": _base64(pair.certificate), "keyData": _base64(pair.key)}
     extender = {

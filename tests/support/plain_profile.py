@@ -97,7 +97,7 @@ class PlainNode:
     taints: tuple[tuple[str, str, str], ...] = ()
     cordoned: bool = False
     images: tuple[tuple[str, int], ...] = ()
-    runs: tuple[PlainPod, ...] = ()
+    running_pods: tuple[PlainPod, ...] = ()
 
     def real(self) -> Node:
         """The same as the scheduler sees it."""
@@ -130,14 +130,14 @@ def verdict(pod: PlainPod, node: PlainNode) -> Verdict:
     selected = all(labels.get(key) == value for key, value in pod.selector)
     if not selected or (pod.required and not any(_matches(term, labels) for term in pod.required)):
         return "NodeAffinity", ("node(s) didn't match Pod's node affinity/selector",)
-    if any(_clash(mine, theirs) for mine in pod.ports for other in node.runs for theirs in other.ports):
+    if any(_clash(mine, theirs) for mine in pod.ports for other in node.running_pods for theirs in other.ports):
         return "NodePorts", ("node(s) didn't have free ports for the requested pod ports",)
     short = []
-    if len(node.runs) + 1 > node.pods:
+    if len(node.running_pods) + 1 > node.pods:
         short.append("Too many pods")
-    if pod.cpu and pod.cpu > node.cpu - sum(other.cpu or 0 for other in node.runs):
+    if pod.cpu and pod.cpu > node.cpu - sum(other.cpu or 0 for other in node.running_pods):
         short.append("Insufficient cpu")
-    if pod.memory and pod.memory > node.memory - sum(other.memory or 0 for other in node.runs):
+    if pod.memory and pod.memory > node.memory - sum(other.memory or 0 for other in node.running_pods):
         short.append("Insufficient memory")
     return ("NodeResourcesFit", tuple(short)) if short else ("", ())
 
@@ -163,7 +163,7 @@ def _resources(pod: PlainPod, node: PlainNode) -> int:
         return 100 if each.cpu is None else each.cpu, (200 if each.memory is None else each.memory) * MIB
 
     cpu, memory = counted(pod)
-    used = [counted(other) for other in node.runs]
+    used = [counted(other) for other in node.running_pods]
     least = plain_least(
         [
             OneNode(node.cpu, sum(amounts[0] for amounts in used), cpu),
@@ -174,8 +174,10 @@ def _resources(pod: PlainPod, node: PlainNode) -> int:
         return least
     balanced = plain_balanced(
         [
-            OneNode(node.cpu, sum(other.cpu or 0 for other in node.runs), pod.cpu or 0),
-            OneNode(node.memory * MIB, sum(other.memory or 0 for other in node.runs) * MIB, (pod.memory or 0) * MIB),
+            OneNode(node.cpu, sum(other.cpu or 0 for other in node.running_pods), pod.cpu or 0),
+            OneNode(
+                node.memory * MIB, sum(other.memory or 0 for other in node.running_pods) * MIB, (pod.memory or 0) * MIB
+            ),
         ]
     )
     return least + balanced

@@ -28,7 +28,7 @@ _SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeCapacity:
     """What a node has: thousandths of a processor, and pods."""
 
     cpu: int
@@ -47,14 +47,14 @@ class PodHistory:
         node_of: Where each pod that exists is bound, by UID.
         names: Of every pod that ever was, by UID.
         deleted: UIDs of pods that are gone, in order.
-        wrongs: What must not have happened, in order.
+        violations: What must not have happened, in order.
     """
 
-    def __init__(self, plane: ControlPlane, namespace: str, nodes: dict[str, Room]) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str, nodes: dict[str, NodeCapacity]) -> None:
         self.node_of: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.deleted: list[str] = []
-        self.wrongs: list[str] = []
+        self.violations: list[str] = []
         self._nodes = nodes
         self._cpu: Counter[str] = Counter()
         self._pods: Counter[str] = Counter()
@@ -85,11 +85,11 @@ class PodHistory:
     def _read(self) -> None:
         try:
             # The API server ends the watch of a reader that is slow for a while; it goes on where it was.
-            while not self._ended and not self.wrongs:
+            while not self._ended and not self.violations:
                 self._read_on()
         except (OSError, ValueError, http.client.HTTPException) as error:
             if not self._ended:
-                self.wrongs.append(f"the history is not whole: {error}")
+                self.violations.append(f"the history is not whole: {error}")
 
     def _read_on(self) -> None:
         self._connection.request("GET", self._path + self._version, headers=self._headers)
@@ -97,7 +97,7 @@ class PodHistory:
             for line in answer:
                 event = json.loads(line)
                 if event["type"] == "ERROR":
-                    self.wrongs.append(f"the history is not whole: {event['object']}")
+                    self.violations.append(f"the history is not whole: {event['object']}")
                     return
                 self._version = event["object"]["metadata"]["resourceVersion"]
                 self._take(event["type"], event["object"])
@@ -111,13 +111,13 @@ class PodHistory:
             self.node_of.pop(uid, None)
             self._add(before, pod, -1)
         elif before and node != before:
-            self.wrongs.append(f"{metadata['name']} was moved from {before} to {node or 'nowhere'}")
+            self.violations.append(f"{metadata['name']} was moved from {before} to {node or 'nowhere'}")
         elif node and not before:
             self.node_of[uid] = node
             self._add(node, pod, 1)
-            room = self._nodes.get(node, Room(0, 0))
+            room = self._nodes.get(node, NodeCapacity(0, 0))
             if self._cpu[node] > room.cpu or self._pods[node] > room.pods:
-                self.wrongs.append(f"{metadata['name']} was bound to {node}, which is full: {self._cpu[node]}m")
+                self.violations.append(f"{metadata['name']} was bound to {node}, which is full: {self._cpu[node]}m")
 
     def _add(self, node: str, pod: Manifest, sign: int) -> None:
         if node:

@@ -92,7 +92,7 @@ class PreemptionWorld:
         """The profile's handle."""
         return self.plugin.handle
 
-    def failed(self, pod: Pod) -> tuple[Attempt, Diagnosis] | None:
+    def failed_attempt(self, pod: Pod) -> tuple[Attempt, Diagnosis] | None:
         """An attempt that found no node, and why; None if it found one."""
         info = self.columns.compile_pod(pod)
         attempt = Attempt(QueuedPod(info, 0.0, 0), info, self.instance, 0.0)
@@ -101,14 +101,14 @@ class PreemptionWorld:
 
     def post_filter(self, pod: Pod) -> PostFilterResult:
         """Let a pod that fits nowhere preempt."""
-        failed = self.failed(pod)
+        failed = self.failed_attempt(pod)
         assert failed is not None
         attempt, diagnosis = failed
         return self.plugin.post_filter(attempt.state, attempt.info, self.columns, diagnosis)
 
     def preview(self, pod: Pod, plugin: DefaultPreemption | None = None) -> PostFilterPreview | None:
         """What a pod would preempt; None if it fits somewhere."""
-        failed = self.failed(pod)
+        failed = self.failed_attempt(pod)
         if failed is None:
             return None
         attempt, diagnosis = failed

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProxiedRequest:
     """Fields of a request that the proxy distinguishes."""
 
     method: str
@@ -19,7 +19,7 @@ class Asked:
     watches: bool
 
 
-class Ill(StrEnum):
+class RequestFault(StrEnum):
     """What befalls a request; the name says whether the server has carried it out."""
 
     CONFLICT = "refused 409"
@@ -47,8 +47,20 @@ class Ill(StrEnum):
         return self.value.startswith("done")
 
 
-_ALWAYS = (Ill.BUSY, Ill.FAILED, Ill.AWAY, Ill.TIMED_OUT, Ill.RESET, Ill.DELAYED)
-_DONE = (Ill.DONE_AND_FAILED, Ill.DONE_AND_TIMED_OUT, Ill.DONE_AND_RESET, Ill.DONE_AND_SILENT)
+_ALWAYS = (
+    RequestFault.BUSY,
+    RequestFault.FAILED,
+    RequestFault.AWAY,
+    RequestFault.TIMED_OUT,
+    RequestFault.RESET,
+    RequestFault.DELAYED,
+)
+_DONE = (
+    RequestFault.DONE_AND_FAILED,
+    RequestFault.DONE_AND_TIMED_OUT,
+    RequestFault.DONE_AND_RESET,
+    RequestFault.DONE_AND_SILENT,
+)
 
 _PODS = r"/api/v1/namespaces/[^/]+/pods/[^/]+"
 _KINDS = (
@@ -66,7 +78,7 @@ _KINDS = (
 _CONFLICTING = {"bind", "status patch", "pod deletion", "claim write", "volume write", "lease"}
 
 
-def kind_of(asked: Asked) -> str:
+def request_kind(asked: ProxiedRequest) -> str:
     """The kind of a request; nothing else distinguishes watches from lists."""
     if asked.watches:
         return "watch"
@@ -76,8 +88,8 @@ def kind_of(asked: Asked) -> str:
     return "list" if asked.method == "GET" else "other"
 
 
-def ills_of(kind: str) -> tuple[Ill, ...]:
+def faults_of(kind: str) -> tuple[RequestFault, ...]:
     """What may befall requests of a kind."""
     if kind == "watch":
-        return (*_ALWAYS, Ill.EXPIRED)
-    return (*_ALWAYS, *_DONE, *((Ill.CONFLICT,) if kind in _CONFLICTING else ()))
+        return (*_ALWAYS, RequestFault.EXPIRED)
+    return (*_ALWAYS, *_DONE, *((RequestFault.CONFLICT,) if kind in _CONFLICTING else ()))

@@ -49,7 +49,7 @@ class LabelGate(PreEnqueuePlugin):
 
 
 @dataclass
-class World:
+class QueueWorld:
     """A queue and what surrounds it; plugin A hints by :attr:`hint`, plugin B wants every event."""
 
     hint: Callable[[Pod, object | None, object | None], Hint] = lambda _pod, _old, _new: Hint.QUEUE
@@ -84,7 +84,7 @@ class World:
         """What the QueueSort plugin of the moment says."""
         return self.sort_key(queued)
 
-    def withdraw(self, name: str) -> None:
+    def remove_profile(self, name: str) -> None:
         """Let a profile go."""
         del self.rules[name]
         self.queue.profile_changed(name)
@@ -105,13 +105,13 @@ class World:
         queued.rejected_by, queued.pending_on = frozenset(by) | frozenset(pending), frozenset(pending)
         self.queue.failed(queued)
 
-    def fails(self, by: Sequence[str] = (), pending: Sequence[str] = ()) -> QueuedPod:
+    def pop_and_fail(self, by: Sequence[str] = (), pending: Sequence[str] = ()) -> QueuedPod:
         """The next pod is tried and fails."""
         queued = self.pop()
         self.fail(queued, by, pending)
         return queued
 
-    def place(self, wanted: Pod) -> str:
+    def place_of(self, wanted: Pod) -> str:
         """Where a pod is."""
         places = places_of(self.queue, wanted.metadata.uid)
         assert len(places) <= 1, places

@@ -50,16 +50,16 @@ class Journal:
 
     Attributes:
         calls: ``plugin.point`` in order; Unreserve and NormalizeScore are points of their own here.
-        answers: What a plugin answers at a point, by ``plugin.point``; an exception is raised. A plugin that is not
+        results: What a plugin answers at a point, by ``plugin.point``; an exception is raised. A plugin that is not
             named lets every pod pass, and leaves binding to the next.
         registrations: The events that a plugin registers, by its name; every event for one that is not named.
     """
 
     calls: list[str] = field(default_factory=list)
-    answers: dict[str, object] = field(default_factory=dict)
+    results: dict[str, object] = field(default_factory=dict)
     registrations: dict[str, Sequence[EventRegistration]] = field(default_factory=dict)
 
-    def of(self, plugin: str) -> list[str]:
+    def points_of(self, plugin: str) -> list[str]:
         """The points at which a plugin was called, in order."""
         return [call.partition(".")[2] for call in self.calls if call.startswith(f"{plugin}.")]
 
@@ -89,7 +89,7 @@ class Recorder(
     def _answer(self, point: str, usual: T) -> T:
         call = f"{self.name}.{point}"
         self.journal.calls.append(call)
-        answer = self.journal.answers.get(call, usual)
+        answer = self.journal.results.get(call, usual)
         if isinstance(answer, Exception):
             raise answer
         return cast("T", answer)
@@ -153,14 +153,14 @@ def recorder(name: str, journal: Journal) -> type[Recorder]:
     return cast("type[Recorder]", type(name, (Recorder,), {"name": name, "journal": journal}))
 
 
-def recorded(journal: Journal, *names: str, waiting: Pod, nodes: int = 2) -> Rig:
+def recorder_rig(journal: Journal, *names: str, waiting: Pod, nodes: int = 2) -> Rig:
     """A scheduler with recorders of these names (``Rec`` for none), nodes ``n0``, ``n1`` and so on, and a pod."""
     made = rig([recorder(name, journal) for name in names or ("Rec",)])
     made.add(*(node(f"n{number}") for number in range(nodes)), waiting)
     return made
 
 
-def nothing_held(made: Rig) -> bool:
+def no_pods_assumed(made: Rig) -> bool:
     """Whether no pod is assumed, counted on a node or waiting at Permit."""
     columns = made.context.cache.columns
     return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)

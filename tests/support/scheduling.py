@@ -102,7 +102,7 @@ class Rig:
         node_name = attempt.node_name
         return node_name if await self.scheduler.cycles.binding.bind(attempt) else ""
 
-    def place(self, pod: Pod) -> str:
+    def place_of(self, pod: Pod) -> str:
         """Where the queue keeps a pod; "" for nowhere."""
         places = places_of(self.queue, pod.metadata.uid)
         assert len(places) <= 1, places

@@ -27,7 +27,7 @@ PreemptScript = Callable[[Mapping[str, NodeVictims]], Mapping[str, NodeVictims]]
 ALL_VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt"}
 
 
-def leaves(
+def passes_only(
     *names: str, failed: Mapping[str, str] | None = None, hopeless: Mapping[str, str] | None = None
 ) -> FilterScript:
     """A filter that leaves those of ``names`` that it is asked about."""
@@ -46,7 +46,7 @@ class ScriptedExtender:
         on_preempt: Answers preempt; by default every candidate is left.
         on_bind: Called with a binding before it is answered.
         faults: Errors by verb, which are raised each time.
-        asked: Verb and node names of every question, in order.
+        calls: Verb and node names of every question, in order.
         closed: How often it was closed.
     """
 
@@ -56,7 +56,7 @@ class ScriptedExtender:
     on_preempt: PreemptScript = field(default=dict)
     on_bind: Callable[[Binding], None] = field(default=lambda _: None)
     faults: dict[str, Exception] = field(default_factory=dict)
-    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    calls: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     closed: int = 0
     _once: set[str] = field(default_factory=set)
     _open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,28 +66,28 @@ class ScriptedExtender:
         self._open.set()
 
     def hold(self) -> None:
-        """Answer nothing until :meth:`answer`."""
+        """Answer nothing until :meth:`release`."""
         self._open.clear()
 
-    def answer(self) -> None:
+    def release(self) -> None:
         """Answer the waiting calls, and all later ones."""
         self._open.set()
 
-    def fails(self, verb: str, reason: str = "away") -> None:
+    def fail(self, verb: str, reason: str = "away") -> None:
         """Answer a verb with an error from now on."""
         self.faults[verb] = ExtenderError(self.url, reason)
 
     def fail_once(self, verb: str) -> None:
         """Answer the next question of a verb with an error."""
-        self.fails(verb)
+        self.fail(verb)
         self._once.add(verb)
 
-    def verbs(self) -> list[str]:
+    def called_verbs(self) -> list[str]:
         """What it was asked for, in order."""
-        return [verb for verb, _ in self.asked]
+        return [verb for verb, _ in self.calls]
 
     async def _take(self, verb: str, names: Sequence[str]) -> None:
-        self.asked.append((verb, tuple(names)))
+        self.calls.append((verb, tuple(names)))
         await asyncio.sleep(0)
         await self._open.wait()
         fault = self.faults.get(verb)
@@ -128,12 +128,12 @@ def extender(url: str = "http://extender", **fields: object) -> Extender:
     return Extender.model_validate({"urlPrefix": url, "weight": 1, **ALL_VERBS, **fields})
 
 
-def extended_profile(*extenders: Extender, name: str = DEFAULT_NAME, percentage: int | None = None) -> ProfileConfig:
+def extender_profile(*extenders: Extender, name: str = DEFAULT_NAME, percentage: int | None = None) -> ProfileConfig:
     """A profile with extenders."""
     return ProfileConfig(scheduler_name=name, extenders=extenders, percentage_of_nodes_to_score=percentage)
 
 
-def extended_rig(
+def extender_rig(
     *pairs: tuple[Extender, ScriptedExtender],
     plugins: Sequence[type[Plugin]] = (),
     defaults: Plugins | None = None,
@@ -144,7 +144,7 @@ def extended_rig(
     clients = {config.url_prefix: client for config, client in pairs}
     ports = SchedulerPorts(storage=storage, make_extender=lambda _, config: clients[config.url_prefix])
     made = rig(plugins, defaults=defaults, serve=False, ports=ports)
-    made.serve(extended_profile(*(config for config, _ in pairs), percentage=percentage))
+    made.serve(extender_profile(*(config for config, _ in pairs), percentage=percentage))
     return made
 
 
@@ -153,7 +153,7 @@ async def decide(made: Rig) -> Attempt | None:
     return await made.scheduler.cycles.extended.schedule(made.pop())
 
 
-async def place(made: Rig) -> str:
+async def schedule_and_bind(made: Rig) -> str:
     """Take the next pod through both cycles; the node that it was bound to, "" for none."""
     attempt = await decide(made)
     if attempt is None:

@@ -48,14 +48,14 @@ RWO = "ReadWriteOnce"
 
 
 class VolumeFields(TypedDict, total=False):
-    """What :func:`volume` takes; ``on`` are required values by label, ``kept_for`` a claim or ``namespace/name``."""
+    """What :func:`volume` takes; ``on`` are required values by label, ``claim_ref`` a claim or ``namespace/name``."""
 
     size: str
     storage_class: str
     on: Mapping[str, Iterable[str]]
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    kept_for: PersistentVolumeClaim | str
+    claim_ref: PersistentVolumeClaim | str
     modes: Iterable[str]
     phase: str
     mode: str
@@ -86,13 +86,13 @@ class ClaimFields(TypedDict, total=False):
 def volume(name: str = "pv", **fields: Unpack[VolumeFields]) -> PersistentVolume:
     """Build an Available local volume of 10Gi of class "local", reached from everywhere."""
     on = fields.get("on")
-    kept_for = fields.get("kept_for")
+    claim_ref = fields.get("claim_ref")
     pointer = None
-    if isinstance(kept_for, str):
-        namespace, _, claim_name = kept_for.partition("/")
+    if isinstance(claim_ref, str):
+        namespace, _, claim_name = claim_ref.partition("/")
         pointer = ClaimPointer(namespace, claim_name)
-    elif kept_for is not None:
-        pointer = ClaimPointer(kept_for.metadata.namespace, kept_for.metadata.name, kept_for.metadata.uid)
+    elif claim_ref is not None:
+        pointer = ClaimPointer(claim_ref.metadata.namespace, claim_ref.metadata.name, claim_ref.metadata.uid)
     csi = fields.get("csi")
     spec = msgspec.structs.replace(
         fields.get("spec", PersistentVolumeSpec()),
@@ -202,7 +202,9 @@ def scratch(name: str = "scratch") -> Volume:
     return Volume(name=name, ephemeral=EphemeralVolumeSource())
 
 
-def stored(nodes: Iterable[Node], storage: Iterable[StorageObject], pods: Iterable[Pod] = ()) -> NodeColumns:
+def columns_with_storage(
+    nodes: Iterable[Node], storage: Iterable[StorageObject], pods: Iterable[Pod] = ()
+) -> NodeColumns:
     """Fill columns and their storage index."""
     filled = columns(nodes, pods)
     for shown in storage:

@@ -74,7 +74,7 @@ class VirtualClock:
         self._now = until
 
 
-class PromptClock(VirtualClock):
+class AutoAdvanceClock(VirtualClock):
     """A clock that moves on by itself when something sleeps."""
 
     async def sleep(self, seconds: float) -> None:

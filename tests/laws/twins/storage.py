@@ -49,12 +49,12 @@ def draw_claim(rng: Random, name: str, namespace: str) -> list[StorageObject]:
         case "bound":
             of = claim(name, namespace=namespace, volume=name, phase="Bound")
             labels = {"topology.kubernetes.io/zone": zone["zone"][0]} if zone else {}
-            return [volume(name, on=zone or {}, labels=labels, kept_for=of, csi=(DRIVER, name), phase="Bound"), of]
+            return [volume(name, on=zone or {}, labels=labels, claim_ref=of, csi=(DRIVER, name), phase="Bound"), of]
         case "in-tree":
             # Where the node's driver has taken over, it cannot be translated: those nodes end the attempt in an error.
             of = claim(name, namespace=namespace, volume=name, phase="Bound")
             spec = PersistentVolumeSpec(aws=AwsElasticBlockStore("aws://zone/disk"))
-            return [volume(name, spec=spec, kept_for=of, phase="Bound"), of]
+            return [volume(name, spec=spec, claim_ref=of, phase="Bound"), of]
     return []
 
 
@@ -102,7 +102,7 @@ class VolumeControllers:
         claims, self.writer.claims = self.writer.claims, []
         for selected in claims:
             name = f"pv-of-{selected.metadata.namespace}-{selected.metadata.name}"
-            self.show(volume(name, storage_class="disk", kept_for=selected, csi=(DRIVER, name), phase="Bound"))
+            self.show(volume(name, storage_class="disk", claim_ref=selected, csi=(DRIVER, name), phase="Bound"))
             self._bind(selected, name)
 
     def _bind(self, of: PersistentVolumeClaim, volume_name: str) -> None:

@@ -14,7 +14,17 @@ from bayplan.explanation.shared_building import ExplanationOptions
 
 from scheduler_core.in_tree import default_plugins
 from tests.support.builders import node, pod
-from tests.support.devices import DRIVER, claim, device, device_class, exactly, held, slice_of, using, with_reserved
+from tests.support.devices import (
+    DRIVER,
+    allocated_claim,
+    claim,
+    device,
+    device_class,
+    exactly,
+    slice_of,
+    using,
+    with_reserved,
+)
 from tests.support.scheduling import rig
 
 MODEL = f'device.attributes["{DRIVER}"].model == "h100"'
@@ -27,7 +37,7 @@ def explained(*models: str, node_selector: Mapping[str, str] = MappingProxyType(
     objects = made.context.cache.columns.devices
     objects.assign(device_class("gpu", f'device.driver == "{DRIVER}"'))
     objects.assign(slice_of([device(f"d{number}", model) for number, model in enumerate(models)]))
-    objects.assign(with_reserved(held({"device": "d0"}), "train-0"))
+    objects.assign(with_reserved(allocated_claim({"device": "d0"}), "train-0"))
     objects.assign(claim(exactly("gpu", MODEL)))
     waiting = using(pod("p", namespace="ns", node_selector=node_selector), "c0")
     return explain_pod(made.scheduler, waiting, ExplanationOptions(devices=devices))

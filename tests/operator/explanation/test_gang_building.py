@@ -16,10 +16,10 @@ from bayplan.explanation.shared_model import Victim
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import ask, runs, served, small
+from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
-from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
+from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 
 ZONE = GroupTopology("zone")
 
@@ -32,7 +32,7 @@ MISSING = (
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler for gangs, without nodes."""
-    return served(rig(defaults=default_plugins()))
+    return with_pod_groups(rig(defaults=default_plugins()))
 
 
 def explained(made: Rig, name: str = "train") -> GangExplanation:
@@ -41,50 +41,52 @@ def explained(made: Rig, name: str = "train") -> GangExplanation:
 
 
 def fits(made: Rig) -> None:
-    made.add(small("a", 2, zone="a"))
-    ask(made, *members(2), of=group(min_member=2, topology=ZONE))
+    made.add(small_node("a", 2, zone="a"))
+    add_gang(made, *members(2), of=group(min_member=2, topology=ZONE))
 
 
 def does_not_fit(made: Rig) -> None:
-    made.add(small("a", 2, zone="a"), small("b", 1, zone="b"), small("c", 3, zone="c"), runs("v", "c"))
-    ask(made, *members(3), of=group(min_member=3, topology=GroupTopology("zone", is_required=True)))
+    made.add(
+        small_node("a", 2, zone="a"), small_node("b", 1, zone="b"), small_node("c", 3, zone="c"), running_pod("v", "c")
+    )
+    add_gang(made, *members(3), of=group(min_member=3, topology=GroupTopology("zone", is_required=True)))
 
 
 def cannot_preempt_into_labels(made: Rig) -> None:
-    made.add(small("a"))
-    ask(made, *members(1), of=group(min_member=1, topology=ZONE))
+    made.add(small_node("a"))
+    add_gang(made, *members(1), of=group(min_member=1, topology=ZONE))
 
 
 def lacks_members(made: Rig) -> None:
-    made.add(small("a"))
-    ask(made, *members(1), of=group(min_member=3))
+    made.add(small_node("a"))
+    add_gang(made, *members(1), of=group(min_member=3))
 
 
 def is_gated(made: Rig) -> None:
-    made.add(small("a"))
-    ask(made, member("train-0"), member("train-1", gates=["example.com/quota"]), of=group(min_member=2))
+    made.add(small_node("a"))
+    add_gang(made, member("train-0"), member("train-1", gates=["example.com/quota"]), of=group(min_member=2))
 
 
 def lacks_its_group(made: Rig) -> None:
-    made.add(small("a"), *members(2))
+    made.add(small_node("a"), *members(2))
 
 
 def lacks_a_profile(made: Rig) -> None:
-    made.add(small("a"))
-    ask(made, *members(2, scheduler_name="nightly"), of=group(min_member=2))
+    made.add(small_node("a"))
+    add_gang(made, *members(2, scheduler_name="nightly"), of=group(min_member=2))
 
 
 def lacks_room(made: Rig) -> None:
-    made.add(small("a"))
-    ask(made, *members(2), of=group(min_member=2, min_resources={"cpu": 9000}))
+    made.add(small_node("a"))
+    add_gang(made, *members(2), of=group(min_member=2, min_resources={"cpu": 9000}))
 
 
 def is_placed(made: Rig) -> None:
-    ask(made, *members(2, node_name="a"), of=group(min_member=2))
+    add_gang(made, *members(2, node_name="a"), of=group(min_member=2))
 
 
 def has_finished(made: Rig) -> None:
-    ask(made, *members(2, node_name="a", phase="Succeeded"), of=group(min_member=2))
+    add_gang(made, *members(2, node_name="a", phase="Succeeded"), of=group(min_member=2))
 
 
 MUST = "members that must be placed together"
@@ -162,8 +164,8 @@ def test_the_verdict_on_a_gang(cluster: Rig, state: Callable[[Rig], None], verdi
 
 def test_members_are_counted(cluster: Rig) -> None:
     """Members are counted by state, together with how many of the waiting ones must be scheduled together."""
-    cluster.add(small("a"))
-    ask(
+    cluster.add(small_node("a"))
+    add_gang(
         cluster,
         member("p", node_name="a"),
         member("s", node_name="a", phase="Succeeded"),
@@ -196,8 +198,8 @@ def test_the_nearest_domain_and_what_it_lacks(cluster: Rig) -> None:
 
 def test_preemption_victims_of_a_gang(cluster: Rig) -> None:
     """The headline says that preemption makes room for all; no pod is evicted by the explanation."""
-    cluster.add(small("a"), runs("v0", "a"), runs("v1", "a", 1))
-    ask(cluster, *members(2, priority=10), of=group(min_member=2))
+    cluster.add(small_node("a"), running_pod("v0", "a"), running_pod("v1", "a", 1))
+    add_gang(cluster, *members(2, priority=10), of=group(min_member=2))
     explanation = explained(cluster)
     assert explanation.preemption is not None
     assert explanation.preemption.victims == (Victim("default", "v0", 0), Victim("default", "v1", 1))
@@ -208,8 +210,8 @@ def test_preemption_victims_of_a_gang(cluster: Rig) -> None:
 
 async def test_reservations_of_and_against_a_gang(cluster: Rig) -> None:
     """The explanation has the reserved nodes, the pods waited for, the last attempt, and nodes reserved for others."""
-    cluster.add(small("a", 2), runs("v", "a"))
-    ask(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
+    cluster.add(small_node("a", 2), running_pod("v", "a"))
+    add_gang(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
     async with cluster.running():
         await cluster.scheduler.until_idle()
         cluster.clock.advance(61.0)
@@ -224,18 +226,18 @@ async def test_reservations_of_and_against_a_gang(cluster: Rig) -> None:
     assert explanation.last_attempt is not None
     assert explanation.last_attempt.reason == "Unschedulable"
     assert "capacity is reserved for it, on a" in explanation.last_attempt.message
-    ask(cluster, *members(1, "late"), of=group("late", 1))
+    add_gang(cluster, *members(1, "late"), of=group("late", 1))
     (reserved,) = explained(cluster, "late").kept_off
     assert (reserved.gang, reserved.nodes) == ("default/big", ("a",))
 
 
 def test_members_that_wait_at_permit() -> None:
     """The headline says that a profile with Coscheduling schedules members one by one."""
-    made = served(rig(defaults=default_plugins(), serve=False))
+    made = with_pod_groups(rig(defaults=default_plugins(), serve=False))
     enabled = default_plugins().model_copy(update={"permit": plugin_set("Coscheduling")})
     made.serve(profile(plugins=enabled))
-    made.add(small("a"))
-    ask(made, *members(2), of=group(min_member=2))
+    made.add(small_node("a"))
+    add_gang(made, *members(2), of=group(min_member=2))
     explanation = explained(made)
     assert (explanation.verdict, explanation.scheduler_name) == (GangVerdict.ONE_BY_ONE, "default-scheduler")
     assert "profile default-scheduler enables plugin Coscheduling; explain a pod instead" in explanation.headline
@@ -244,7 +246,7 @@ def test_members_that_wait_at_permit() -> None:
 def test_extenders_are_not_called() -> None:
     """A notice says so if the profile has extenders."""
     client = ScriptedExtender()
-    made = served(extended_rig((extender(), client), defaults=default_plugins()))
+    made = with_pod_groups(extender_rig((extender(), client), defaults=default_plugins()))
     fits(made)
     explanation = explained(made)
     assert explanation.verdict is GangVerdict.FITS
@@ -296,8 +298,8 @@ def test_a_member_whose_group_is_missing(cluster: Rig, *, is_known: bool) -> Non
 
 def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:
     """The headline says that the gang fits without it."""
-    cluster.add(small("a"))
-    ask(cluster, *members(3), of=group(min_member=2))
+    cluster.add(small_node("a"))
+    add_gang(cluster, *members(3), of=group(min_member=2))
     explanation = explain_pod(cluster.scheduler, gang_of(cluster).pods["uid-of-default-train-2"])
     assert (explanation.verdict, explanation.node) == (Verdict.UNSCHEDULABLE, None)
     assert explanation.headline.startswith(
@@ -307,8 +309,8 @@ def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:
 
 async def test_a_member_that_joins_a_scheduled_gang(cluster: Rig) -> None:
     """It is explained as a single pod in the domain of the other members."""
-    cluster.add(small("a", 2, zone="a"), small("b", 4, zone="b"))
-    ask(cluster, *members(2), of=group(min_member=2, topology=ZONE))
+    cluster.add(small_node("a", 2, zone="a"), small_node("b", 4, zone="b"))
+    add_gang(cluster, *members(2), of=group(min_member=2, topology=ZONE))
     await settle(cluster)
     late = member("late")
     cluster.add(late)
@@ -321,7 +323,7 @@ async def test_a_member_that_joins_a_scheduled_gang(cluster: Rig) -> None:
 
 def test_a_pod_without_a_gang(cluster: Rig) -> None:
     """The explanation has no gang."""
-    cluster.add(small("a"))
+    cluster.add(small_node("a"))
     assert explain_pod(cluster.scheduler, pod()).gang is None
 
 
@@ -381,10 +383,10 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
 
 def test_domains_that_are_compared(cluster: Rig) -> None:
     """The domain is that of the group cycle, although another one has the higher score by room alone."""
-    cluster.add(small("a1", 2, zone="a"), small("b", 5, zone="b"))
+    cluster.add(small_node("a1", 2, zone="a"), small_node("b", 5, zone="b"))
     cluster.add(
         node("a2", labels={"zone": "a"}, allocatable={"cpu": "2", "pods": "99"}, taints=["for=others:NoSchedule"])
     )
-    ask(cluster, *members(4), of=group(min_member=2, topology=GroupTopology("zone", prefers_allocated=True)))
+    add_gang(cluster, *members(4), of=group(min_member=2, topology=GroupTopology("zone", prefers_allocated=True)))
     found = explained(cluster)
     assert (found.domain, {each.node for each in found.placement}, found.places) == ("zone=b", {"b"}, ())

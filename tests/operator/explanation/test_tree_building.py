@@ -9,7 +9,7 @@ from bayplan.explanation.gang_model import GangVerdict
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from tests.support.builders import pod
-from tests.support.gang_preemption import small
+from tests.support.gang_preemption import small_node
 from tests.support.scheduling import Rig, rig
 
 
@@ -29,7 +29,7 @@ async def test_a_gang_below_a_composite_group(cluster: Rig) -> None:
         key = GroupKey(GroupSource.NATIVE, "default", name)
         feed.group_changed(PodGroup(key, f"u-{name}", 1, parent="root", priority=0))
     victim = pod("victim", node_name="n", requests={"cpu": "1"}, priority=-9)
-    cluster.add(small("n", 2), victim, pod("a-1", requests={"cpu": "1"}, group="a"))
+    cluster.add(small_node("n", 2), victim, pod("a-1", requests={"cpu": "1"}, group="a"))
     gang = named_gang(cluster.scheduler.context, "default", "a")
     assert gang is not None
     assert 'composite pod group "root" tree to meet quorum.' in explain_gang(cluster.scheduler, gang).headline
@@ -64,7 +64,7 @@ async def test_a_gang_without_which_its_tree_fits(cluster: Rig) -> None:
         key = GroupKey(GroupSource.NATIVE, "default", name)
         feed.group_changed(PodGroup(key, f"u-{name}", 1, parent="root", priority=0))
     cluster.add(
-        small("n", 2), pod("a-1", requests={"cpu": "1"}, group="a"), pod("b-1", requests={"cpu": "9"}, group="b")
+        small_node("n", 2), pod("a-1", requests={"cpu": "1"}, group="a"), pod("b-1", requests={"cpu": "9"}, group="b")
     )
     gang = named_gang(cluster.scheduler.context, "default", "b")
     assert gang is not None

@@ -124,4 +124,4 @@ async def test_redirects(bounds: AllowedFilesAndHosts | None, error: str) -> Non
                 await transport.send("filter", b"{}", repeat=False)
         finally:
             await transport.close()
-        assert len(away.of("filter")) == (0 if error else 1)
+        assert len(away.bodies("filter")) == (0 if error else 1)

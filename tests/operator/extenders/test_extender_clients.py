@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from bayplan.extenders.circuit_breaker import CircuitOptions, CircuitState
 from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
-from bayplan.extenders.extender_states import extender_states, extenders_skipped_notice
-from bayplan.extenders.http_extender import ExtenderState
+from bayplan.extenders.http_extender import ExtenderState, extender_states, extenders_skipped_notice
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.watches.informer import Informer, Resource
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
@@ -33,7 +32,7 @@ from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
-from tests.support.extender_server import ExtenderServer, keeps
+from tests.support.extender_server import ExtenderServer, passes_only
 from tests.support.fake_api import Answer, FakeApi
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import profile_manifest
@@ -188,7 +187,7 @@ async def test_metrics(world: World) -> None:
     assert list(registry.collect()) == []
     _shown(world)
     with ExtenderServer() as server:
-        server.rules["filter"] = keeps("n")
+        server.rules["filter"] = passes_only("n")
         instance = world.build(extender(server.url, nodeCacheCapable=True))
         (runner,) = instance.extenders
         await runner.client.filter(POD, ["n"])

@@ -20,7 +20,7 @@ from scheduler_core.errors import ExtenderError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, ExtenderVerdict, NodeVictims
 from tests.support.builders import pod
-from tests.support.extender_server import ExtenderServer, Reply, keeps, scores
+from tests.support.extender_server import ExtenderServer, Reply, passes_only, scores
 from tests.support.virtual_clock import VirtualClock
 
 POD = pod("p", uid="u")
@@ -101,18 +101,19 @@ async def world(server: ExtenderServer) -> AsyncIterator[World]:
 
 async def test_a_filter_by_names(world: World) -> None:
     """An extender with its own cache gets names and returns names."""
-    world.server.rules["filter"] = keeps("b")
+    world.server.rules["filter"] = passes_only("b")
     verdict = await world.client().filter(POD, ["a", "b"])
     assert verdict == ExtenderVerdict(("b",), {"a": "not licensed"})
-    assert world.server.of("filter") == [{"Pod": {"metadata": {"name": "p"}}, "Nodes": None, "NodeNames": ["a", "b"]}]
+    (body,) = world.server.bodies("filter")
+    assert body == {"Pod": {"metadata": {"name": "p"}}, "Nodes": None, "NodeNames": ["a", "b"]}
 
 
 async def test_a_filter_by_nodes(world: World) -> None:
     """An extender without a cache gets the nodes, in the order of the names, and returns nodes."""
-    world.server.rules["filter"] = keeps("a")
+    world.server.rules["filter"] = passes_only("a")
     verdict = await world.client(nodeCacheCapable=False).filter(POD, ["b", "a"])
     assert verdict == ExtenderVerdict(("a",), {"b": "not licensed"})
-    (body,) = world.server.of("filter")
+    (body,) = world.server.bodies("filter")
     assert [node["metadata"]["name"] for node in body["Nodes"]["items"]] == ["b", "a"]
     assert body["NodeNames"] is None
 
@@ -120,7 +121,7 @@ async def test_a_filter_by_nodes(world: World) -> None:
 async def test_a_node_that_is_gone_is_not_sent(world: World) -> None:
     """It was deleted while an earlier extender was called."""
     world.cluster.gone.add("b")
-    world.server.rules["filter"] = keeps("a", "b")
+    world.server.rules["filter"] = passes_only("a", "b")
     assert (await world.client(nodeCacheCapable=False).filter(POD, ["b", "a"])).node_names == ("a",)
 
 
@@ -157,7 +158,7 @@ async def test_preemption_by_uid(world: World) -> None:
     }
     victims = {"a": NodeVictims((VICTIM,), 2), "b": NodeVictims((), 0)}
     assert await world.client().preempt(POD, victims) == {"a": NodeVictims((VICTIM, OTHER), 1)}
-    (body,) = world.server.of("preempt")
+    (body,) = world.server.bodies("preempt")
     assert body["NodeNameToVictims"] is None
     assert body["NodeNameToMetaVictims"]["a"] == {"Pods": [{"UID": "uv"}], "NumPDBViolations": 2}
 
@@ -167,7 +168,7 @@ async def test_preemption_with_whole_pods(world: World) -> None:
     world.server.rules["preempt"] = lambda _: {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "uv"}]}}}
     chosen = await world.client(nodeCacheCapable=False).preempt(POD, {"a": NodeVictims((VICTIM,), 2)})
     assert chosen == {"a": NodeVictims((VICTIM,), 0)}
-    (body,) = world.server.of("preempt")
+    (body,) = world.server.bodies("preempt")
     assert body["NodeNameToVictims"] == {
         "a": {"Pods": [{"metadata": {"name": "v"}, "spec": {"nodeName": "a"}}], "NumPDBViolations": 2}
     }
@@ -178,7 +179,7 @@ async def test_a_bind(world: World) -> None:
     """The extender gets pod and node."""
     world.server.rules["bind"] = lambda _: {}
     await world.client().bind(Binding("ns", "p", "u", "a"))
-    assert world.server.of("bind") == [{"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "a"}]
+    assert world.server.bodies("bind") == [{"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "a"}]
 
 
 async def test_requests_are_json_on_one_connection(world: World) -> None:
@@ -248,7 +249,7 @@ async def test_a_bind_without_leadership(world: World) -> None:
     world.write_fence = refuse
     with pytest.raises(ExtenderError, match="lost"):
         await world.client().bind(Binding("ns", "p", "u", "a"))
-    assert world.server.of("bind") == []
+    assert world.server.bodies("bind") == []
 
 
 async def test_a_bind_that_is_refused(world: World) -> None:
@@ -261,7 +262,7 @@ async def test_a_bind_that_is_refused(world: World) -> None:
 async def test_a_late_response(world: World) -> None:
     """After httpTimeout the call has failed."""
     held = threading.Event()
-    world.server.rules["filter"] = lambda _: Reply(b"{}", held=held)
+    world.server.rules["filter"] = lambda _: Reply(b"{}", gate=held)
     with pytest.raises(ExtenderError, match=r"sent no response to filter within 0\.2 s"):
         await world.client(httpTimeout="200ms").filter(POD, ["a"])
     held.set()
@@ -281,7 +282,7 @@ async def test_a_connection_that_was_closed_while_idle(world: World) -> None:
     world.server.stop()
     world.server.start()
     await client.filter(POD, ["a"])
-    assert len(world.server.of("filter")) == 2
+    assert len(world.server.bodies("filter")) == 2
 
 
 async def test_a_broken_bind_is_not_repeated(world: World) -> None:
@@ -289,7 +290,7 @@ async def test_a_broken_bind_is_not_repeated(world: World) -> None:
     world.server.rules["bind"] = lambda _: Reply(disconnect=True)
     with pytest.raises(ExtenderError, match="broke the connection before its response to bind"):
         await world.client().bind(Binding("ns", "p", "u", "a"))
-    assert len(world.server.of("bind")) == 1
+    assert len(world.server.bodies("bind")) == 1
 
 
 async def test_a_pod_that_is_gone(world: World) -> None:
@@ -324,7 +325,7 @@ async def test_failures_open_the_circuit_until_it_recovers(world: World) -> None
     with pytest.raises(ExtenderError, match=r"circuit open until 00:00:00\.\d{3}Z; last error: .*code 500"):
         await client.prioritize(POD, ["a"])
     assert len(world.server.calls) == 3
-    world.server.rules["filter"] = keeps("a")
+    world.server.rules["filter"] = passes_only("a")
     world.clock.advance(1)
     assert (await client.filter(POD, ["a"])).node_names == ("a",)
     assert client.state.state is CircuitState.CLOSED
@@ -342,7 +343,7 @@ async def test_only_one_trial_call_at_a_time(world: World) -> None:
 
     def hold(_: Any) -> Reply:
         arrived.set()
-        return Reply(b"{}", held=held)
+        return Reply(b"{}", gate=held)
 
     world.server.rules["filter"] = hold
     trying = asyncio.create_task(client.filter(POD, ["a"]))

@@ -1,4 +1,4 @@
-"""Events about PodGroups: one for each result."""
+"""Tests of the events about PodGroups: one for each result."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ async def world() -> AsyncIterator[GroupWorld]:
 
 
 async def test_events_of_a_gang_that_waits_and_is_scheduled(world: GroupWorld) -> None:
-    """One event for each different result, and one when it is scheduled; none while it only waits."""
-    gang = world.shows()
-    world.has("a")
-    await world.passes()
-    world.has("b")
-    await world.passes()
+    """Each different result is recorded once, and no event is recorded while the gang only waits."""
+    gang = world.add_group()
+    world.add_members("a")
+    await world.advance()
+    world.add_members("b")
+    await world.advance()
     for _ in range(5):
-        world.outcome(gang, LACKS)
-        await world.passes(1.0, step=0.1)
-    world.outcome(gang, GangOutcome("Preempting", "2 pods are evicted."))
-    await world.passes(1.0)
-    world.outcome(gang, GangOutcome("TimedOut", "Not placed within 60 s."))
-    await world.passes(1.0)
-    world.has("a", "b", node="n")
-    await world.passes(1.0)
-    world.has("a", "b", phase="Succeeded", node="n")
-    await world.passes(1.0)
+        world.record_outcome(gang, LACKS)
+        await world.advance(1.0, step=0.1)
+    world.record_outcome(gang, GangOutcome("Preempting", "2 pods are evicted."))
+    await world.advance(1.0)
+    world.record_outcome(gang, GangOutcome("TimedOut", "Not placed within 60 s."))
+    await world.advance(1.0)
+    world.add_members("a", "b", node="n")
+    await world.advance(1.0)
+    world.add_members("a", "b", phase="Succeeded", node="n")
+    await world.advance(1.0)
     assert world.events() == [
         ("Warning", "FailedScheduling", LACKS.message),
         ("Normal", "Preempting", "2 pods are evicted."),
@@ -45,45 +45,45 @@ async def test_events_of_a_gang_that_waits_and_is_scheduled(world: GroupWorld) -
     ]
 
 
-async def test_a_gang_that_ends_while_its_status_is_written(world: GroupWorld) -> None:
-    """Its event says that it was scheduled: the status that was sent says so."""
-    world.shows()
-    world.has("a", "b")
-    await world.passes(1.0)
+async def test_scheduled_is_recorded_although_the_gang_ends(world: GroupWorld) -> None:
+    """The event Scheduled is recorded for a status that was sent, although the gang ends before the next reconcile."""
+    world.add_group()
+    world.add_members("a", "b")
+    await world.advance(1.0)
     world.statuses.holds = True
-    world.has("c")
-    await world.passes(1.0)
-    world.has("a", "b", "c", node="n")
+    world.add_members("c")
+    await world.advance(1.0)
+    world.add_members("a", "b", "c", node="n")
     world.statuses.release()
-    world.has("a", "b", "c", node="n", phase="Succeeded")
+    world.add_members("a", "b", "c", node="n", phase="Succeeded")
     world.statuses.holds = False
-    await world.passes(1.0)
+    await world.advance(1.0)
     assert world.sent() == ["Scheduling", "Running", "Finished"]
     assert world.events() == [("Normal", "Scheduled", "All 2 required members are scheduled.")]
 
 
 async def test_changed_messages_are_recorded_every_ten_seconds(world: GroupWorld) -> None:
-    """Messages that change with each attempt are rate limited, and the last one is always recorded."""
-    gang = world.shows()
-    world.has("a", "b")
+    """Messages that change with each attempt are rate limited, and the last message is always recorded."""
+    gang = world.add_group()
+    world.add_members("a", "b")
     for number in range(20):
-        world.outcome(gang, replace(LACKS, message=f"lacks {number}"))
-        await world.passes(0.5, step=0.1)
-    await world.passes(PACE.event_seconds, step=0.5)
+        world.record_outcome(gang, replace(LACKS, message=f"lacks {number}"))
+        await world.advance(0.5, step=0.1)
+    await world.advance(PACE.event_seconds, step=0.5)
     notes = [note for _, _, note in world.events()]
     assert len(notes) <= 3
     assert (notes[0], notes[-1]) == ("lacks 0", "lacks 19")
 
 
-async def test_scheduled_again_is_recorded_again(world: GroupWorld) -> None:
-    """A gang that loses its quorum and regains it gets two Scheduled events."""
-    world.shows()
-    world.has("a", "b", node="n")
-    await world.passes()
+async def test_regained_quorum_is_recorded_again(world: GroupWorld) -> None:
+    """A gang that loses its quorum and regains it has two Scheduled events."""
+    world.add_group()
+    world.add_members("a", "b", node="n")
+    await world.advance()
     world.gangs.lost("uid-of-default-b")
-    await world.passes()
-    world.has("c", node="n")
-    await world.passes()
+    await world.advance()
+    world.add_members("c", node="n")
+    await world.advance()
     assert [reason for _, reason, _ in world.events()] == ["Scheduled", "Scheduled"]
 
 
@@ -91,16 +91,16 @@ async def test_scheduled_again_is_recorded_again(world: GroupWorld) -> None:
     "outcome", [pytest.param(LACKS, id="failed"), pytest.param(replace(LACKS, reason="TimedOut"), id="timed-out")]
 )
 async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcome) -> None:
-    """An event that the status implies was recorded by the previous process."""
-    gang = world.shows()
-    world.has("a", "b")
-    world.outcome(gang, outcome)
-    await world.passes()
+    """An event that the status implies was recorded by the previous process and is not repeated."""
+    gang = world.add_group()
+    world.add_members("a", "b")
+    world.record_outcome(gang, outcome)
+    await world.advance()
     async for other in running(GroupWorld()):
-        again = other.shows(status=world.statuses.sent[-1][1])
-        other.has("a", "b")
-        other.outcome(again, outcome)
-        await other.passes(1.0)
+        again = other.add_group(status=world.statuses.sent[-1][1])
+        other.add_members("a", "b")
+        other.record_outcome(again, outcome)
+        await other.advance(1.0)
         assert other.events() == []
 
 
@@ -113,16 +113,16 @@ async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcom
     ],
 )
 async def test_events_name_the_object(world: GroupWorld, source: GroupSource, version: str) -> None:
-    """``kubectl describe`` finds the event: kind, API version, name and UID are those of the object."""
-    gang = world.shows(source=source)
+    """The kind, API version, name and UID of an event are those of the object."""
+    gang = world.add_group(source=source)
     for name in ("a", "b"):
         labels = {} if source is GroupSource.NATIVE else {POD_GROUP_LABELS[source]: "train"}
         member = pod(name, labels=labels)
         if source is GroupSource.NATIVE:
             member = pod(name, group="train")
         world.gangs.saw(member)
-    world.outcome(gang, LACKS)
-    await world.passes()
+    world.record_outcome(gang, LACKS)
+    await world.advance()
     (event,) = world.writer.events
     regarding = event.regarding
     assert (regarding.kind, regarding.api_version, regarding.namespace, regarding.name, regarding.uid) == (

@@ -1,4 +1,4 @@
-"""Phases of gangs, with their reasons and messages."""
+"""Tests of the phases of gangs, with their reasons and messages."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenari
             [("a", {"node_name": "n"}), *((each, {"node_name": "n", "phase": "Pending"}) for each in "bcd")],
             "Scheduled",
             "Scheduled",
-            id="bound-and-some-run",
+            id="bound-and-some-running",
         ),
-        pytest.param([(each, {"node_name": "n"}) for each in FOUR], "Running", "Scheduled", id="run"),
+        pytest.param([(each, {"node_name": "n"}) for each in FOUR], "Running", "Scheduled", id="running"),
         pytest.param(
-            [*((each, {"node_name": "n"}) for each in FOUR), ("e", {}), ("f", {})], "Running", "Scheduled", id="more"
+            [*((each, {"node_name": "n"}) for each in FOUR), ("e", {}), ("f", {})],
+            "Running",
+            "Scheduled",
+            id="running-and-more-than-needed",
         ),
         pytest.param(
             [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "phase": "Succeeded"})],
             "Running",
             "Scheduled",
-            id="run-and-succeeded",
+            id="running-and-succeeded",
         ),
         pytest.param(
             [(each, {"node_name": "n", "phase": "Succeeded"}) for each in FOUR], "Finished", "Finished", id="succeeded"
@@ -51,7 +54,7 @@ from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenari
             [*((each, {"node_name": "n", "phase": "Succeeded"}) for each in FOUR), ("e", {"phase": "Failed"})],
             "Finished",
             "Finished",
-            id="succeeded-and-one-failed-beyond",
+            id="succeeded-and-one-more-failed",
         ),
         pytest.param(
             [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "phase": "Failed"})],
@@ -65,11 +68,11 @@ from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenari
             "Partial",
             id="failed-and-replaced",
         ),
-        pytest.param([("a", {"phase": "Failed"})], "Pending", "MembersMissing", id="failed-before-there-were-enough"),
+        pytest.param([("a", {"phase": "Failed"})], "Pending", "MembersMissing", id="failed-before-the-quorum"),
         pytest.param(
-            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {})], "Scheduling", "Partial", id="in-part"
+            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {})], "Scheduling", "Partial", id="partial"
         ),
-        pytest.param([(each, {"node_name": "n"}) for each in "abc"], "Pending", "Partial", id="in-part-and-too-few"),
+        pytest.param([(each, {"node_name": "n"}) for each in "abc"], "Pending", "Partial", id="partial-and-too-few"),
         pytest.param(
             [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "deleted": NOW})],
             "Pending",
@@ -79,10 +82,10 @@ from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenari
     ],
 )
 def test_phases(members: Iterable[tuple[str, PodFields]], phase: str, reason: str) -> None:
-    """The first rule that holds for the existing members determines the phase; four members are required."""
+    """The first rule that holds for the existing members determines the phase."""
     train = GroupScenario()
     for name, fields in members:
-        train.has(name, **fields)
+        train.add_members(name, **fields)
     verdict, status = train.write()
     assert (status["phase"], verdict.reason) == (phase, reason)
 
@@ -100,13 +103,13 @@ def test_phases(members: Iterable[tuple[str, PodFields]], phase: str, reason: st
         pytest.param(
             [("a", {"node_name": "n"}), ("b", {}), ("c", {}), ("d", {})],
             "Only 1 of 4 required members is bound. Not scheduled: b, c, d.",
-            id="in-part",
+            id="partial",
         ),
         pytest.param(
             [("a", {"node_name": "n"}), ("b", {"gates": ["x.io/wait"]}), ("c", {})],
             "Only 1 of 4 required members is bound. Not scheduled: b, c. "
             "1 of 3 members is gated by scheduling gates: x.io/wait. 1 more must be created.",
-            id="in-part-gated-and-too-few",
+            id="partial-gated-and-too-few",
         ),
         pytest.param(
             [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"phase": "Failed"})],
@@ -119,23 +122,27 @@ def test_phases(members: Iterable[tuple[str, PodFields]], phase: str, reason: st
     ],
 )
 def test_messages_without_an_attempt(members: Iterable[tuple[str, PodFields]], words: str) -> None:
-    """The message says what the group waits for, with numbers and names."""
+    """The message reports what the group waits for, with numbers and names."""
     train = GroupScenario()
     for name, fields in members:
-        train.has(name, **fields)
+        train.add_members(name, **fields)
     assert train.condition()["message"] == words
 
 
 def test_many_names_are_counted() -> None:
-    """Five members are named, the others counted."""
-    train = GroupScenario(needed=40).has("x", node_name="n").has(*(f"m-{number:02}" for number in range(39)))
+    """Five members are named and the others are counted."""
+    train = (
+        GroupScenario(min_member=40)
+        .add_members("x", node_name="n")
+        .add_members(*(f"m-{number:02}" for number in range(39)))
+    )
     assert "Not scheduled: m-00, m-01, m-02, m-03, m-04 and 34 more." in train.condition()["message"]
 
 
 @pytest.mark.parametrize("reason", ["Unschedulable", "SchedulerError", "TimedOut", "Preempting"])
-def test_a_failed_attempt(reason: str) -> None:
-    """The message is that of the last attempt, and the verdict is a failure."""
-    train = GroupScenario().has(*FOUR)
+def test_a_failed_attempt_has_its_message(reason: str) -> None:
+    """After a failed attempt the group has its reason and message."""
+    train = GroupScenario().add_members(*FOUR)
     train.gang.outcome = replace(LACKS, reason=reason)
     verdict, status = train.write()
     assert (status["phase"], verdict.reason, verdict.message, verdict.is_failure) == (
@@ -146,25 +153,25 @@ def test_a_failed_attempt(reason: str) -> None:
     )
 
 
-def test_a_partial_gang_and_a_failed_attempt() -> None:
-    """The message of a partial gang includes that of the attempt to schedule the others."""
-    train = GroupScenario().has("a", "b", "c", node_name="n").has("d")
+def test_a_partial_gang_has_the_message_of_the_attempt() -> None:
+    """The message of a partial gang includes the message of the attempt to schedule the other members."""
+    train = GroupScenario().add_members("a", "b", "c", node_name="n").add_members("d")
     train.gang.outcome = LACKS
     verdict, _ = train.write()
     assert verdict.message.endswith(f"Not scheduled: d. {LACKS.message}")
     assert (verdict.reason, verdict.is_failure, verdict.is_partial) == ("Partial", True, True)
 
 
-def test_an_earlier_attempt_does_not_matter_if_members_are_missing() -> None:
-    """The reason is MembersMissing, whatever the result of an earlier attempt."""
-    train = GroupScenario().has(*FOUR)
+def test_missing_members_precede_the_last_attempt() -> None:
+    """While members are missing the reason is MembersMissing, whatever the last attempt."""
+    train = GroupScenario().add_members(*FOUR)
     train.gang.outcome = LACKS
-    assert train.loses("d").condition()["reason"] == "MembersMissing"
+    assert train.remove_members("d").condition()["reason"] == "MembersMissing"
 
 
 def test_assumed_members_are_being_bound() -> None:
-    """Between the decision and the last bind the group is neither unschedulable nor partial."""
-    train = GroupScenario().has("a", node_name="n").has("b", "c", "d")
+    """A gang with assumed members is neither unschedulable nor partial."""
+    train = GroupScenario().add_members("a", node_name="n").add_members("b", "c", "d")
     for name in "bcd":
         train.gangs.assumed(f"uid-of-default-{name}")
     verdict, status = train.write()
@@ -172,19 +179,19 @@ def test_assumed_members_are_being_bound() -> None:
 
 
 def test_a_scheduled_gang_has_the_message_of_its_attempt() -> None:
-    """The message names the domain."""
-    train = GroupScenario().has(*FOUR, node_name="n")
+    """The message of a scheduled gang is that of its attempt, with the domain."""
+    train = GroupScenario().add_members(*FOUR, node_name="n")
     train.gang.outcome = PLACED
     assert train.condition()["message"] == PLACED.message
 
 
 def test_finished_stays_until_a_new_member_is_created() -> None:
-    """Pods of a finished Job are cleaned up one by one; the group stays Finished until a new member is created."""
-    train = GroupScenario().has(*FOUR, node_name="n", phase="Succeeded")
+    """A gang stays Finished while its pods are deleted one by one, until a new member is created."""
+    train = GroupScenario().add_members(*FOUR, node_name="n", phase="Succeeded")
     assert train.phase() == "Finished"
     since = train.condition()["lastTransitionTime"]
     train.now += timedelta(hours=1)
-    assert train.loses("a", "b").phase() == "Finished"
-    assert train.loses("c", "d").phase() == "Finished"
+    assert train.remove_members("a", "b").phase() == "Finished"
+    assert train.remove_members("c", "d").phase() == "Finished"
     assert (train.condition()["status"], train.condition()["lastTransitionTime"]) == ("True", since)
-    assert train.has("e").phase() == "Pending"
+    assert train.add_members("e").phase() == "Pending"

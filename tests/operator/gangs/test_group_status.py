@@ -1,4 +1,4 @@
-"""The fields of a PodGroup's status, and when each difference is written."""
+"""Tests of the fields of a PodGroup's status, and of the urgency of each change."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ from scheduler_core.model.pod_group import GroupSource, PodGroup
 from tests.support.group_scenarios import FOUR, NOW, GroupScenario, member
 
 
-def test_a_transition_is_dated_once() -> None:
-    """Another message does not change the transition time, another status does."""
-    train = GroupScenario().has("a")
+def test_transition_time_changes_with_the_status() -> None:
+    """The transition time changes with the condition's status, and not with its message."""
+    train = GroupScenario().add_members("a")
     first = train.condition()["lastTransitionTime"]
     train.now += timedelta(minutes=1)
-    train.has("b")
+    train.add_members("b")
     assert (train.condition()["lastTransitionTime"], train.condition()["message"][:1]) == (first, "2")
-    train.has(*FOUR, node_name="n")
+    train.add_members(*FOUR, node_name="n")
     assert train.condition()["lastTransitionTime"] == "2026-01-01T12:01:00Z"
 
 
-def test_all_fields() -> None:
-    """The status of a waiting gang has counts, times, reservation and victims, and passes the resource's validation."""
+def test_fields_of_a_waiting_gang() -> None:
+    """The status has counts, times, reservation and victims, and is valid for the resource."""
     train = (
-        GroupScenario(needed=3).has("a", node_name="n").has("b").has("c", gates=["x.io/wait"]).has("d", phase="Failed")
+        GroupScenario(min_member=3)
+        .add_members("a", node_name="n")
+        .add_members("b")
+        .add_members("c", gates=["x.io/wait"])
+        .add_members("d", phase="Failed")
     )
-    train.has("e", phase="Succeeded")
+    train.add_members("e", phase="Succeeded")
     gang = train.gang
     gang.first_attempt, gang.last_attempt = NOW, NOW + timedelta(seconds=5)
     gang.reservation = "zone=a"
@@ -44,23 +48,25 @@ def test_all_fields() -> None:
     assert PodGroupStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True) == status
 
 
-def test_only_the_own_namespace_counts() -> None:
-    """A pod with the same label in another namespace is not a member; scheduler-plugins' controller counts it."""
-    train = GroupScenario(needed=2).has("a", node_name="n").has("b", node_name="n", namespace="other")
+def test_pods_of_other_namespaces_are_no_members() -> None:
+    """A pod with the same label in another namespace is not a member, unlike in scheduler-plugins' controller."""
+    train = (
+        GroupScenario(min_member=2).add_members("a", node_name="n").add_members("b", node_name="n", namespace="other")
+    )
     assert (train.status()["members"], train.phase()) == (1, "Pending")
 
 
-def test_only_the_own_api_counts() -> None:
-    """A pod that names the group by another API's label is not a member."""
-    train = GroupScenario(needed=1)
+def test_pods_of_other_apis_are_no_members() -> None:
+    """A pod that names the group by the label of another API is not a member."""
+    train = GroupScenario(min_member=1)
     train.gangs.serve(GroupSource.SCHEDULER_PLUGINS)
     train.gangs.saw(member(GroupSource.SCHEDULER_PLUGINS, "a", node_name="n"))
     assert train.status()["members"] == 0
 
 
 def test_problems_are_reported() -> None:
-    """The condition of an invalid spec lists every problem; an accepted group keeps its phase."""
-    train = GroupScenario().has(*FOUR, node_name="n")
+    """The condition of an invalid spec lists every problem, and an accepted group keeps its phase."""
+    train = GroupScenario().add_members(*FOUR, node_name="n")
     train.generation = 2
     train.problems = (Problem("spec.minMember", "must be 1 or more"), Problem("spec.topology.key", "is no label key"))
     accepted = train.condition("Accepted")
@@ -76,29 +82,26 @@ def test_problems_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "keeps", "first", "expected"),
+    ("written", "keeps_start", "first", "expected"),
     [
-        pytest.param(None, False, None, None, id="never-tried"),
-        pytest.param(None, False, NOW, "2026-01-01T12:00:00Z", id="tried"),
-        pytest.param("2025-12-31T08:00:00Z", True, None, "2025-12-31T08:00:00Z", id="by-the-previous-process"),
-        pytest.param("2025-12-31T08:00:00Z", True, NOW, "2025-12-31T08:00:00Z", id="again-after-a-restart"),
-        pytest.param("2025-12-31T08:00:00Z", False, NOW, "2026-01-01T12:00:00Z", id="started-again"),
-        pytest.param("2025-12-31T08:00:00Z", False, None, "2025-12-31T08:00:00Z", id="quorum-missing-since"),
+        pytest.param(None, False, None, None, id="no-attempt"),
+        pytest.param(None, False, NOW, "2026-01-01T12:00:00Z", id="first-attempt"),
+        pytest.param("2025-12-31T08:00:00Z", True, None, "2025-12-31T08:00:00Z", id="written-by-the-previous-process"),
+        pytest.param("2025-12-31T08:00:00Z", True, NOW, "2025-12-31T08:00:00Z", id="attempt-after-a-restart"),
+        pytest.param("2025-12-31T08:00:00Z", False, NOW, "2026-01-01T12:00:00Z", id="new-start"),
+        pytest.param("2025-12-31T08:00:00Z", False, None, "2025-12-31T08:00:00Z", id="no-attempt-after-the-start"),
     ],
 )
 @pytest.mark.parametrize("source", [GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS])
 def test_start_of_scheduling(
-    source: GroupSource, written: str | None, *, keeps: bool, first: datetime | None, expected: str | None
+    source: GroupSource, written: str | None, *, keeps_start: bool, first: datetime | None, expected: str | None
 ) -> None:
-    """The start is the time of the first attempt; a restart of the operator does not change it."""
-    train = GroupScenario(source).has(*FOUR)
+    """The start is the time of the first attempt, and a restart of the operator does not change it."""
+    train = GroupScenario(source).add_members(*FOUR)
     train.written = {} if written is None else {"scheduleStartTime": written}
-    train.keeps_start = keeps
+    train.keeps_start = keeps_start
     train.gang.first_attempt = first
     assert train.status().get("scheduleStartTime") == expected
-
-
-# -- which differences are written, and when --------------------------------------------------------------------
 
 
 def condition(status: str = "False", reason: str = "Gated", message: str = "m") -> dict[str, Any]:
@@ -122,7 +125,7 @@ def condition(status: str = "False", reason: str = "Gated", message: str = "m") 
     ],
 )
 def test_urgency(change: Mapping[str, Any], urgency: Urgency) -> None:
-    """Phases and reasons are written immediately, counts and messages soon, the time of an attempt alone later."""
+    """Phases and reasons are written immediately, counts and messages soon, and an attempt's time later."""
     written = {"phase": "Pending", "members": 2, "observedGeneration": 1, "conditions": [condition()]}
     difference = status_difference(GroupSource.BAYPLAN, written, {**written, **change})
     assert difference.urgency is urgency
@@ -130,7 +133,7 @@ def test_urgency(change: Mapping[str, Any], urgency: Urgency) -> None:
 
 
 def test_only_own_fields_are_removed() -> None:
-    """An own field that is not desired any more is removed; a field of another controller stays."""
+    """A field of the operator that is no longer desired is removed; a field of another controller stays."""
     written = {"phase": "Scheduling", "nominatedDomain": "zone=a", "foreign": 1}
     difference = status_difference(GroupSource.BAYPLAN, written, {"phase": "Scheduling"})
     assert difference.patch == {"nominatedDomain": None}

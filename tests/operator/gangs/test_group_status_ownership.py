@@ -1,4 +1,4 @@
-"""Statuses of PodGroups while other processes write some of them, or have done so before."""
+"""Tests of PodGroup statuses that several processes can write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.gangs.group_status_ownership import OtherProcesses
+from bayplan.gangs.group_status_writes import OtherProcesses
 
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import pod
@@ -15,7 +15,7 @@ from tests.support.group_world import GroupWorld, running
 NAME = "default-scheduler"
 
 
-class Others:
+class OtherProcessesState:
     """Assignment of scheduler names to processes, and the status of the object."""
 
     def __init__(self) -> None:
@@ -28,72 +28,76 @@ class Others:
 
 
 @pytest.fixture
-def others() -> Others:
-    return Others()
+def others() -> OtherProcessesState:
+    return OtherProcessesState()
 
 
 @pytest.fixture
-async def world(others: Others) -> AsyncIterator[GroupWorld]:
+async def world(others: OtherProcessesState) -> AsyncIterator[GroupWorld]:
     async for made in running(GroupWorld(others=others.processes)):
         yield made
 
 
-async def test_a_group_of_another_process(world: GroupWorld, others: Others) -> None:
-    """Neither a status nor an event is written for it."""
+async def test_the_group_of_another_process_is_not_written(world: GroupWorld, others: OtherProcessesState) -> None:
+    """No status and no event is written for a group of another process."""
     others.serves[NAME] = False
-    world.shows()
-    world.has("a", "b")
-    await world.passes(30.0, step=0.5)
+    world.add_group()
+    world.add_members("a", "b")
+    await world.advance(30.0, step=0.5)
     assert world.statuses.sent == []
     assert world.writer.events == []
 
 
-async def test_a_group_without_members_is_written_by_every_process(world: GroupWorld, others: Others) -> None:
-    """Each process computes the same status."""
+async def test_a_group_without_members_is_written_by_every_process(
+    world: GroupWorld, others: OtherProcessesState
+) -> None:
+    """Every process writes the same status of a group without members."""
     others.serves[NAME] = False
-    world.shows()
-    await world.passes()
+    world.add_group()
+    await world.advance()
     assert world.sent() == ["Pending"]
 
 
-async def test_a_group_that_moves_to_this_process(world: GroupWorld, others: Others) -> None:
-    """The desired status is compared with that of the other process, not with the last one of this process."""
-    world.shows()
-    await world.passes()
+async def test_a_group_that_moves_to_this_process_is_compared_again(
+    world: GroupWorld, others: OtherProcessesState
+) -> None:
+    """After a group moves to this process, its status is compared with that of the other process."""
+    world.add_group()
+    await world.advance()
     others.serves[NAME] = False
-    world.has("a", "b", node="n")
-    await world.passes()
+    world.add_members("a", "b", node="n")
+    await world.advance()
     others.status = {**world.statuses.sent[0][1], "phase": "Running", "members": 7, "running": 7}
     others.serves[NAME] = True
     world.controller.reconcile_all()
-    await world.passes(2.0)
+    await world.advance(2.0)
     assert world.sent("members") == [0, 2]
     assert world.sent() == ["Pending"]
 
 
-async def test_a_takeover_reads_the_current_status(world: GroupWorld, others: Others) -> None:
+async def test_a_takeover_reads_the_current_status(world: GroupWorld, others: OtherProcessesState) -> None:
     """The first write of a new leader is compared with the status that the last leader wrote."""
-    world.shows(status={"phase": "Pending"})
+    world.add_group(status={"phase": "Pending"})
     others.status = {"phase": "Running", "members": 3}
     world.controller.take_over()
-    await world.passes()
+    await world.advance()
     assert world.sent() == ["Pending"]
 
 
 @pytest.mark.parametrize(
-    ("names", "serves", "is_anothers"),
+    ("names", "serves", "is_of_another_process"),
     [
         pytest.param([], {}, False, id="no members"),
         pytest.param(["x"], {}, False, id="no process"),
         pytest.param(["x"], {"x": True}, False, id="this process"),
         pytest.param(["x"], {"x": False}, True, id="another process"),
-        pytest.param(["b", "a"], {"a": True, "b": False}, False, id="the first name decides"),
-        pytest.param(["b", "a"], {"b": False}, True, id="the first that is served decides"),
+        pytest.param(["b", "a"], {"a": True, "b": False}, False, id="first name decides"),
+        pytest.param(["b", "a"], {"b": False}, True, id="first served name decides"),
     ],
 )
-def test_which_process_writes_a_status(names: list[str], serves: dict[str, bool], is_anothers: bool) -> None:
-    """All processes agree on the one that writes."""
+def test_which_process_writes_a_status(names: list[str], serves: dict[str, bool], is_of_another_process: bool) -> None:
+    """All processes agree on the process that writes the status."""
     world = GroupWorld()
     gang = Gang(world.key(), 0.0)
     gang.pods = {name: pod(name, scheduler_name=name) for name in names}
-    assert OtherProcesses(lambda _: None, serves.get).write(gang) is is_anothers
+    assert OtherProcesses(lambda _: None, serves.get).write(gang) is is_of_another_process

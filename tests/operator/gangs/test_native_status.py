@@ -1,4 +1,4 @@
-"""The condition of a native PodGroup, in both versions of the API."""
+"""Tests of the condition of a native PodGroup in both versions of the API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.group_scenarios import FOUR, LACKS, PLACED, GroupScenario
 OLDER = "v1alpha2"
 CONDITIONS = {"v1beta1": "PodGroupInitiallyScheduled", OLDER: "PodGroupScheduled"}
 QUORUM = "minCount (4) cannot be satisfied: 3 scheduled, 0 remaining"
-BOTH = pytest.mark.parametrize("version", list(CONDITIONS))
+in_both_versions = pytest.mark.parametrize("version", list(CONDITIONS))
 
 
 def scenario(version: str) -> GroupScenario:
@@ -28,7 +28,7 @@ def condition(train: GroupScenario) -> dict[str, Any]:
     return train.condition(CONDITIONS[train.version])
 
 
-@BOTH
+@in_both_versions
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
@@ -40,7 +40,7 @@ def condition(train: GroupScenario) -> dict[str, Any]:
 )
 def test_reasons_of_failures(version: str, outcome: GangOutcome, reason: str) -> None:
     """The condition has one of the two reasons of its API, and Bayplan's message."""
-    train = scenario(version).has(*FOUR)
+    train = scenario(version).add_members(*FOUR)
     train.gang.outcome = outcome
     found = condition(train)
     assert (found["status"], found["reason"], found["observedGeneration"]) == ("False", reason, 1)
@@ -49,62 +49,62 @@ def test_reasons_of_failures(version: str, outcome: GangOutcome, reason: str) ->
 
 def test_before_the_first_attempt() -> None:
     """The older version reports what the group waits for; in the newer one kube-scheduler writes nothing yet."""
-    found = condition(scenario(OLDER).has("a"))
+    found = condition(scenario(OLDER).add_members("a"))
     assert (found["status"], found["reason"]) == ("False", "Unschedulable")
     for names in (("a",), FOUR):
-        assert scenario("v1beta1").has(*names).status() == {}
+        assert scenario("v1beta1").add_members(*names).status() == {}
 
 
-def test_a_failure_begins_in_the_words_of_kube_scheduler() -> None:
-    """Bayplan's message follows, and the older version has only that."""
+def test_a_failure_begins_with_the_message_of_kube_scheduler() -> None:
+    """The newer version begins with kube-scheduler's message; the older version has only Bayplan's."""
     for version, message in (("v1beta1", f"{QUORUM}; {LACKS.message}"), (OLDER, LACKS.message)):
-        train = scenario(version).has(*FOUR)
+        train = scenario(version).add_members(*FOUR)
         train.gang.outcome = replace(LACKS, quorum=QUORUM)
         assert condition(train)["message"] == message
 
 
-def test_a_scheduled_group() -> None:
-    """As in kube-scheduler the newer condition has an empty message."""
-    found = condition(scenario("v1beta1").has(*FOUR, node_name="n"))
+def test_a_scheduled_group_has_an_empty_message() -> None:
+    """The newer condition of a scheduled group has an empty message, as in kube-scheduler."""
+    found = condition(scenario("v1beta1").add_members(*FOUR, node_name="n"))
     assert (found["status"], found["reason"], found["message"]) == ("True", "Scheduled", "")
-    assert condition(scenario(OLDER).has(*FOUR, node_name="n"))["message"]
+    assert condition(scenario(OLDER).add_members(*FOUR, node_name="n"))["message"]
 
 
-@BOTH
+@in_both_versions
 def test_true_stays_while_members_are_missing(version: str) -> None:
-    """As in kube-scheduler; a failed attempt to schedule others ends it only in the older version."""
-    train = scenario(version).has(*FOUR, node_name="n")
+    """True stays while members are missing; a failed attempt resets it only in the older version."""
+    train = scenario(version).add_members(*FOUR, node_name="n")
     assert condition(train)["status"] == "True"
-    assert condition(train.loses("d"))["status"] == "True"
-    train.has("e")
+    assert condition(train.remove_members("d"))["status"] == "True"
+    train.add_members("e")
     assert condition(train)["status"] == "True"
     train.gang.outcome = LACKS
     assert condition(train)["status"] == ("False" if version == OLDER else "True")
 
 
 def test_a_failure_stays_while_members_are_missing() -> None:
-    """The newer condition changes with the next attempt only."""
-    train = scenario("v1beta1").has(*FOUR)
+    """The newer condition changes only with the next attempt."""
+    train = scenario("v1beta1").add_members(*FOUR)
     train.gang.outcome = LACKS
     before = condition(train)
-    assert condition(train.loses("d")) == before
+    assert condition(train.remove_members("d")) == before
 
 
-@BOTH
-def test_members_beyond_the_quorum_change_nothing(version: str) -> None:
-    """A fifth member that does not fit does not affect a scheduled gang of four."""
-    train = scenario(version).has(*FOUR, node_name="n")
+@in_both_versions
+def test_members_beyond_the_quorum_do_not_change_the_condition(version: str) -> None:
+    """A fifth member that no node fits does not affect a scheduled gang of four."""
+    train = scenario(version).add_members(*FOUR, node_name="n")
     before = condition(train)
-    train.has("e")
+    train.add_members("e")
     train.gang.outcome = PLACED
     after = condition(train)
     assert (after["status"], after["lastTransitionTime"]) == ("True", before["lastTransitionTime"])
 
 
-@BOTH
-def test_conditions_of_other_types_are_neither_lost_nor_sent(version: str) -> None:
+@in_both_versions
+def test_conditions_of_other_types_stay_and_are_not_sent(version: str) -> None:
     """DisruptionTarget stays in the desired status, and the patch has only Bayplan's condition."""
-    theirs = {
+    other = {
         "type": "DisruptionTarget",
         "status": "True",
         "reason": "PreemptionByScheduler",
@@ -112,37 +112,37 @@ def test_conditions_of_other_types_are_neither_lost_nor_sent(version: str) -> No
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         "observedGeneration": 1,
     }
-    train = scenario(version).has(*FOUR)
+    train = scenario(version).add_members(*FOUR)
     train.gang.outcome = LACKS
-    written: dict[str, Any] = {"conditions": [theirs], "resourceClaimStatuses": []}
+    written: dict[str, Any] = {"conditions": [other], "resourceClaimStatuses": []}
     train.written = dict(written)
     wanted = train.status()
-    assert theirs in wanted["conditions"]
+    assert other in wanted["conditions"]
     patch = status_difference(GroupSource.NATIVE, written, wanted).patch
     assert [each["type"] for each in patch["conditions"]] == [CONDITIONS[version]]
 
 
-@BOTH
+@in_both_versions
 def test_conditions_of_other_types_before_the_first_attempt(version: str) -> None:
-    """No patch removes them."""
-    theirs = {
+    """A patch before the first attempt does not remove conditions of other types."""
+    other = {
         "type": "Other",
         "status": "True",
         "reason": "Other",
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    train = scenario(version).has(*FOUR)
-    written: dict[str, Any] = {"conditions": [theirs]}
+    train = scenario(version).add_members(*FOUR)
+    written: dict[str, Any] = {"conditions": [other]}
     train.written = dict(written)
     patch = status_difference(GroupSource.NATIVE, written, train.status()).patch
     assert [each["type"] for each in patch.get("conditions", [])] == ([CONDITIONS[OLDER]] if version == OLDER else [])
 
 
 def test_an_unsupported_spec_is_an_error() -> None:
-    """The condition has the problem, although there was no attempt."""
+    """The condition of an unsupported spec has the problem, although there was no attempt."""
     train = scenario("v1beta1")
-    train.has("a")
+    train.add_members("a")
     train.gangs.group_deleted(train.key)
     train.problems = (Problem("spec.resourceClaims", "not supported"),)
     found = condition(train)

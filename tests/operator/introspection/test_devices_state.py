@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.introspection.devices_state import devices_state
-from bayplan.introspection.status_building import StatusSources, operator_status
+from bayplan.introspection.status_building import StatusSources, devices_state, operator_status
 from bayplan.introspection.status_model import DevicesState, Status
 from bayplan.introspection.status_rendering import RENDERERS
 from bayplan.kube.readiness import Readiness
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import ResourceSlice
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from tests.support.devices import claim, device, exactly, held, slice_of
+from tests.support.devices import allocated_claim, claim, device, exactly, slice_of
 from tests.support.scheduling import rig
 
 TWO = [device("d0"), device("d1")]
@@ -47,12 +46,12 @@ def test_pools_are_complete_incomplete_or_invalid() -> None:
 def test_claims_are_allocated_pending_or_in_flight() -> None:
     """A claim in flight is not pending any more; admin access uses no device, shares of a device use one."""
     index = DeviceIndex()
-    observed = held({"device": "d1", "adminAccess": True}, name="observer")
-    shared = held({"device": "d0", "shareID": "a"}, {"device": "d0", "shareID": "b"})
+    observed = allocated_claim({"device": "d1", "adminAccess": True}, name="observer")
+    shared = allocated_claim({"device": "d0", "shareID": "a"}, {"device": "d0", "shareID": "b"})
     waiting, chosen = claim(exactly("r"), name="waiting"), claim(exactly("r"), name="chosen")
     for each in (slice_of(TWO), shared, observed, waiting, chosen):
         index.assign(each)
-    allocation = held({"device": "d1"}).status.allocation
+    allocation = allocated_claim({"device": "d1"}).status.allocation
     assert allocation is not None
     index.begin_allocation(chosen, allocation, "uid-of-a-pod")
     found = devices_state(index, "/apis/resource.k8s.io/v1/resourceclaims")
@@ -71,7 +70,9 @@ def shown(*objects: ResourceSlice | ResourceClaim, withheld: str = "") -> Status
 
 def test_the_text_has_one_line() -> None:
     """The API version is named if claims are watched."""
-    status = shown(slice_of(TWO), slice_of(TWO, node="n1", count=2), held({"device": "d0"}), claim(exactly("r")))
+    status = shown(
+        slice_of(TWO), slice_of(TWO, node="n1", count=2), allocated_claim({"device": "d0"}), claim(exactly("r"))
+    )
     line = "Devices  4 in 2 pools (1 incomplete), 1 in use; claims: 1 allocated, 1 pending, 0 in flight"
     assert line in RENDERERS["table"](status).splitlines()
     read = replace(status, devices=replace(status.devices, api_version="resource.k8s.io/v1"))

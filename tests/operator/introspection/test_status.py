@@ -25,7 +25,7 @@ from scheduler_core.framework.status import Status as Answer
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import ask, runs, served, small
+from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, key, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
@@ -151,11 +151,11 @@ async def test_the_groups_that_are_read(world: Rig) -> None:
 
 async def test_waiting_gangs() -> None:
     """Waiting gangs are listed by priority with the reason; scheduled gangs are not listed."""
-    made = served(rig(defaults=default_plugins()))
-    made.add(small("a", 2), *members(2, "lost"))
-    ask(made, *members(1, "whole"), of=group("whole", 1))
-    ask(made, *members(3, "large", priority=5), of=group("large", 3))
-    ask(made, *members(1, "lacking"), of=group("lacking", 2))
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 2), *members(2, "lost"))
+    add_gang(made, *members(1, "whole"), of=group("whole", 1))
+    add_gang(made, *members(3, "large", priority=5), of=group("large", 3))
+    add_gang(made, *members(1, "lacking"), of=group("lacking", 2))
     await settle(made)
     made.clock.advance(70)
     status = status_of(made)
@@ -176,8 +176,8 @@ async def test_waiting_gangs() -> None:
 
 async def test_a_gang_whose_group_cannot_be_obeyed() -> None:
     """The reason says that the spec is invalid, and the message names the field."""
-    made = served(rig(defaults=default_plugins()))
-    made.add(small("a", 2), *members(2, "held"))
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 2), *members(2, "held"))
     made.scheduler.group_feed.group_refused(key("held"), [Problem("spec.policy", "unknown")])
     await settle(made)
     (gang,) = status_of(made).gangs
@@ -186,9 +186,9 @@ async def test_a_gang_whose_group_cannot_be_obeyed() -> None:
 
 async def test_the_reservation_of_a_gang() -> None:
     """The status has the reserved nodes."""
-    made = served(rig(defaults=default_plugins()))
-    made.add(small("a"), runs("v", "a"))
-    ask(made, *members(2), of=group(min_member=2, is_strict=True))
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a"), running_pod("v", "a"))
+    add_gang(made, *members(2), of=group(min_member=2, is_strict=True))
     async with made.running():
         await made.scheduler.until_idle()
         made.clock.advance(61.0)

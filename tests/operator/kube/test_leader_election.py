@@ -322,14 +322,14 @@ async def test_a_standby_releases_nothing(api: FakeApi, me: Candidate) -> None:
 async def test_a_paused_process_does_not_lead_when_it_resumes(api: FakeApi, me: Candidate) -> None:
     """A process that was paused beyond its deadline sends nothing, and ends without reading the Lease."""
     await acquire_lease(api, me)
-    requests = len(api.seen)
+    requests = len(api.received)
     me.clock.advance(60)
     with pytest.raises(NotLeadingError):
         me.fence.check()
     await me.until(me.run.done)
     with pytest.raises(LeadershipLostError):
         me.run.result()
-    assert len(api.seen) == requests
+    assert len(api.received) == requests
 
 
 async def test_a_lease_duration_is_rounded_up(api: FakeApi) -> None:

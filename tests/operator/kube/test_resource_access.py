@@ -20,7 +20,7 @@ async def test_list_is_sorted_by_revision(api: FakeApi, connection: ApiConnectio
     api.on("GET", PATH, Answer(body={"items": items[::-1]}))
     found = await ControllerRevisions(connection, "ops").list({"z": "1", "a": "2"})
     assert [(one.metadata.name, one.data) for one in found] == [("b", {"x": 2}), ("a", {"x": 10})]
-    assert api.seen[0].query == {"labelSelector": "a=2,z=1"}
+    assert api.received[0].query == {"labelSelector": "a=2,z=1"}
 
 
 async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiConnection) -> None:
@@ -30,7 +30,7 @@ async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiC
     meta = AnnotatedMeta("r", labels={"l": "1"}, owner_references=(owner,))
     made = await ControllerRevisions(connection, "ops").create(ControllerRevision(meta, 3, {"spec": [1]}))
     assert made.metadata.uid == "u"
-    assert api.seen[0].json == {
+    assert api.received[0].json == {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
@@ -58,7 +58,7 @@ async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: An
     """A revision is deleted by UID, and a missing revision is no error."""
     api.on("DELETE", f"{PATH}/r", answer)
     await ControllerRevisions(connection, "ops").delete("r", "u")
-    assert api.seen[0].json["preconditions"] == {"uid": "u"}
+    assert api.received[0].json["preconditions"] == {"uid": "u"}
 
 
 async def test_an_unreadable_list_is_an_error(api: FakeApi, connection: ApiConnection) -> None:
@@ -80,5 +80,5 @@ async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: 
     api.on("PATCH", path, Answer())
     resource = ObjectPath("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
     await patch_status(connection, resource, {"pending": 3, "lastError": None})
-    assert api.seen[0].headers["Content-Type"] == "application/merge-patch+json"
-    assert api.seen[0].json == {"status": {"pending": 3, "lastError": None}}
+    assert api.received[0].headers["Content-Type"] == "application/merge-patch+json"
+    assert api.received[0].json == {"status": {"pending": 3, "lastError": None}}

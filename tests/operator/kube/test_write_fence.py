@@ -72,7 +72,7 @@ async def connection(api: FakeApi, clock: InstantClock, fence: Fence) -> AsyncIt
 
 
 def changes(api: FakeApi) -> list[str]:
-    return [f"{seen.method} {seen.path}" for seen in api.seen if seen.method != "GET"]
+    return [f"{seen.method} {seen.path}" for seen in api.received if seen.method != "GET"]
 
 
 async def test_a_bind_that_waited_for_a_connection_is_fenced(api: FakeApi, clock: InstantClock) -> None:
@@ -81,7 +81,7 @@ async def test_a_bind_that_waited_for_a_connection_is_fenced(api: FakeApi, clock
     api.on("POST", PATH, Answer(201, gate=gate), Answer(201))
     async with ApiConnection(api, ConnectionOptions(bind_connections=1), clock, fence) as connection:
         first = asyncio.create_task(connection.request(BIND))
-        await api.until(lambda: len(api.seen) == 1)
+        await api.until(lambda: len(api.received) == 1)
         second = asyncio.create_task(connection.request(BIND))
         await asyncio.sleep(0)
         fence.is_open = False
@@ -117,7 +117,7 @@ async def test_a_write_that_passes_is_unchanged(api: FakeApi, connection: ApiCon
     api.on("POST", PATH, Answer(201))
     fence.passes = 2
     await connection.request(BIND)
-    [seen] = api.seen
+    [seen] = api.received
     assert (seen.body, seen.headers["Content-Type"], seen.headers["Content-Length"]) == (b"{}", "application/json", "2")
 
 
@@ -142,7 +142,7 @@ async def test_a_retry_requested_by_the_server_is_fenced(api: FakeApi) -> None:
     api.on("POST", PATH, Answer(429, {}, {"Retry-After": "5"}), Answer(201))
     async with ApiConnection(api, ConnectionOptions(), clock, fence) as connection:
         write = asyncio.create_task(connection.request(BIND))
-        await api.until(lambda: len(api.seen) == 1)
+        await api.until(lambda: len(api.received) == 1)
         await clock.asleep.wait()
         fence.is_open = False
         clock.advance(5)

@@ -193,7 +193,7 @@ async def test_an_overrunning_plugin_fails_the_attempt(
     message = str(PluginError("Slow", point, f"was interrupted after its time budget of {_BUDGET_SECONDS} s"))
     assert message in made.condition.message
     assert _held(made) == [{}, {}]
-    assert made.place(waiting) == "errorBackoff"
+    assert made.place_of(waiting) == "errorBackoff"
 
 
 @pytest.mark.parametrize("plugin", [SlowPreFilter, SlowFilter, SlowScore])
@@ -220,7 +220,7 @@ async def test_an_overrunning_gate_holds_the_pod_back(watchdog: PluginWatchdog) 
     made = _rig(watchdog, SlowGate)
     waiting = pod("p")
     made.add(waiting)
-    assert made.place(waiting) == "gated"
+    assert made.place_of(waiting) == "gated"
 
 
 async def test_an_overrunning_hint_retries_the_pod(watchdog: PluginWatchdog) -> None:
@@ -229,9 +229,9 @@ async def test_an_overrunning_hint_retries_the_pod(watchdog: PluginWatchdog) -> 
     waiting = pod("p")
     made.add(waiting)
     assert made.decide() is None
-    assert made.place(waiting) == "unschedulable"
+    assert made.place_of(waiting) == "unschedulable"
     made.add(node("c"))
-    assert made.place(waiting) in ("active", "backoff")
+    assert made.place_of(waiting) in ("active", "backoff")
 
 
 async def test_a_dry_run_is_reverted_before_the_plugin_is_interrupted(watchdog: PluginWatchdog) -> None:

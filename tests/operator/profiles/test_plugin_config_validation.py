@@ -1,4 +1,4 @@
-"""Number of validations of args from an edit to the live profiles."""
+"""Tests of how often args are validated between an edit and the live profiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.scheduler import Scheduler
-from tests.support.extra_plugins import Counted, CountedArgs, extended_registry
+from tests.support.extra_plugins import Counted, CountedArgs, registry_with_extra_plugins
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import Manifest, plugin_config_manifest, profile_manifest
 from tests.support.recording_writer import RecordingWriter
@@ -34,14 +34,14 @@ EDITS = [
     (shared(2.0), 1),  # equal to 2 in Python, but not an integer
     (shared(2), 1),
 ]
-"""Edits one after the other, with the number of times that written args are validated."""
+"""Consecutive edits, each with the number of validations of args that it causes."""
 
 
 def test_args_are_validated_once_per_edit() -> None:
-    """Args are validated when they change, and only then, however many profiles refer to them."""
+    """Args are validated once for each change, however many profiles refer to them."""
     clock = VirtualClock()
     Counted.broken = False
-    scheduler = Scheduler(clock, RecordingWriter(), registry=extended_registry())
+    scheduler = Scheduler(clock, RecordingWriter(), registry=registry_with_extra_plugins())
     controller = ProfileController(scheduler, ControllerPorts(FakeRevisions(), FakeStatuses(), clock))
     counts = []
     for version, (manifest, _) in enumerate(EDITS, 1):

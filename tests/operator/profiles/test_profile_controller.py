@@ -1,4 +1,4 @@
-"""Tests of the reconciler with a real scheduler and an API in memory."""
+"""Tests of ProfileController with a real scheduler and an API in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
-from tests.support.extra_plugins import Counted, extended_registry
+from tests.support.extra_plugins import Counted, registry_with_extra_plugins
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import Manifest, most_allocated, plugin_config_manifest, profile_manifest
 from tests.support.recording_writer import RecordingWriter
@@ -27,7 +27,7 @@ PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_all
 
 @dataclass
 class World:
-    """One operator process after the other over the same API."""
+    """API in memory with a sequence of operator processes."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
     writer: RecordingWriter = field(default_factory=RecordingWriter)
@@ -40,7 +40,7 @@ class World:
         self._new_process()
 
     def _new_process(self) -> None:
-        self.scheduler = Scheduler(self.clock, self.writer, registry=extended_registry())
+        self.scheduler = Scheduler(self.clock, self.writer, registry=registry_with_extra_plugins())
         ports = ControllerPorts(self.revisions, self.statuses, self.clock)
         self.controller = ProfileController(self.scheduler, ports)
 
@@ -100,7 +100,7 @@ async def world() -> World:
     return World()
 
 
-async def drained(world: World) -> list[str]:
+async def run_until_idle(world: World) -> list[str]:
     """Run the scheduler until it is idle; return the nodes of all pods bound so far."""
     running = asyncio.create_task(world.scheduler.run())
     await world.scheduler.until_idle()
@@ -111,17 +111,17 @@ async def drained(world: World) -> list[str]:
 
 
 async def test_a_profile_goes_live(world: World) -> None:
-    """An applied profile schedules, and its status says so."""
+    """An applied profile schedules pods and is reported as live."""
     await world.apply(profile_manifest())
     assert world.revision() == world.statuses.profile("batch")["activeRevision"]
     assert (world.accepted(), world.ready()) == ("True", ("True", "Live"))
     world.scheduler.feed.node_added(node("n1"))
     world.scheduler.feed.pod_added(pod("p", scheduler_name="batch"))
-    assert await drained(world) == ["n1"]
+    assert await run_until_idle(world) == ["n1"]
 
 
 async def test_an_edit_is_another_revision(world: World) -> None:
-    """A spec with different content replaces the running instance."""
+    """A changed spec creates another live revision."""
     await world.apply(profile_manifest())
     first = world.revision()
     await world.apply(profile_manifest(spec=PACK))
@@ -129,8 +129,8 @@ async def test_an_edit_is_another_revision(world: World) -> None:
     assert world.statuses.profile("batch")["observedGeneration"] == 2
 
 
-async def test_an_edit_that_changes_nothing_builds_nothing(world: World) -> None:
-    """The instance stays if the resolved profile is the same."""
+async def test_an_equivalent_edit_builds_no_instance(world: World) -> None:
+    """An edit that resolves to the same profile builds no instance."""
     spec: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
     await world.apply(profile_manifest(spec=spec))
     live = world.scheduler.context.profiles.get("batch")
@@ -140,7 +140,7 @@ async def test_an_edit_that_changes_nothing_builds_nothing(world: World) -> None
 
 
 async def test_a_replaced_instance_is_closed(world: World) -> None:
-    """Swaps leave nothing open, and a repeated step builds nothing."""
+    """A replaced instance is closed, and a repeated reconcile builds no instance."""
     spec: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
     await world.apply(profile_manifest(spec=spec))
     await world.apply(profile_manifest(spec={**spec, **PACK}))
@@ -150,8 +150,8 @@ async def test_a_replaced_instance_is_closed(world: World) -> None:
     assert (Counted.made, Counted.closed) == (2, 2)
 
 
-async def test_a_broken_edit_changes_nothing_live(world: World) -> None:
-    """The last good revision keeps running; every problem is reported with its path."""
+async def test_an_invalid_edit_leaves_the_last_good_revision_live(world: World) -> None:
+    """After an invalid edit the last good revision stays live, and every problem is reported with its path."""
     await world.apply(profile_manifest())
     good = world.revision()
     bad_args: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "x"}}}]}
@@ -168,8 +168,8 @@ async def test_a_broken_edit_changes_nothing_live(world: World) -> None:
     assert (world.revision(), world.accepted(), world.ready()) == (good, "True", ("True", "Live"))
 
 
-async def test_a_plugin_that_cannot_be_built(world: World) -> None:
-    """Whatever a plugin raises is a problem of the profile, and the parts that were built are closed."""
+async def test_an_exception_of_a_plugin_is_a_problem(world: World) -> None:
+    """An exception of a plugin's constructor is a problem of the profile, and the last good revision stays live."""
     await world.apply(profile_manifest())
     good = world.revision()
     Counted.broken = True
@@ -179,7 +179,7 @@ async def test_a_plugin_that_cannot_be_built(world: World) -> None:
 
 
 async def test_a_plugin_config_edit_reaches_its_profiles(world: World) -> None:
-    """One edit is a new revision of each profile that refers to it; an invalid one reaches none."""
+    """An edit of a PluginConfig is a new revision of each profile that refers to it, but an invalid edit is not."""
     refers: Manifest = {"pluginConfigRefs": [{"name": "pack"}]}
     await world.apply(plugin_config_manifest("pack"), profile_manifest("a", refers), profile_manifest("b", refers))
     before = world.revision("a"), world.revision("b")
@@ -194,7 +194,7 @@ async def test_a_plugin_config_edit_reaches_its_profiles(world: World) -> None:
     assert (world.revision("a"), world.ready("a")) == (after[0], ("True", "LastGoodRevision"))
 
 
-async def test_a_freed_name_goes_to_the_next(world: World) -> None:
+async def test_a_released_name_is_held_by_the_next_claimant(world: World) -> None:
     """When the holder of a scheduler name is deleted, the next claimant schedules."""
     shared: Manifest = {"schedulerName": "shared"}
     await world.apply(profile_manifest("a", shared, age=1), profile_manifest("b", {**shared, **PACK}, age=2))
@@ -206,21 +206,21 @@ async def test_a_freed_name_goes_to_the_next(world: World) -> None:
     assert (world.accepted("b"), world.ready("b")) == ("True", ("True", "Live"))
 
 
-async def test_a_freed_name_does_not_pass_on_its_counts(world: World) -> None:
-    """The next holder of the name has bound nothing yet."""
+async def test_a_new_holder_of_a_name_starts_without_counts(world: World) -> None:
+    """The next holder of a scheduler name starts without the counts of the previous holder."""
     shared: Manifest = {"schedulerName": "shared"}
     await world.apply(profile_manifest("a", shared, age=1), profile_manifest("b", shared, age=2))
     world.scheduler.feed.node_added(node("n1"))
     world.scheduler.feed.pod_added(pod("p", scheduler_name="shared"))
-    assert await drained(world) == ["n1"]
+    assert await run_until_idle(world) == ["n1"]
     await world.delete("a")
     await world.controller.publish(counts_too=True)
     status = world.statuses.statuses["schedulerprofiles", "b"]
     assert (status["scheduledTotal"], status.get("lastScheduledTime")) == (0, None)
 
 
-async def test_a_late_older_claim_takes_the_name(world: World) -> None:
-    """The holder of a name does not depend on the order of arrival; the one that lost it gets it back."""
+async def test_an_older_claim_that_arrives_later_holds_the_name(world: World) -> None:
+    """An older claim that arrives later takes the name, and the younger claim gets it back after a deletion."""
     shared: Manifest = {"schedulerName": "shared"}
     await world.apply(profile_manifest("b", {**shared, **PACK}, age=2))
     second = world.revision("shared")
@@ -231,19 +231,19 @@ async def test_a_late_older_claim_takes_the_name(world: World) -> None:
     assert (world.revision("shared"), world.ready("b")) == (second, ("True", "Live"))
 
 
-async def test_deleting_leaves_pods_pending(world: World) -> None:
-    """Pods of a deleted profile wait, and are scheduled when it is made again."""
+async def test_pods_of_a_deleted_profile_stay_pending(world: World) -> None:
+    """Pods of a deleted profile stay pending and are scheduled when the profile is created again."""
     await world.apply(profile_manifest())
     await world.delete("batch")
     world.scheduler.feed.node_added(node("n1"))
     world.scheduler.feed.pod_added(pod("p", scheduler_name="batch"))
-    assert await drained(world) == []
+    assert await run_until_idle(world) == []
     await world.apply(profile_manifest(uid="another"))
-    assert await drained(world) == ["n1"]
+    assert await run_until_idle(world) == ["n1"]
 
 
-async def test_a_queue_sort_change_waits_for_all(world: World) -> None:
-    """Its status names the profiles that it waits for; when the last one agrees, all change together."""
+async def test_a_queue_sort_change_waits_for_all_profiles(world: World) -> None:
+    """A QueueSort change waits until all live profiles have it, and the status names the profiles that differ."""
     await world.apply(profile_manifest("a"), profile_manifest("b"))
     before = world.revision("a")
     await world.apply(profile_manifest("a", {"plugins": FAIR}))
@@ -254,8 +254,8 @@ async def test_a_queue_sort_change_waits_for_all(world: World) -> None:
     assert world.ready("a") == world.ready("b") == ("True", "Live")
 
 
-async def test_deleting_the_last_that_disagrees_lets_a_queue_sort_in(world: World) -> None:
-    """A deletion can complete the agreement."""
+async def test_a_deletion_completes_a_queue_sort_change(world: World) -> None:
+    """A QueueSort change goes live when the last profile with another QueueSort is deleted."""
     await world.apply(profile_manifest("a"), profile_manifest("b"))
     await world.apply(profile_manifest("a", {"plugins": FAIR}))
     await world.delete("b")
@@ -263,8 +263,8 @@ async def test_deleting_the_last_that_disagrees_lets_a_queue_sort_in(world: Worl
     assert [instance.queue_sort.name for instance in world.scheduler.context.profiles] == ["FairSort"]
 
 
-async def test_a_waiting_instance_that_is_superseded_is_closed(world: World) -> None:
-    """An instance that waited for its queueSort is closed when the spec changes again."""
+async def test_a_superseded_waiting_instance_is_closed(world: World) -> None:
+    """An instance that waits for its QueueSort is closed when the spec changes again."""
     reserve: Manifest = {"reserve": {"enabled": [{"name": "Counted"}]}}
     await world.apply(profile_manifest("a"), profile_manifest("b"))
     await world.apply(profile_manifest("a", {"plugins": {**FAIR, **reserve}}))
@@ -284,7 +284,7 @@ async def test_the_last_good_revision_survives_a_restart(world: World) -> None:
 
 
 async def test_a_stored_revision_that_cannot_be_built_is_skipped(world: World) -> None:
-    """A plugin that was removed does not block the older good revision."""
+    """A stored revision whose plugin cannot be built is skipped, and an older revision goes live."""
     await world.apply(profile_manifest())
     oldest = world.revision()
     await world.apply(profile_manifest(spec={"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}))
@@ -294,8 +294,8 @@ async def test_a_stored_revision_that_cannot_be_built_is_skipped(world: World) -
     assert (world.revision(), world.ready()) == (oldest, ("True", "LastGoodRevision"))
 
 
-async def test_a_recreated_profile_does_not_inherit(world: World) -> None:
-    """The stored revisions of a deleted profile are not those of the next one of its name."""
+async def test_a_recreated_profile_has_no_stored_revisions(world: World) -> None:
+    """A recreated profile does not use the stored revisions of the deleted object with its name."""
     await world.apply(profile_manifest())
     await world.delete("batch")
     await world.apply(profile_manifest(spec={"plugins": UNKNOWN}, uid="another"))
@@ -315,7 +315,7 @@ async def test_a_profile_without_its_name_does_not_run_a_stored_revision(world: 
 
 
 async def test_a_restart_changes_no_condition(world: World) -> None:
-    """The same objects give the same status: only counts are written."""
+    """After a restart the same objects have the same status, and nothing is written."""
     await world.apply(profile_manifest(), profile_manifest("b", {"plugins": UNKNOWN}))
     world.statuses.patches.clear()
     world.clock.advance(3600)
@@ -324,8 +324,8 @@ async def test_a_restart_changes_no_condition(world: World) -> None:
     assert len(world.revisions.stored) == 1
 
 
-async def test_many_steps_change_no_condition(world: World) -> None:
-    """Repeated lists, reconciles and counts write no status and record no event for an unchanged object."""
+async def test_repeated_reconciles_write_nothing(world: World) -> None:
+    """Repeated lists and reconciles of unchanged objects write no status and record no event."""
     await world.apply(profile_manifest(), profile_manifest("b", {"plugins": UNKNOWN}), plugin_config_manifest("pack"))
     reasons = [event.reason for event in world.writer.events]
     assert sorted(reasons) == ["Accepted", "Activated", "Rejected", "Valid"]
@@ -340,7 +340,7 @@ async def test_many_steps_change_no_condition(world: World) -> None:
 
 
 async def test_a_rejected_spec_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Each process logs it once, with every problem, and again when the problems change."""
+    """Each process logs a rejected spec once with every problem, and again when the problems change."""
     await world.apply(profile_manifest("b", {"plugins": UNKNOWN}))
     await world.settle()
     assert [line.message.count('there is no plugin "Nothing"') for line in caplog.records] == [1]
@@ -351,7 +351,7 @@ async def test_a_rejected_spec_is_logged_once(world: World, caplog: pytest.LogCa
 
 
 async def test_counts_are_written_every_ten_seconds_at_most(world: World) -> None:
-    """A second change of counts waits, a change of conditions does not."""
+    """A change of counts waits for ten seconds after the last write; a change of conditions does not wait."""
     await world.apply(profile_manifest())
 
     async def pending_after(seconds: float, name: str) -> int:
@@ -369,7 +369,7 @@ async def test_counts_are_written_every_ten_seconds_at_most(world: World) -> Non
 
 
 async def test_the_last_counts_are_written_at_the_end(world: World) -> None:
-    """A process that stops leaves no stale counts behind."""
+    """A process writes the last counts when it stops."""
     await world.apply(profile_manifest())
     for name in ("p1", "p2"):
         world.scheduler.feed.pod_added(pod(name, scheduler_name="batch"))
@@ -378,14 +378,14 @@ async def test_the_last_counts_are_written_at_the_end(world: World) -> None:
 
 
 async def test_a_deleted_object_is_no_failure(world: World) -> None:
-    """The status of a profile that was deleted in the meantime is dropped."""
+    """The status of a deleted profile is dropped without an error."""
     world.statuses.failures.append(NotFoundError("gone"))
     await world.apply(profile_manifest())
     assert world.statuses.patches == []
 
 
 async def test_writes_are_retried_until_they_succeed(world: World) -> None:
-    """While the API server is unreachable the profile is already live; statuses and revisions follow."""
+    """A profile is live while the API server is unavailable, and its statuses and revisions are written later."""
     world.statuses.failures += [ServerUnavailableError("away")] * 2
     world.revisions.failures.append(ServerUnavailableError("away"))
     running = asyncio.create_task(world.controller.run())

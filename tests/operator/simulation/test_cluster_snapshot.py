@@ -64,10 +64,10 @@ async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: 
     assert (context.cache.columns.count, len(context.cache), list(snapshot.pods)) == (1, 1, ["shop/p"])
     assert [instance.name for instance in context.profiles] == ["batch"]
     assert snapshot.notices == []
-    paths = [seen.path for seen in api.seen]
+    paths = [seen.path for seen in api.received]
     assert len(paths) == len(set(paths))
-    assert {seen.method for seen in api.seen} == {"GET"}
-    assert not any("watch" in seen.query for seen in api.seen)
+    assert {seen.method for seen in api.received} == {"GET"}
+    assert not any("watch" in seen.query for seen in api.received)
 
 
 @pytest.mark.parametrize(

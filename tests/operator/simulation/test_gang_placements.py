@@ -10,7 +10,7 @@ from bayplan.simulation.simulation import Verdict, simulate
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
-from tests.support.gang_preemption import runs, small
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import group, members
 
 
@@ -27,7 +27,7 @@ def simulated(*objects: Node | Pod | PodGroup) -> tuple[dict[str, GangPlacement]
 
 def test_all_or_nothing() -> None:
     """If two gangs do not both fit, the older one is scheduled completely, and no member of the other."""
-    gangs, nodes = simulated(small("n", 3), group("a", 2), group("b", 2), *members(2, "a"), *members(2, "b"))
+    gangs, nodes = simulated(small_node("n", 3), group("a", 2), group("b", 2), *members(2, "a"), *members(2, "b"))
     assert (gangs["a"].placed, gangs["a"].phase, gangs["a"].reason) == (2, "Scheduled", "")
     assert (gangs["b"].placed, gangs["b"].phase) == (0, "Scheduling")
     assert gangs["b"].reason.startswith("1 of the 2 members that must be placed together fit; ")
@@ -38,14 +38,16 @@ def test_the_domain_of_a_gang() -> None:
     """It is the one in which all members are scheduled."""
     topology = GroupTopology("zone")
     gangs, _ = simulated(
-        small("a", 1, zone="a"), small("b", 2, zone="b"), group(min_member=2, topology=topology), *members(2)
+        small_node("a", 1, zone="a"), small_node("b", 2, zone="b"), group(min_member=2, topology=topology), *members(2)
     )
     assert (gangs["train"].domain, gangs["train"].placed) == ("zone=b", 2)
 
 
 def test_a_gang_preempts() -> None:
     """Running pods of lower priority are evicted for all its members."""
-    gangs, nodes = simulated(small("n"), runs("v0", "n"), runs("v1", "n"), group(min_member=2), *members(2, priority=9))
+    gangs, nodes = simulated(
+        small_node("n"), running_pod("v0", "n"), running_pod("v1", "n"), group(min_member=2), *members(2, priority=9)
+    )
     assert gangs["train"].placed == 2
     assert nodes == {"train-0": "n", "train-1": "n"}
 
@@ -61,14 +63,14 @@ def test_a_gang_preempts() -> None:
 )
 def test_gangs_that_are_not_attempted(objects: tuple[Pod | PodGroup, ...], reason: str) -> None:
     """The gang has a reason, and no member is scheduled."""
-    gangs, nodes = simulated(small("n", 9), *objects)
+    gangs, nodes = simulated(small_node("n", 9), *objects)
     assert gangs["train"].reason == reason
     assert set(nodes.values()) == {""}
 
 
 def test_members_of_gangs_that_are_not_attempted_are_gated() -> None:
     """They are not unschedulable, since no node was evaluated."""
-    cluster = AdmittedCluster(nodes=(small("n"),), pods=tuple(members(1)), groups=(group(min_member=2),))
+    cluster = AdmittedCluster(nodes=(small_node("n"),), pods=tuple(members(1)), groups=(group(min_member=2),))
     (pod,) = simulate(cluster).pods
     assert (pod.verdict, pod.reason) == (
         Verdict.GATED,

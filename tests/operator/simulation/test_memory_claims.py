@@ -15,7 +15,7 @@ from scheduler_core.model.pod import ExtendedResourceClaimStatus
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import pod
-from tests.support.devices import claim, exactly, held
+from tests.support.devices import allocated_claim, claim, exactly
 
 WAITING = claim(exactly("r"), name="c")
 
@@ -31,7 +31,7 @@ def served(*objects: ResourceClaim) -> tuple[MemoryClaims, DeviceIndex]:
 def used_by(given: ResourceClaim, *uids: str) -> ResourceClaim:
     """Return a claim with an allocation that is reserved for pods."""
     reserved = tuple(ClaimConsumer("pods", uid, uid) for uid in uids)
-    allocation = held({"device": "d0", "bindingConditions": ["ready"]}).status.allocation
+    allocation = allocated_claim({"device": "d0", "bindingConditions": ["ready"]}).status.allocation
     return replace(given, status=replace(given.status, allocation=allocation, reserved_for=reserved))
 
 

@@ -1,4 +1,4 @@
-"""Annotations that a plugin adds to the bind: written with it, or not bound at all."""
+"""Annotations that a plugin adds to the bind are written with it; otherwise the pod is not bound."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scheduler_core.ports import Binding
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import rig
-from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender, place
+from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig, schedule_and_bind
 
 
 class Annotator(ReservePlugin):
-    """Chooses something that the pod must know."""
+    """Reserve plugin that adds an annotation with the chosen node to the bind."""
 
     name = "Annotator"
 
@@ -24,11 +24,11 @@ class Annotator(ReservePlugin):
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Nothing to undo: the state ends with the attempt."""
+        """Do nothing, because the annotation is dropped with the cycle state."""
 
 
-async def test_the_bind_carries_what_reserve_chose() -> None:
-    """DefaultBinder writes the annotation with the node."""
+async def test_default_binder_writes_annotations() -> None:
+    """DefaultBinder writes the annotation of a Reserve plugin with the node."""
     made = rig([Annotator])
     made.add(node("a"), pod("web"))
     async with made.running():
@@ -40,12 +40,12 @@ async def test_the_bind_carries_what_reserve_chose() -> None:
 
 @pytest.mark.parametrize("ignorable", [False, True])
 async def test_an_extender_that_binds_does_not_drop_annotations(ignorable: bool) -> None:
-    """The pod is not bound rather than bound without them, and the message names the remedy."""
+    """A pod with bind annotations is not bound by an extender, and the event contains the remedy."""
     sent: list[Binding] = []
     client = ScriptedExtender(on_bind=sent.append)
-    made = extended_rig((extender(client.url, bindVerb="bind", ignorable=ignorable), client), plugins=[Annotator])
+    made = extender_rig((extender(client.url, bindVerb="bind", ignorable=ignorable), client), plugins=[Annotator])
     made.add(node("a"), pod("web"))
-    await place(made)
+    await schedule_and_bind(made)
     assert sent == []
     assert made.writer.attempted == []
     assert made.scheduler.context.cache.get(pod("web").metadata.uid) is None

@@ -1,4 +1,4 @@
-"""The binding cycle: waits at Permit, releases after failures, and binds whose response is lost."""
+"""The binding cycle: waits at Permit, release after failures, and binds whose response is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.cluster_cache import Placement
 from tests.support.builders import node, pod
-from tests.support.recording_plugins import Journal, nothing_held, recorded
+from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
 from tests.support.scheduling import Rig, rig
 
 POD = pod("web", requests={"cpu": "1"})
@@ -30,7 +30,7 @@ def waits(seconds: float) -> PermitResult:
     return PermitResult(Status(Code.WAIT), seconds)
 
 
-async def begun(made: Rig) -> asyncio.Task[bool]:
+async def start_binding(made: Rig) -> asyncio.Task[bool]:
     """Schedule a pod, start its binding cycle and run it to its first wait."""
     attempt = made.decide()
     assert attempt is not None
@@ -41,8 +41,8 @@ async def begun(made: Rig) -> asyncio.Task[bool]:
 
 
 async def test_a_bound_pod_is_reported() -> None:
-    """The bind contains name and UID, the event names the node, and the cache knows that the bind succeeded."""
-    made = recorded(Journal(), waiting=POD, nodes=1)
+    """The bind contains name and UID, the event contains the node, and the cache stores the pod as bound."""
+    made = recorder_rig(Journal(), waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert [(entry.name, entry.uid, entry.node_name) for entry in made.writer.bindings] == [("web", UID, "n0")]
     event = made.writer.events[0]
@@ -51,21 +51,21 @@ async def test_a_bound_pod_is_reported() -> None:
     placed = made.context.cache.get(UID)
     assert placed is not None
     assert placed.placement is Placement.BOUND
-    assert (made.context.metrics.records["default-scheduler"].scheduled, made.place(POD)) == (1, "")
+    assert (made.context.metrics.records["default-scheduler"].scheduled, made.place_of(POD)) == (1, "")
 
 
-async def test_a_plugin_that_binds_keeps_others_from_binding() -> None:
+async def test_only_the_first_bind_plugin_binds() -> None:
     """The first Bind plugin that does not skip binds the pod."""
-    journal = Journal(answers={"Rec.bind": Status()})
-    made = recorded(journal, waiting=POD, nodes=1)
+    journal = Journal(results={"Rec.bind": Status()})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert made.writer.attempted == []
 
 
 async def test_no_plugin_binds() -> None:
-    """If every Bind plugin skips, the error says which plugin to enable."""
-    journal = Journal(answers={"Rec.bind": SKIP})
-    made = recorded(journal, waiting=POD, nodes=1)
+    """If every Bind plugin skips, the error message contains the plugin to enable."""
+    journal = Journal(results={"Rec.bind": SKIP})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
     attempt = made.decide()
     assert attempt is not None
     attempt.instance.bind = attempt.instance.bind[:1]
@@ -83,35 +83,35 @@ async def test_no_plugin_binds() -> None:
         pytest.param(ClusterWriteError("refused"), id="refused"),
     ],
 )
-async def test_a_bind_that_did_not_happen_is_unwound(failure: ClusterWriteError) -> None:
-    """Everything is released in reverse order, the message contains the cluster's reason, and the pod is retried."""
+async def test_a_failed_bind_is_unwound(failure: ClusterWriteError) -> None:
+    """Unreserve runs in reverse order, the condition has the reason of the failure, and the pod is retried."""
     journal = Journal()
-    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
+    made = recorder_rig(journal, "A", "B", waiting=POD, nodes=1)
     made.writer.fail_binds([failure])
     assert not await made.attempt()
     assert journal.plugins_at("unreserve") == ["B", "A"]
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     assert made.condition.message == f'running Bind plugin "DefaultBinder": {failure}'
-    assert made.place(POD) == "errorBackoff"
+    assert made.place_of(POD) == "errorBackoff"
     made.clock.advance(2)
     assert await made.attempt() == "n0"
 
 
-async def test_an_unknown_outcome_holds_the_node_until_it_is_read() -> None:
-    """A node is not released on a guess; the pod is read and is bound, so the attempt has succeeded."""
+async def test_a_bind_with_unknown_outcome_stays_assumed_until_the_pod_is_read() -> None:
+    """After a bind timeout the pod stays assumed until it is read; it is bound, so the attempt succeeds."""
     journal = Journal()
-    made = recorded(journal, waiting=POD, nodes=1)
+    made = recorder_rig(journal, waiting=POD, nodes=1)
     made.writer.fail_binds([WriteTimeoutError("no answer")])
     made.writer.read_failure = ServerUnavailableError("away")
-    task = await begun(made)
+    task = await start_binding(made)
     assert not task.done()
     assert made.context.cache.columns.pod_count.tolist() == [1]
     made.writer.read_failure = None
     made.writer.pods["default/web"] = pod("web", requests={"cpu": "1"}, node_name="n0")
     made.clock.advance(1)
     assert await task
-    assert "unreserve" not in journal.of("Rec")
-    assert made.place(POD) == ""
+    assert "unreserve" not in journal.points_of("Rec")
+    assert made.place_of(POD) == ""
 
 
 @pytest.mark.parametrize(
@@ -119,56 +119,56 @@ async def test_an_unknown_outcome_holds_the_node_until_it_is_read() -> None:
     [
         pytest.param(POD, id="unbound"),
         pytest.param(pod("web", uid="another", node_name="n0"), id="another-pod"),
-        pytest.param(None, id="gone"),
+        pytest.param(None, id="deleted"),
     ],
 )
-async def test_an_unknown_outcome_that_is_read_to_be_a_failure_is_unwound(found: Pod | None) -> None:
-    """The pod is read and is not on the node, so everything is released."""
+async def test_a_bind_with_unknown_outcome_that_failed_is_unwound(found: Pod | None) -> None:
+    """After a bind timeout the pod is read and is not bound, so the attempt is unwound."""
     journal = Journal()
-    made = recorded(journal, waiting=POD, nodes=1)
+    made = recorder_rig(journal, waiting=POD, nodes=1)
     made.writer.fail_binds([WriteTimeoutError("no answer")])
     if found is not None:
         made.writer.pods["default/web"] = found
     assert not await made.attempt()
     assert journal.plugins_at("unreserve") == ["Rec"]
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     assert "no answer" in made.condition.message
     made.queue.close()
 
 
 @pytest.mark.parametrize("point", ["preBindPreFlight", "preBind", "bind"])
 @pytest.mark.parametrize("answer", [pytest.param(error("no"), id="error"), pytest.param(ValueError("no"), id="raises")])
-async def test_unwinding_is_in_reverse(point: str, answer: object) -> None:
-    """Whichever point of the binding cycle fails, all Reserve plugins run Unreserve, the last first."""
-    journal = Journal(answers={f"B.{point}": answer})
-    made = recorded(journal, "A", "B", "C", waiting=POD, nodes=1)
+async def test_unreserve_runs_in_reverse_order(point: str, answer: object) -> None:
+    """Whichever point of the binding cycle fails, Unreserve of all plugins runs, the last plugin first."""
+    journal = Journal(results={f"B.{point}": answer})
+    made = recorder_rig(journal, "A", "B", "C", waiting=POD, nodes=1)
     assert not await made.attempt()
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     made.queue.close()
 
 
-async def test_a_pre_flight_that_skips_leaves_out_that_plugins_pre_bind() -> None:
-    """PreBind of the other plugins runs."""
-    journal = Journal(answers={"A.preBindPreFlight": SKIP})
-    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
+async def test_a_plugin_that_skips_pre_flight_has_no_pre_bind_call() -> None:
+    """PreBind is called for the other plugins only."""
+    journal = Journal(results={"A.preBindPreFlight": SKIP})
+    made = recorder_rig(journal, "A", "B", waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert journal.plugins_at("preBind") == ["B"]
 
 
 async def test_post_bind_cannot_fail_a_pod() -> None:
-    """The pod is bound whatever PostBind does, and PostBind of the other plugins runs."""
-    journal = Journal(answers={"A.postBind": ValueError("no")})
-    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
+    """A pod is bound although a PostBind plugin raises, and the other PostBind plugins are called."""
+    journal = Journal(results={"A.postBind": ValueError("no")})
+    made = recorder_rig(journal, "A", "B", waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
     assert journal.plugins_at("postBind") == ["A", "B"]
 
 
-async def test_permit_waits_for_all() -> None:
+async def test_permit_waits_for_all_plugins() -> None:
     """A pod that waits is bound when the last plugin allows it; meanwhile it is assumed and nominated to its node."""
-    journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
-    made = recorded(journal, "A", "B", "C", waiting=POD, nodes=1)
-    task = await begun(made)
+    journal = Journal(results={"A.permit": waits(10), "C.permit": waits(20)})
+    made = recorder_rig(journal, "A", "B", "C", waiting=POD, nodes=1)
+    task = await start_binding(made)
     waiting = made.context.waiting.get(UID)
     assert waiting is not None
     assert (waiting.node_name, sorted(waiting.pending_plugins())) == ("n0", ["A", "C"])
@@ -183,13 +183,13 @@ async def test_permit_waits_for_all() -> None:
     assert made.clock.pending == 0
 
 
-@pytest.mark.parametrize("how", ["rejected", "timed-out"])
-async def test_permit_ends_without_leave(how: str) -> None:
-    """The plugin that rejected or timed out is recorded; everything is released in reverse order."""
-    journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
-    made = recorded(journal, "A", "B", "C", waiting=POD, nodes=1)
-    task = await begun(made)
-    if how == "rejected":
+@pytest.mark.parametrize("result", ["rejected", "timed-out"])
+async def test_permit_rejects_or_times_out(result: str) -> None:
+    """The plugin that rejected or timed out is recorded, and Unreserve runs in reverse order."""
+    journal = Journal(results={"A.permit": waits(10), "C.permit": waits(20)})
+    made = recorder_rig(journal, "A", "B", "C", waiting=POD, nodes=1)
+    task = await start_binding(made)
+    if result == "rejected":
         waiting = made.context.waiting.get(UID)
         assert waiting is not None
         waiting.reject("A", "not today")
@@ -201,29 +201,29 @@ async def test_permit_ends_without_leave(how: str) -> None:
     assert made.condition.message == message
     assert made.condition.reason == "Unschedulable"
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     queued = made.queue.find(UID)
     assert queued is not None
     assert queued.rejected_by == {"A"}
-    assert made.place(POD) == "unschedulable"
+    assert made.place_of(POD) == "unschedulable"
     assert made.clock.pending == 0
 
 
-async def test_no_permit_waits_longer_than_a_quarter_of_an_hour() -> None:
+async def test_the_permit_timeout_is_at_most_15_minutes() -> None:
     """A longer timeout is capped, as in kube-scheduler."""
-    journal = Journal(answers={"Rec.permit": waits(86_400)})
-    made = recorded(journal, waiting=POD, nodes=1)
-    task = await begun(made)
+    journal = Journal(results={"Rec.permit": waits(86_400)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
+    task = await start_binding(made)
     made.clock.advance(15 * 60)
     assert not await task
     assert "after waiting 15m0s at plugin Rec" in made.condition.message
 
 
 async def test_the_nomination_is_cleared_when_the_attempt_fails() -> None:
-    """It is cleared even if no watch has shown the nomination yet: its patch may still be queued."""
-    journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal, waiting=POD, nodes=1)
-    task = await begun(made)
+    """The nomination is cleared although no watch event has confirmed it, because its patch may still be queued."""
+    journal = Journal(results={"Rec.permit": waits(10)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
+    task = await start_binding(made)
     made.clock.advance(10)
     assert not await task
     assert [patch.nominated_node_name for patch in made.writer.patches] == ["n0", ""]
@@ -231,93 +231,93 @@ async def test_the_nomination_is_cleared_when_the_attempt_fails() -> None:
 
 async def test_a_failed_pre_flight_ends_the_wait() -> None:
     """A pod that fails before it waits leaves no waiting entry and no timer behind."""
-    journal = Journal(answers={"A.permit": waits(10), "B.preBindPreFlight": error("no")})
-    made = recorded(journal, "A", "B", waiting=POD, nodes=1)
+    journal = Journal(results={"A.permit": waits(10), "B.preBindPreFlight": error("no")})
+    made = recorder_rig(journal, "A", "B", waiting=POD, nodes=1)
     assert not await made.attempt()
     assert len(made.context.waiting) == 0
-    assert made.place(POD) == "errorBackoff"
+    assert made.place_of(POD) == "errorBackoff"
     made.queue.close()
     assert made.clock.pending == 0
 
 
-async def test_a_rejected_pod_is_not_woken_by_its_own_release() -> None:
-    """The room that it releases requeues other pods only."""
-    journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal, waiting=POD, nodes=1)
-    task = await begun(made)
+async def test_a_rejected_pod_is_not_requeued_by_its_own_release() -> None:
+    """The capacity that a rejected pod releases requeues other pods only."""
+    journal = Journal(results={"Rec.permit": waits(10)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
+    task = await start_binding(made)
     other = pod("other", requests={"cpu": "4"})
     made.add(other)
-    assert made.decide() is not None or made.place(other)
+    assert made.decide() is not None or made.place_of(other)
     waiting = made.context.waiting.get(UID)
     assert waiting is not None
     waiting.reject("Rec", "no")
     assert not await task
-    assert made.place(POD) == "unschedulable"
+    assert made.place_of(POD) == "unschedulable"
 
 
-async def test_a_released_node_wakes_others() -> None:
-    """An infeasible pod is tried again when the bind of another one fails."""
+async def test_a_failed_bind_requeues_infeasible_pods() -> None:
+    """An infeasible pod is requeued when the bind of another pod fails."""
     made = rig(defaults=default_plugins())
     big, other = pod("big", requests={"cpu": "3"}), pod("other", requests={"cpu": "2"})
     made.add(node("n0"), big, other)
     first = made.decide()
     assert first is not None
     assert made.decide() is None
-    assert made.place(other) == "unschedulable"
+    assert made.place_of(other) == "unschedulable"
     made.writer.fail_binds([ServerUnavailableError("away")])
     assert not await made.scheduler.cycles.binding.bind(first)
-    assert made.place(other) == "backoff"
+    assert made.place_of(other) == "backoff"
     made.queue.close()
 
 
-async def test_a_cancelled_binding_cycle_holds_nothing() -> None:
-    """The scheduler stops while a pod waits: node, timer and waiting entry are released."""
-    journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal, waiting=POD, nodes=1)
-    task = await begun(made)
+async def test_a_cancelled_binding_cycle_is_unwound() -> None:
+    """When the scheduler stops while a pod waits, its node, timer and waiting entry are released."""
+    journal = Journal(results={"Rec.permit": waits(10)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
+    task = await start_binding(made)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     assert journal.plugins_at("unreserve") == ["Rec"]
 
 
-async def test_a_pod_deleted_while_it_waits_is_not_put_back() -> None:
-    """Its node is released, and nothing is reported."""
-    journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal, waiting=POD, nodes=1)
-    task = await begun(made)
+async def test_a_pod_deleted_while_it_waits_is_not_requeued() -> None:
+    """The node of a deleted waiting pod is released, and no failure is reported."""
+    journal = Journal(results={"Rec.permit": waits(10)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
+    task = await start_binding(made)
     made.scheduler.feed.pod_deleted(POD)
     assert not await task
-    assert made.place(POD) == ""
-    assert nothing_held(made)
+    assert made.place_of(POD) == ""
+    assert no_pods_assumed(made)
     assert journal.plugins_at("unreserve") == ["Rec"]
     assert not [event for event in made.writer.events if event.reason == "FailedScheduling"]
 
 
-async def test_a_pod_bound_by_a_rival_while_it_waits_is_not_put_back() -> None:
-    """The pod counts on the rival's node."""
-    journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal, waiting=POD, nodes=1)
+async def test_a_pod_bound_by_another_scheduler_while_it_waits_is_not_requeued() -> None:
+    """A waiting pod that another scheduler binds counts on that scheduler's node."""
+    journal = Journal(results={"Rec.permit": waits(10)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
     made.add(node("n1"))
-    task = await begun(made)
+    task = await start_binding(made)
     held = made.context.waiting.get(UID)
     assert held is not None
-    rival = "n1" if held.node_name == "n0" else "n0"
-    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "1"}, node_name=rival))
+    other_node = "n1" if held.node_name == "n0" else "n0"
+    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "1"}, node_name=other_node))
     assert not await task
-    assert made.place(POD) == ""
+    assert made.place_of(POD) == ""
     assert made.writer.attempted == []
     columns = made.context.cache.columns
-    assert columns.pod_count[columns.row_of(rival)] == 1
+    assert columns.pod_count[columns.row_of(other_node)] == 1
     assert columns.pod_count.sum() == 1
 
 
-async def test_an_update_during_the_attempt_is_seen_by_the_next() -> None:
-    """The pod stays assumed in its old version; if the attempt fails, the new version is requeued."""
-    journal = Journal(answers={"Rec.permit": waits(10)})
-    made = recorded(journal, waiting=POD, nodes=1)
-    task = await begun(made)
+async def test_an_update_during_the_attempt_applies_to_the_next_attempt() -> None:
+    """The pod stays assumed in its old version; after a failure the new version is requeued."""
+    journal = Journal(results={"Rec.permit": waits(10)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
+    task = await start_binding(made)
     newer = pod("web", requests={"cpu": "1"}, labels={"new": "yes"})
     made.scheduler.feed.pod_updated(POD, newer)
     made.clock.advance(10)
@@ -325,5 +325,5 @@ async def test_an_update_during_the_attempt_is_seen_by_the_next() -> None:
     queued = made.queue.find(UID)
     assert queued is not None
     assert queued.info.pod is newer
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     made.queue.close()

@@ -18,7 +18,7 @@ POD = pod("web", requests={"cpu": "3"})
 UID = POD.metadata.uid
 
 
-def prepared(journal: Journal, *plugins: str) -> Rig:
+def rig_with_pod(journal: Journal, *plugins: str) -> Rig:
     made = rig([Gate, recorder("Rec", journal)], defaults=Plugins(multi_point=plugin_set(*plugins, "Rec", *BARE)))
     made.add(node("n0"), POD)
     return made
@@ -38,15 +38,15 @@ def prepared(journal: Journal, *plugins: str) -> Rig:
     ],
 )
 async def test_a_rejection_after_permit(point: str, answer: object, reason: str, message: str) -> None:
-    """It is reported as a rejection, but the pod is retried after backoff without events, as after an error."""
-    made = prepared(Journal(answers={f"Rec.{point}": answer}))
+    """A rejection after Permit is reported as a rejection, but the pod is retried after backoff without events."""
+    made = rig_with_pod(Journal(results={f"Rec.{point}": answer}))
     assert not await made.attempt()
-    said = message.format(Point={"preBind": "PreBind", "bind": "Bind"}[point])
-    assert (made.condition.reason, made.condition.message) == (reason, said)
-    assert made.writer.events[-1].note == said
+    expected = message.format(Point={"preBind": "PreBind", "bind": "Bind"}[point])
+    assert (made.condition.reason, made.condition.message) == (reason, expected)
+    assert made.writer.events[-1].note == expected
     queued = made.queue.find(UID)
     assert queued is not None
-    assert (made.place(POD), queued.rejected_by, queued.error_count) == ("errorBackoff", frozenset(), 1)
+    assert (made.place_of(POD), queued.rejected_by, queued.error_count) == ("errorBackoff", frozenset(), 1)
     made.queue.close()
 
 
@@ -58,9 +58,9 @@ async def test_a_rejection_after_permit(point: str, answer: object, reason: str,
         pytest.param({"Rec.permit": PermitResult(Status(Code.WAIT), 10)}, "unschedulable", id="rejected-at-permit"),
     ],
 )
-async def test_what_was_given_back_wakes_others(answers: dict[str, object], place: str) -> None:
-    """The room counts as freed by a deleted pod; a pod that Permit rejected is not requeued by its own release."""
-    made = prepared(Journal(answers=answers), "NodeResourcesFit")
+async def test_released_capacity_requeues_other_pods(answers: dict[str, object], place: str) -> None:
+    """Capacity that a failed pod releases requeues other pods, but not the failed pod."""
+    made = rig_with_pod(Journal(results=answers), "NodeResourcesFit")
     attempt = made.decide()
     assert attempt is not None
     other = pod("other", requests={"cpu": "2"})
@@ -71,28 +71,24 @@ async def test_what_was_given_back_wakes_others(answers: dict[str, object], plac
     if len(made.context.waiting):
         made.clock.advance(10)
     assert not await task
-    assert made.place(POD) == place
-    assert made.place(other) in ("backoff", "active")
+    assert made.place_of(POD) == place
+    assert made.place_of(other) in ("backoff", "active")
     made.queue.close()
 
 
 @pytest.mark.parametrize(
     ("answers", "nominations"),
     [
-        pytest.param({"Rec.preBindPreFlight": SKIP}, [], id="nothing-to-prepare"),
-        pytest.param({}, ["n0"], id="something-to-prepare"),
-        pytest.param({"Rec.preBind": error("no")}, ["n0", ""], id="fails"),
-        pytest.param({"Rec.preBindPreFlight": error("no")}, [None], id="fails-before"),
-        pytest.param(
-            {"Rec.preBindPreFlight": unschedulable("no")}, [None], id="pre-flight-rejects-which-is-an-error-too"
-        ),
+        pytest.param({"Rec.preBindPreFlight": SKIP}, [], id="no-pre-bind-work"),
+        pytest.param({}, ["n0"], id="pre-bind-work"),
+        pytest.param({"Rec.preBind": error("no")}, ["n0", ""], id="pre-bind-fails"),
+        pytest.param({"Rec.preBindPreFlight": error("no")}, [None], id="pre-flight-fails"),
+        pytest.param({"Rec.preBindPreFlight": unschedulable("no")}, [None], id="pre-flight-rejects"),
     ],
 )
-async def test_the_node_is_nominated_before_long_steps(
-    answers: dict[str, object], nominations: list[str | None]
-) -> None:
-    """An autoscaler sees that the pod has a node; the bind clears the nomination, and so does a failure."""
-    made = prepared(Journal(answers=answers))
+async def test_the_node_is_nominated_before_pre_bind(answers: dict[str, object], nominations: list[str | None]) -> None:
+    """The chosen node is nominated before PreBind, and a failure clears the nomination."""
+    made = rig_with_pod(Journal(results=answers))
     await made.attempt()
     assert [patch.nominated_node_name for patch in made.writer.patches] == nominations
     made.queue.close()
@@ -103,8 +99,8 @@ async def test_the_node_is_nominated_before_long_steps(
     [pytest.param({}, [], id="bound"), pytest.param({"Rec.preBind": error("no")}, [""], id="fails")],
 )
 async def test_a_nomination_is_not_written_again(answers: dict[str, object], nominations: list[str]) -> None:
-    """Preemption wrote the same nomination."""
-    made = rig([recorder("Rec", Journal(answers=answers))])
+    """A nomination that the pod's status already has is not written again."""
+    made = rig([recorder("Rec", Journal(results=answers))])
     made.add(node("n0"), pod("web", nominated_node="n0"))
     await made.attempt()
     assert [patch.nominated_node_name for patch in made.writer.patches] == nominations

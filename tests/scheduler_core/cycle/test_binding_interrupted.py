@@ -1,4 +1,4 @@
-"""Changes of a pod, its node or its scheduler at each stage of the binding cycle."""
+"""Changes of a pod, its node or its profile at each stage of the binding cycle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAGES = ("permit", "preBind", "bind")
 
 
 class Stage:
-    """A pod whose binding cycle waits at a point, on a node that it nearly fills; another pod waits for room."""
+    """A pod whose binding cycle waits at an extension point, and another pod that does not fit beside it."""
 
     def __init__(self, at: str) -> None:
         Gate.shut(at)
@@ -42,56 +42,56 @@ class Stage:
         assert not self.task.done()
         self.made.add(OTHER)
         assert self.made.decide() is None
-        assert self.made.place(OTHER) == "unschedulable"
+        assert self.made.place_of(OTHER) == "unschedulable"
 
-    async def go_on(self) -> bool:
-        """Let the pod pass the point; return whether it is bound in the end."""
+    async def finish(self) -> bool:
+        """Open the gate at the point, and return whether the pod is bound."""
         Gate.open(self.made.context.waiting)
         return await self.task
 
     @property
-    def held(self) -> list[int]:
-        """Return the pods by row, as cycles count them."""
+    def pod_counts(self) -> list[int]:
+        """Return the number of pods on each node, as scheduling cycles count them."""
         columns = self.made.context.cache.columns
         return [int(count) for count in columns.pod_count[columns.alive]]
 
     @property
-    def said(self) -> list[str]:
-        """Return what was written about the pod's failure."""
+    def notes(self) -> list[str]:
+        """Return the notes of the pod's events."""
         return [event.note for event in self.made.writer.events if event.regarding.name == "web"]
 
 
-async def begun(at: str) -> Stage:
+async def start_stage(at: str) -> Stage:
     stage = Stage(at)
     await stage.begin()
     return stage
 
 
-def ending(one: Pod) -> Pod:
-    """The pod while a finalizer delays its deletion."""
-    metadata = msgspec.structs.replace(one.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    return msgspec.structs.replace(one, metadata=metadata)
+def terminating(each: Pod) -> Pod:
+    """Return the pod with a deletion timestamp."""
+    metadata = msgspec.structs.replace(each.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    return msgspec.structs.replace(each, metadata=metadata)
 
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_pod_that_is_deleted(at: str) -> None:
-    """Its room is freed at once, its reservation is released, and nothing is reported."""
-    stage = await begun(at)
+    """The capacity of a deleted pod is freed at once, Unreserve runs, and no failure is reported."""
+    stage = await start_stage(at)
     made = stage.made
     made.writer.fail_binds([NotFoundError("the pod is gone")])
     made.scheduler.feed.pod_deleted(POD)
-    assert stage.held == [0]
-    assert made.place(OTHER) == "backoff"
-    assert not await stage.go_on()
+    assert stage.pod_counts == [0]
+    assert made.place_of(OTHER) == "backoff"
+    assert not await stage.finish()
     assert stage.journal.plugins_at("unreserve") == ["Rec"]
-    assert (made.place(POD), stage.said, stage.held) == ("", [], [0])
+    assert (made.place_of(POD), stage.notes, stage.pod_counts) == ("", [], [0])
     assert (made.writer.attempted == []) is (at == "permit")
     made.queue.close()
     assert made.clock.pending == 0
 
 
 @pytest.mark.parametrize(
-    ("at", "place", "held", "said"),
+    ("at", "place", "pod_counts", "notes"),
     [
         pytest.param("permit", "unschedulable", [1], "0/1 nodes are available: 1 removed.", id="permit"),
         pytest.param(
@@ -102,48 +102,48 @@ async def test_a_pod_that_is_deleted(at: str) -> None:
         ),
     ],
 )
-async def test_a_pod_whose_deletion_begins(at: str, place: str, held: list[int], said: str) -> None:
-    """A wait at Permit ends; later its room is freed at once, because its bind will be rejected. It is not retried."""
-    stage = await begun(at)
+async def test_a_pod_whose_deletion_begins(at: str, place: str, pod_counts: list[int], notes: str) -> None:
+    """A terminating pod is rejected at Permit; after Permit its capacity is freed at once. It is not retried."""
+    stage = await start_stage(at)
     made = stage.made
     made.writer.fail_binds([ConflictError("it is being deleted")])
-    made.scheduler.feed.pod_updated(POD, ending(POD))
-    assert (stage.held, made.place(OTHER)) == (held, "backoff")
-    assert not await stage.go_on()
-    assert (stage.held, made.place(POD), stage.said) == ([0], place, [said])
+    made.scheduler.feed.pod_updated(POD, terminating(POD))
+    assert (stage.pod_counts, made.place_of(OTHER)) == (pod_counts, "backoff")
+    assert not await stage.finish()
+    assert (stage.pod_counts, made.place_of(POD), stage.notes) == ([0], place, [notes])
     made.queue.activate([UID])
     while made.queue.find(UID) is not None:
         made.decide()
-    assert stage.said[1:] == ["skip schedule deleting pod: default/web"]
+    assert stage.notes[1:] == ["skip schedule deleting pod: default/web"]
     made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_pod_that_changes(at: str) -> None:
-    """The attempt continues with the old version; if it fails, the next one uses the new version."""
-    stage = await begun(at)
+    """The attempt continues with the old version of the pod; the next attempt uses the new version."""
+    stage = await start_stage(at)
     made = stage.made
     newer = pod("web", requests={"cpu": "3"}, labels={"new": "yes"})
     made.writer.fail_binds([ConflictError("no")])
     made.scheduler.feed.pod_updated(POD, newer)
-    assert not await stage.go_on()
+    assert not await stage.finish()
     queued = made.queue.find(UID)
     assert queued is not None
-    assert (queued.info.pod, stage.held) == (newer, [0])
+    assert (queued.info.pod, stage.pod_counts) == (newer, [0])
     made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_pod_that_is_recreated(at: str) -> None:
-    """The old pod's attempt ends without a report; the new pod waits for its own attempt."""
-    stage = await begun(at)
+    """The attempt of the old pod ends without a report, and the new pod is queued."""
+    stage = await start_stage(at)
     made = stage.made
     newer = pod("web", uid="another", requests={"cpu": "1"})
     made.writer.fail_binds([NotFoundError("another UID")])
     made.scheduler.feed.pod_updated(POD, newer)
-    assert (made.place(newer), stage.held) == ("active", [0])
-    assert not await stage.go_on()
-    assert (made.place(POD), made.place(newer), stage.said) == ("", "active", [])
+    assert (made.place_of(newer), stage.pod_counts) == ("active", [0])
+    assert not await stage.finish()
+    assert (made.place_of(POD), made.place_of(newer), stage.notes) == ("", "active", [])
     made.queue.close()
 
 
@@ -154,83 +154,83 @@ async def test_a_pod_that_is_recreated(at: str) -> None:
         pytest.param(ServerUnavailableError("no answer"), id="unavailable"),
     ],
 )
-async def test_a_bind_that_is_seen_to_have_happened(answer: ClusterWriteError) -> None:
-    """The watch was faster than a response with an error; nothing is released."""
-    stage = await begun("bind")
+async def test_a_bind_error_after_a_watch_event_of_the_bind(answer: ClusterWriteError) -> None:
+    """If the watch has confirmed the bind, an error response is ignored and nothing is released."""
+    stage = await start_stage("bind")
     made = stage.made
     made.writer.fail_binds([answer])
     made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "3"}, node_name="n0"))
-    assert await stage.go_on()
+    assert await stage.finish()
     assert stage.journal.plugins_at("unreserve") == []
-    assert (stage.held, stage.said) == ([1], ["Successfully assigned default/web to n0"])
+    assert (stage.pod_counts, stage.notes) == ([1], ["Successfully assigned default/web to n0"])
     made.queue.close()
 
 
-async def test_a_pod_that_goes_and_comes_back() -> None:
-    """As after a list without it: the result of the old attempt does not affect the new pod."""
-    stage = await begun("preBind")
+async def test_a_pod_that_is_deleted_and_added_again() -> None:
+    """The result of the old attempt does not affect a pod that was deleted and added again."""
+    stage = await start_stage("preBind")
     made = stage.made
     made.scheduler.feed.pod_deleted(POD)
     made.scheduler.feed.pod_added(POD)
     made.writer.fail_binds([ConflictError("no")])
     again = made.pop()
-    assert not await stage.go_on()
-    assert (made.place(POD), made.queue.find(UID), stage.said) == ("inFlight", again, [])
+    assert not await stage.finish()
+    assert (made.place_of(POD), made.queue.find(UID), stage.notes) == ("inFlight", again, [])
     made.queue.close()
 
 
 async def test_a_pod_that_is_bound_after_a_flush_is_counted() -> None:
-    """It was retried only because it had been unschedulable for too long: a hint may be wrong."""
-    stage = await begun("preBind")
+    """A pod that is bound after a flush counts in scheduled_after_flush, because a queueing hint may be missing."""
+    stage = await start_stage("preBind")
     queued = stage.made.queue.find(UID)
     assert queued is not None
     queued.was_flushed = True
-    assert await stage.go_on()
+    assert await stage.finish()
     assert stage.made.queue.scheduled_after_flush == 1
     stage.made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
-@pytest.mark.parametrize("rival", ["n0", "n1"])
-async def test_a_pod_that_somebody_else_binds(at: str, rival: str) -> None:
-    """It counts once, on the rival's node; the attempt ends without a report."""
-    stage = await begun(at)
+@pytest.mark.parametrize("other_node", ["n0", "n1"])
+async def test_a_pod_that_another_scheduler_binds(at: str, other_node: str) -> None:
+    """A pod that another scheduler binds counts once, on that scheduler's node, and no failure is reported."""
+    stage = await start_stage(at)
     made = stage.made
     made.add(node("n1"))
-    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "3"}, node_name=rival))
-    if rival == "n1":
+    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "3"}, node_name=other_node))
+    if other_node == "n1":
         made.writer.fail_binds([ConflictError("it is bound to n1 already")])
-    assert await stage.go_on() is (rival == "n0")
-    assert (made.place(POD), made.context.cache.assumed_count) == ("", 0)
-    assert stage.held == ([1, 0] if rival == "n0" else [0, 1])
-    assert stage.said == ([f"Successfully assigned {POD.key} to n0"] if rival == "n0" else [])
+    assert await stage.finish() is (other_node == "n0")
+    assert (made.place_of(POD), made.context.cache.assumed_count) == ("", 0)
+    assert stage.pod_counts == ([1, 0] if other_node == "n0" else [0, 1])
+    assert stage.notes == ([f"Successfully assigned {POD.key} to n0"] if other_node == "n0" else [])
     made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
 @pytest.mark.parametrize("is_bound", [pytest.param(True, id="bound"), pytest.param(False, id="fails")])
 async def test_a_node_that_is_deleted(at: str, is_bound: bool) -> None:
-    """The pod stays assumed until its bind is answered; a node that returns has only its bound pods."""
-    stage = await begun(at)
+    """The pod stays assumed until its bind is answered; a node that is added again has only its bound pods."""
+    stage = await start_stage(at)
     made = stage.made
     if not is_bound:
         made.writer.fail_binds([ConflictError("no")])
     made.scheduler.feed.node_deleted(node("n0"))
-    assert await stage.go_on() is is_bound
+    assert await stage.finish() is is_bound
     assert made.context.cache.assumed_count == int(is_bound)
     made.add(node("n0"))
-    assert stage.held == [int(is_bound)]
+    assert stage.pod_counts == [int(is_bound)]
     made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_profile_that_is_replaced(at: str) -> None:
-    """The attempt ends on the revision on which it began, which is then closed."""
-    stage = await begun(at)
+    """The attempt finishes on the old profile revision, which is closed after it."""
+    stage = await start_stage(at)
     made = stage.made
     made.serve(profile())
     assert stage.journal.plugins_at("close") == []
-    assert await stage.go_on()
+    assert await stage.finish()
     assert stage.journal.plugins_at("close") == ["Rec"]
     assert made.bound == {"web": "n0"}
     made.queue.close()
@@ -238,20 +238,20 @@ async def test_a_profile_that_is_replaced(at: str) -> None:
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_profile_that_is_withdrawn(at: str) -> None:
-    """The attempt ends; the pod waits until the profile is live again."""
-    stage = await begun(at)
+    """The pod is parked when its attempt ends."""
+    stage = await start_stage(at)
     made = stage.made
     made.writer.fail_binds([ConflictError("no")])
     made.scheduler.withdraw("default-scheduler")
-    assert not await stage.go_on()
-    assert (made.place(POD), stage.held) == ("parked", [0])
+    assert not await stage.finish()
+    assert (made.place_of(POD), stage.pod_counts) == ("parked", [0])
     made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_scheduler_that_stops(at: str) -> None:
-    """Everything is released, and nothing is reported: a restart is no failure of the pod."""
-    stage = await begun(at)
+    """When the scheduler stops, the attempt is unwound and no failure of the pod is reported."""
+    stage = await start_stage(at)
     made = stage.made
     if at == "permit":
         await made.scheduler.stop(0)
@@ -259,7 +259,7 @@ async def test_a_scheduler_that_stops(at: str) -> None:
         stage.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stage.task
-    assert (stage.held, stage.said, len(made.context.waiting), len(made.context.services.in_pre_bind)) == (
+    assert (stage.pod_counts, stage.notes, len(made.context.waiting), len(made.context.services.in_pre_bind)) == (
         [0],
         [],
         0,
@@ -271,15 +271,15 @@ async def test_a_scheduler_that_stops(at: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "kept"),
+    ("at", "is_stored"),
     [pytest.param("permit", True, id="permit"), pytest.param("preBind", False, id="preBind")],
 )
-async def test_events_are_kept_until_permit_is_passed(at: str, kept: bool) -> None:
-    """A pod that fails later is retried in any case, so a long PreBind needs no memory."""
-    stage = await begun(at)
+async def test_in_flight_events_are_stored_until_permit_is_passed(at: str, is_stored: bool) -> None:
+    """No events are stored after Permit, because a pod that fails later is retried in any case."""
+    stage = await start_stage(at)
     made = stage.made
     made.scheduler.feed.node_added(node("n1"))
-    assert bool(made.queue.readings.in_flight_events()) is kept
-    assert await stage.go_on()
+    assert bool(made.queue.readings.in_flight_events()) is is_stored
+    assert await stage.finish()
     assert made.queue.readings.in_flight_events() == {}
     made.queue.close()

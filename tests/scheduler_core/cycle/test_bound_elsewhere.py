@@ -1,4 +1,4 @@
-"""Pods that another scheduler bound while they were being bound here: counted, and not bound again."""
+"""Pods that another scheduler binds during their binding cycle: they are counted and not bound again."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ UID = POD.metadata.uid
 PROFILE = "default-scheduler"
 
 
-def on(node_name: str) -> Pod:
+def bound_pod(node_name: str) -> Pod:
     return pod("web", requests={"cpu": "1"}, node_name=node_name)
 
 
-def counted(made: Rig) -> dict[str, int]:
-    """Return the number of pods counted on each node."""
+def pod_counts(made: Rig) -> dict[str, int]:
+    """Return the number of pods on each node."""
     columns = made.context.cache.columns
     return {name: int(columns.pod_count[columns.row_of(name)]) for name in ("n0", "n1")}
 
 
-def begun(*journals: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
+def start_binding(*journals: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
     """Schedule the pod and start its binding cycle; return the rig, the cycle and the node that was not chosen."""
     made = rig([recorder("Rec", journal) for journal in journals])
     made.add(node("n0"), node("n1"), POD)
@@ -39,10 +39,10 @@ def begun(*journals: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
     return made, asyncio.get_running_loop().create_task(made.scheduler.cycles.binding.bind(attempt)), other
 
 
-def assert_let_go(made: Rig, other: str) -> None:
-    """The pod counts on the rival's node alone, is not queued, and no failure is reported."""
-    assert counted(made) == {"n0": int(other == "n0"), "n1": int(other == "n1")}
-    assert (made.place(POD), made.context.cache.assumed_count, made.queue.readings.in_flight_events()) == ("", 0, {})
+def assert_released(made: Rig, other: str) -> None:
+    """Assert that the pod counts on node *other* only, is not queued, and has no reported failure."""
+    assert pod_counts(made) == {"n0": int(other == "n0"), "n1": int(other == "n1")}
+    assert (made.place_of(POD), made.context.cache.assumed_count, made.queue.readings.in_flight_events()) == ("", 0, {})
     assert not made.writer.events
     assert not [patch for patch in made.writer.patches if patch.condition is not None]
     record = made.context.metrics.records[PROFILE]
@@ -53,13 +53,13 @@ def assert_let_go(made: Rig, other: str) -> None:
     assert lost.node_name not in ("", other)
 
 
-async def test_a_refused_bind_is_not_repeated() -> None:
-    """The rival's node counts at once, before any watch event, and the reservation is released."""
+async def test_a_rejected_bind_is_not_repeated() -> None:
+    """The pod counts on the other node before any watch event, and Unreserve runs."""
     journal = Journal()
-    made, binding, other = begun(journal)
+    made, binding, other = start_binding(journal)
     made.writer.fail_binds([BoundElsewhereError("bound already", other)])
     assert not await binding
-    assert_let_go(made, other)
+    assert_released(made, other)
     assert journal.plugins_at("unreserve") == ["Rec"]
     made.clock.advance(600)
     made.queue.flush()
@@ -67,71 +67,74 @@ async def test_a_refused_bind_is_not_repeated() -> None:
     assert len(made.writer.attempted) == 1
 
 
-async def test_the_watch_that_comes_after_changes_nothing() -> None:
-    """The pod counts once, however often it is delivered."""
-    made, binding, other = begun(Journal())
+async def test_a_later_watch_event_changes_nothing() -> None:
+    """The pod counts once after the rejected bind and the watch event."""
+    made, binding, other = start_binding(Journal())
     made.writer.fail_binds([BoundElsewhereError("bound already", other)])
     await binding
-    made.scheduler.feed.pod_updated(POD, on(other))
-    assert_let_go(made, other)
-    made.scheduler.feed.pod_deleted(on(other))
-    assert counted(made) == {"n0": 0, "n1": 0}
+    made.scheduler.feed.pod_updated(POD, bound_pod(other))
+    assert_released(made, other)
+    made.scheduler.feed.pod_deleted(bound_pod(other))
+    assert pod_counts(made) == {"n0": 0, "n1": 0}
 
 
-async def test_a_pod_that_turns_up_elsewhere_is_not_bound() -> None:
-    """A watch event before the bind saves the request."""
-    made, binding, other = begun(Journal())
-    made.scheduler.feed.pod_updated(POD, on(other))
+async def test_a_pod_bound_elsewhere_before_its_bind_is_not_bound() -> None:
+    """After a watch event of another scheduler's bind, no bind request is sent."""
+    made, binding, other = start_binding(Journal())
+    made.scheduler.feed.pod_updated(POD, bound_pod(other))
     assert not await binding
     assert made.writer.attempted == []
-    assert_let_go(made, other)
+    assert_released(made, other)
 
 
-async def test_a_pod_that_turns_up_elsewhere_after_its_bind_was_answered() -> None:
-    """The answer is processed after a suspended cycle, whose end applies what the watch has shown first."""
-    made, binding, other = begun()
+async def test_a_watch_event_before_the_bind_response_is_processed() -> None:
+    """A bind response during a suspended cycle is processed after the buffered watch events."""
+    made, binding, other = start_binding()
     with made.context.suspension.of_cycle():
         await made.until(lambda: len(made.writer.attempted) == 1 and made.context.suspension.is_awaited)
-        made.scheduler.feed.pod_updated(POD, on(other))
+        made.scheduler.feed.pod_updated(POD, bound_pod(other))
     assert not await binding
-    assert_let_go(made, other)
+    assert_released(made, other)
 
 
 async def test_a_wait_at_permit_ends_at_once() -> None:
-    """A pod is released as soon as another scheduler has bound it."""
-    journal = Journal(answers={"Rec.permit": PermitResult(Status(Code.WAIT), 600)})
-    made, binding, other = begun(journal)
+    """A pod that waits at Permit is released as soon as another scheduler binds it."""
+    journal = Journal(results={"Rec.permit": PermitResult(Status(Code.WAIT), 600)})
+    made, binding, other = start_binding(journal)
     for _ in range(5):
         await asyncio.sleep(0)
-    made.scheduler.feed.pod_updated(POD, on(other))
+    made.scheduler.feed.pod_updated(POD, bound_pod(other))
     assert not await binding
-    assert_let_go(made, other)
+    assert_released(made, other)
 
 
-async def test_an_unanswered_bind_that_is_read_to_be_lost() -> None:
-    """An unknown outcome is read, and the pod is bound to the rival's node."""
-    made, binding, other = begun(Journal())
+async def test_a_bind_with_unknown_outcome_of_a_pod_bound_elsewhere() -> None:
+    """After a bind timeout the pod is read and is bound to the other node."""
+    made, binding, other = start_binding(Journal())
     made.writer.fail_binds([WriteTimeoutError("no answer")])
-    made.writer.pods["default/web"] = on(other)
+    made.writer.pods["default/web"] = bound_pod(other)
     assert not await binding
-    assert_let_go(made, other)
+    assert_released(made, other)
 
 
-async def test_a_pod_deleted_meanwhile_is_not_accounted() -> None:
-    """No later event would remove it."""
-    made, binding, other = begun(Journal())
+async def test_a_deleted_pod_is_not_counted() -> None:
+    """A pod that is deleted during its bind is not counted, because no later event would remove it."""
+    made, binding, other = start_binding(Journal())
     made.scheduler.feed.pod_deleted(POD)
     made.writer.fail_binds([BoundElsewhereError("bound already", other)])
     assert not await binding
-    assert counted(made) == {"n0": 0, "n1": 0}
+    assert pod_counts(made) == {"n0": 0, "n1": 0}
 
 
 @pytest.mark.parametrize(
     "failure",
-    [pytest.param(NotFoundError("gone"), id="gone"), pytest.param(BoundElsewhereError("taken", "far"), id="unknown")],
+    [
+        pytest.param(NotFoundError("gone"), id="deleted"),
+        pytest.param(BoundElsewhereError("taken", "far"), id="bound-to-an-unknown-node"),
+    ],
 )
-async def test_the_chosen_node_is_free_again(failure: NotFoundError | BoundElsewhereError) -> None:
-    """Another pod of that size is scheduled there, whatever node the rival has chosen."""
+async def test_the_chosen_node_is_released(failure: NotFoundError | BoundElsewhereError) -> None:
+    """After a failed bind another pod of that size is scheduled on the node."""
     made = rig()
     made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}), POD)
     made.writer.fail_binds([failure])

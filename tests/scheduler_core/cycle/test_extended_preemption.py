@@ -16,7 +16,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig
-from tests.support.scripted_extender import ScriptedExtender, decide, extended_rig, extender, leaves
+from tests.support.scripted_extender import ScriptedExtender, decide, extender, extender_rig, passes_only
 
 HIGH = pod("high", requests={"cpu": "4"}, priority=10)
 VICTIMS = {
@@ -26,8 +26,8 @@ VICTIMS = {
 
 
 def full_cluster(client: ScriptedExtender, **fields: object) -> Rig:
-    """Two full nodes, of which ``cheap`` is the better one to preempt on, and a pod that needs a whole node."""
-    made = extended_rig((extender("http://extender", **fields), client), defaults=default_plugins())
+    """Return a scheduler with two full nodes, of which preemption prefers ``cheap``, and a pod that needs one node."""
+    made = extender_rig((extender("http://extender", **fields), client), defaults=default_plugins())
     made.add(*(node(name) for name in VICTIMS), *VICTIMS.values(), HIGH)
     return made
 
@@ -37,7 +37,7 @@ def deleted(made: Rig) -> list[str]:
 
 
 async def test_an_extender_narrows_the_choice() -> None:
-    """The cheaper node is chosen, unless the extender accepts only the other one."""
+    """The node with the less important victim is chosen, unless the extender accepts only the other node."""
     made = full_cluster(ScriptedExtender())
     assert await decide(made) is None
     assert (deleted(made), made.queue.nominator.node_of(HIGH.metadata.uid)) == (["v-cheap"], "cheap")
@@ -46,52 +46,52 @@ async def test_an_extender_narrows_the_choice() -> None:
     made = full_cluster(client)
     assert await decide(made) is None
     assert (deleted(made), made.queue.nominator.node_of(HIGH.metadata.uid)) == (["v-dear"], "dear")
-    assert client.verbs() == ["preempt"]
+    assert client.called_verbs() == ["preempt"]
 
 
-def without_victims(asked: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
+def remove_victims(asked: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
     return dict.fromkeys(asked, NodeVictims(()))
 
 
 @pytest.mark.parametrize(
-    ("fields", "client", "said"),
+    ("fields", "client", "message"),
     [
         pytest.param(
             {},
             ScriptedExtender(on_preempt=lambda _: {}),
             "preemption: no candidate node for preemption",
-            id="none left",
+            id="no candidates",
         ),
         pytest.param(
             {},
-            ScriptedExtender(on_preempt=without_victims),
+            ScriptedExtender(on_preempt=remove_victims),
             'preemption: extender http://extender: expected at least one victim pod on node "',
             id="no victims",
         ),
         pytest.param(
             {"ignorable": True},
-            ScriptedExtender(on_preempt=without_victims),
+            ScriptedExtender(on_preempt=remove_victims),
             "preemption: no candidate node for preemption",
-            id="ignorable: no victims",
+            id="no victims, ignorable",
         ),
     ],
 )
-async def test_extenders_that_leave_nothing_stop_the_preemption(
-    fields: dict[str, object], client: ScriptedExtender, said: str
+async def test_extenders_that_reject_all_candidates(
+    fields: dict[str, object], client: ScriptedExtender, message: str
 ) -> None:
-    """No pod is evicted, and the pod's condition says why; an earlier nomination stays, as in kube-scheduler."""
+    """If extenders reject all candidates, no pod is evicted, and the condition has the reason."""
     made = full_cluster(client, **fields)
     assert await decide(made) is None
     assert deleted(made) == []
     assert made.condition.message.startswith("0/2 nodes are available: 2 Insufficient cpu. ")
-    assert said in made.condition.message
+    assert message in made.condition.message
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
 async def test_an_extender_that_fails_at_preemption(ignorable: bool) -> None:
-    """If it is ignorable, preemption continues without it; otherwise no pod is evicted and the pod stays rejected."""
+    """Preemption continues without a failed ignorable extender; otherwise no pod is evicted."""
     client = ScriptedExtender()
-    client.fails("preempt")
+    client.fail("preempt")
     made = full_cluster(client, ignorable=ignorable)
     assert await decide(made) is None
     assert deleted(made) == (["v-cheap"] if ignorable else [])
@@ -99,37 +99,37 @@ async def test_an_extender_that_fails_at_preemption(ignorable: bool) -> None:
     assert ("preemption: extender http://extender: away" in made.condition.message) is not ignorable
 
 
-async def test_extenders_are_not_called_where_preemption_cannot_help() -> None:
-    """There are no candidates."""
+async def test_extenders_are_not_called_without_candidates() -> None:
+    """Extenders are not called if preemption helps on no node."""
     client = ScriptedExtender()
-    made = extended_rig((extender(), client), defaults=default_plugins())
+    made = extender_rig((extender(), client), defaults=default_plugins())
     made.add(node("a"), pod("big", requests={"cpu": "99"}))
     assert await decide(made) is None
-    assert client.asked == []
+    assert client.calls == []
 
 
 @pytest.mark.parametrize(
     ("failed", "hopeless", "evicted"),
     [
-        pytest.param({"cheap": "x"}, {}, [], id="a node without a pod to preempt for the extender's sake"),
-        pytest.param({}, {"cheap": "x"}, [], id="hopeless"),
+        pytest.param({"cheap": "x"}, {}, [], id="failed node"),
+        pytest.param({}, {"cheap": "x"}, [], id="failed and unresolvable node"),
     ],
 )
-async def test_preemption_tries_nodes_that_extenders_call_helpable(
+async def test_a_node_that_only_an_extender_rejected_is_no_candidate(
     failed: dict[str, str], hopeless: dict[str, str], evicted: list[str]
 ) -> None:
-    """A node where the pod fits without victims is no candidate, whichever extender rejected it."""
-    client = ScriptedExtender(on_filter=leaves(failed=failed, hopeless=hopeless))
-    made = extended_rig((extender(), client), defaults=default_plugins())
+    """No pod is evicted from a node that only an extender rejected, because the pod fits there without victims."""
+    client = ScriptedExtender(on_filter=passes_only(failed=failed, hopeless=hopeless))
+    made = extender_rig((extender(), client), defaults=default_plugins())
     made.add(node("cheap"), pod("low", node_name="cheap", requests={"cpu": "1"}), pod("web", priority=5))
     assert await decide(made) is None
     assert deleted(made) == evicted
-    said = "Preemption is not helpful" if hopeless else 'expected at least one victim pod on node "cheap"'
-    assert said in made.condition.message
+    message = "Preemption is not helpful" if hopeless else 'expected at least one victim pod on node "cheap"'
+    assert message in made.condition.message
 
 
 class Plain(PostFilterPlugin):
-    """Does not use extenders."""
+    """PostFilter plugin that does not use extenders."""
 
     name = "Plain"
 
@@ -140,10 +140,10 @@ class Plain(PostFilterPlugin):
         return PostFilterResult(unschedulable("plain said no"))
 
 
-class Asking(Plain):
-    """Fails when it calls extenders."""
+class CallsExtenders(Plain):
+    """PostFilter plugin that raises after it calls extenders."""
 
-    name = "Asking"
+    name = "CallsExtenders"
 
     async def post_filter_with(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
@@ -153,18 +153,22 @@ class Asking(Plain):
 
 
 @pytest.mark.parametrize(
-    ("plugins", "said"),
+    ("plugins", "message"),
     [
-        pytest.param([Plain], "plain said no", id="the plain form serves"),
+        pytest.param([Plain], "plain said no", id="plugin without extender support"),
         pytest.param(
-            [Plain, Asking], 'plugin "Asking" failed at postFilter: raised ValueError: boom', id="a fault ends it"
+            [Plain, CallsExtenders],
+            'plugin "CallsExtenders" failed at postFilter: raised ValueError: boom',
+            id="plugin that raises",
         ),
         pytest.param([], "", id="no plugin"),
     ],
 )
-async def test_post_filter_plugins_need_not_know_of_extenders(plugins: list[type[PostFilterPlugin]], said: str) -> None:
-    """They are called as in a profile without extenders."""
-    made = extended_rig((extender(), ScriptedExtender(on_filter=leaves())), plugins=plugins)
+async def test_post_filter_plugins_without_extender_support(
+    plugins: list[type[PostFilterPlugin]], message: str
+) -> None:
+    """PostFilter plugins without extender support are called as in a profile without extenders."""
+    made = extender_rig((extender(), ScriptedExtender(on_filter=passes_only())), plugins=plugins)
     made.add(node("a"), pod("web"))
     assert await decide(made) is None
-    assert made.condition.message == f"0/1 nodes are available:{' ' if said else ''}{said}"
+    assert made.condition.message == f"0/1 nodes are available:{' ' if message else ''}{message}"

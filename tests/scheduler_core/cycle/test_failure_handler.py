@@ -1,4 +1,4 @@
-"""Writes after a failed attempt, and writes that are not repeated."""
+"""Conditions, events and nominations that are written after a failed attempt."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 
-SAID = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: no.")
+CURRENT_CONDITION = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: no.")
 
 
-def failing(wanted: Pod, *reasons: str) -> Rig:
-    journal = Journal(answers={"Rec.preFilter": PreFilterResult(unresolvable(*reasons))})
+def rig_after_rejection(wanted: Pod, *reasons: str) -> Rig:
+    journal = Journal(results={"Rec.preFilter": PreFilterResult(unresolvable(*reasons))})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), wanted)
     assert made.decide() is None
@@ -29,15 +29,19 @@ def failing(wanted: Pod, *reasons: str) -> Rig:
     [
         pytest.param(unschedulable("b", "a").of("P"), "0/1 nodes are available: 1 a, 1 b.", {"P"}, False, id="rejects"),
         pytest.param(
-            unschedulable("a", "b", "a").of("P"), "0/1 nodes are available: 1 b, 2 a.", {"P"}, False, id="twice"
+            unschedulable("a", "b", "a").of("P"),
+            "0/1 nodes are available: 1 b, 2 a.",
+            {"P"},
+            False,
+            id="repeated-reasons",
         ),
-        pytest.param(unresolvable().of("P"), "0/1 nodes are available:", {"P"}, False, id="rejects-without-words"),
+        pytest.param(unresolvable().of("P"), "0/1 nodes are available:", {"P"}, False, id="rejects-without-a-reason"),
         pytest.param(error("broken").of("P"), "broken", set(), True, id="error"),
-        pytest.param(Status(Code.WAIT).of("P"), "plugin P answered Wait", set(), True, id="no-words"),
+        pytest.param(Status(Code.WAIT).of("P"), "plugin P answered Wait", set(), True, id="unexpected-code"),
     ],
 )
 def test_a_status_becomes_a_failure(status: Status, message: str, rejected_by: set[str], is_error: bool) -> None:
-    """A rejection counts one node; an error has its own message."""
+    """The message of a rejection counts one node; the message of an error is the status message."""
     failure = of_status(status)
     assert (failure.message, set(failure.rejected_by), failure.is_error) == (message, rejected_by, is_error)
 
@@ -47,64 +51,64 @@ def test_a_status_becomes_a_failure(status: Status, message: str, rejected_by: s
     [pytest.param(Code.PENDING, {"P"}, id="pending"), pytest.param(Code.UNSCHEDULABLE, set(), id="unschedulable")],
 )
 def test_pending_plugins_are_recorded(code: Code, pending: set[str]) -> None:
-    """An event that helps then ends the wait without backoff."""
+    """The plugin of a Pending status is recorded, so that its events requeue the pod without backoff."""
     assert set(of_status(Status(code, ("later",), "P")).pending_on) == pending
 
 
 def test_after_permit_no_plugin_is_recorded_as_rejecting() -> None:
-    """No event can help, only the backoff."""
+    """A pod that is rejected after Permit is retried after backoff, not by events."""
     failure = too_late(unschedulable("full").of("P"))
     assert (failure.message, failure.rejected_by, failure.is_error) == ("full", frozenset(), False)
 
 
-def test_a_condition_that_stands_already_is_not_written_again() -> None:
-    """The event is written again, because it counts attempts."""
-    made = failing(pod("web", conditions=[SAID]), "no")
+def test_an_unchanged_condition_is_not_written_again() -> None:
+    """An unchanged condition is not written again, but the event of the attempt is."""
+    made = rig_after_rejection(pod("web", conditions=[CURRENT_CONDITION]), "no")
     assert made.writer.patches == []
     reported = [(event.reason, event.reporting_controller) for event in made.writer.events]
     assert reported == [("FailedScheduling", "default-scheduler")]
 
 
-def test_another_generation_alone_is_no_reason_to_write() -> None:
-    """The API server has the same condition already."""
-    wanted = pod("web", conditions=[SAID])
+def test_a_new_generation_alone_does_not_write_the_condition() -> None:
+    """A condition that differs only in observedGeneration is not written."""
+    wanted = pod("web", conditions=[CURRENT_CONDITION])
     metadata = msgspec.structs.replace(wanted.metadata, generation=7)
-    made = failing(msgspec.structs.replace(wanted, metadata=metadata), "no")
+    made = rig_after_rejection(msgspec.structs.replace(wanted, metadata=metadata), "no")
     assert made.writer.patches == []
 
 
-def test_the_condition_names_the_generation_that_was_tried() -> None:
-    """A user who changed the pod sees whether the reason is from before."""
+def test_the_condition_has_the_observed_generation() -> None:
+    """The condition has the pod's generation of the failed attempt."""
     wanted = pod("web")
     metadata = msgspec.structs.replace(wanted.metadata, generation=7)
-    made = failing(msgspec.structs.replace(wanted, metadata=metadata), "no")
-    assert made.condition == msgspec.structs.replace(SAID, observed_generation=7)
+    made = rig_after_rejection(msgspec.structs.replace(wanted, metadata=metadata), "no")
+    assert made.condition == msgspec.structs.replace(CURRENT_CONDITION, observed_generation=7)
 
 
 def test_a_changed_reason_is_written() -> None:
-    """The condition describes the last attempt."""
-    made = failing(pod("web", conditions=[SAID]), "never")
+    """A condition with another message is written."""
+    made = rig_after_rejection(pod("web", conditions=[CURRENT_CONDITION]), "never")
     assert made.condition.message == "0/1 nodes are available: never."
 
 
-def test_a_nomination_that_is_taken_back_is_written_without_repeating_the_condition() -> None:
-    """Each is written only if it changes."""
-    journal = Journal(answers={"Rec.reserve": unschedulable("no")})
+def test_a_cleared_nomination_is_written_without_the_condition() -> None:
+    """A cleared nomination is written although the condition is unchanged."""
+    journal = Journal(results={"Rec.reserve": unschedulable("no")})
     made = rig([recorder("Rec", journal)])
-    standing = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 no.")
-    made.add(node("n0"), pod("web", conditions=[standing], nominated_node="n0"))
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 no.")
+    made.add(node("n0"), pod("web", conditions=[condition], nominated_node="n0"))
     assert made.decide() is None
     (patch,) = made.writer.patches
     assert (patch.condition, patch.nominated_node_name) == (None, "")
 
 
-def test_records() -> None:
+def test_results_by_profile() -> None:
     """Rejections and errors are counted separately by profile; the last error is stored with its pod."""
-    journal = Journal(answers={"Rec.preFilter": PreFilterResult(unresolvable("no"))})
+    journal = Journal(results={"Rec.preFilter": PreFilterResult(unresolvable("no"))})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), pod("web"), pod("other"))
     assert made.decide() is None
-    journal.answers["Rec.preFilter"] = ValueError("boom")
+    journal.results["Rec.preFilter"] = ValueError("boom")
     assert made.decide() is None
     record = made.context.metrics.records["default-scheduler"]
     assert (record.unschedulable, record.errors, record.scheduled) == (1, 1, 0)
@@ -112,8 +116,8 @@ def test_records() -> None:
     made.queue.close()
 
 
-def test_a_pod_that_is_gone_meanwhile_is_not_spoken_of() -> None:
-    """No condition, no event, and it is not requeued."""
+def test_no_failure_of_a_deleted_pod_is_reported() -> None:
+    """A pod that is deleted during its attempt gets no condition and no event, and is not requeued."""
     made = rig([recorder("Rec", Journal())])
     wanted = pod("web")
     made.add(node("n0"), wanted)
@@ -121,4 +125,4 @@ def test_a_pod_that_is_gone_meanwhile_is_not_spoken_of() -> None:
     assert attempt is not None
     made.scheduler.feed.pod_deleted(wanted)
     made.scheduler.cycles.failed.handle(attempt, Failure("no", frozenset({"Rec"})))
-    assert (made.place(wanted), made.writer.events, made.writer.patches) == ("", [], [])
+    assert (made.place_of(wanted), made.writer.events, made.writer.patches) == ("", [], [])

@@ -1,4 +1,4 @@
-"""Node selection: the search, its order and limit, and ties."""
+"""Node selection: the search for feasible nodes, its order and limit, and ties between scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 
-def searched(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
+def find_feasible(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
     info = made.context.cache.columns.compile_pod(wanted)
     made.queue.add(info)
     queued = made.pop()
@@ -38,8 +38,8 @@ def names(made: Rig, found: Feasible) -> list[str]:
     return [made.context.cache.columns.node_name(int(row)) for row in found.rows]
 
 
-def placed(seed: int, order: list[str], pods: int = 12) -> dict[str, str]:
-    """Return the nodes of pods on equal nodes that were added in a given order."""
+def schedule_pods(seed: int, order: list[str], pods: int = 12) -> dict[str, str]:
+    """Schedule pods on equal nodes that are added in the given order, and return the node of each pod."""
     made = rig(options=SchedulerOptions(seed=seed))
     made.add(*(node(name) for name in order))
     for number in range(pods):
@@ -51,39 +51,39 @@ def placed(seed: int, order: list[str], pods: int = 12) -> dict[str, str]:
 NAMES = [f"n{number}" for number in range(10)]
 
 
-def test_ties_are_settled_by_the_seed() -> None:
-    """The same seed gives the same nodes, another seed gives others, and ties are spread."""
-    assert placed(1, NAMES) == placed(1, NAMES)
-    assert placed(1, NAMES) != placed(2, NAMES)
-    assert len(set(placed(1, NAMES).values())) > 3
+def test_ties_are_resolved_by_the_seed() -> None:
+    """Ties are resolved by the seed, and pods are spread over equal nodes."""
+    assert schedule_pods(1, NAMES) == schedule_pods(1, NAMES)
+    assert schedule_pods(1, NAMES) != schedule_pods(2, NAMES)
+    assert len(set(schedule_pods(1, NAMES).values())) > 3
 
 
 def test_ties_do_not_depend_on_the_order_of_nodes() -> None:
-    """The result does not depend on which node was added first."""
-    assert placed(5, NAMES) == placed(5, NAMES[::-1]) == placed(5, NAMES[4:] + NAMES[:4])
+    """The chosen nodes do not depend on the order in which nodes are added."""
+    assert schedule_pods(5, NAMES) == schedule_pods(5, NAMES[::-1]) == schedule_pods(5, NAMES[4:] + NAMES[:4])
 
 
 def test_ties_are_fair() -> None:
-    """Over many pods every equal node gets about its share."""
-    shares = Counter(placed(3, NAMES, pods=400).values())
+    """Every equal node gets about the same number of pods."""
+    shares = Counter(schedule_pods(3, NAMES, pods=400).values())
     assert len(shares) == 10
     assert min(shares.values()) > 15
 
 
 @pytest.mark.parametrize(
-    ("mine", "found"),
+    ("node_names", "expected"),
     [
-        pytest.param({"n1", "n3"}, ["n1", "n3"], id="known-nodes"),
-        pytest.param({"n1", "gone"}, ["n1"], id="one-does-not-exist"),
+        pytest.param({"n1", "n3"}, ["n1", "n3"], id="existing-nodes"),
+        pytest.param({"n1", "gone"}, ["n1"], id="missing-node"),
     ],
 )
-def test_pre_filter_narrows_the_search(mine: set[str], found: list[str]) -> None:
-    """Filters are called only for the named nodes."""
-    journal = Journal(answers={"Rec.preFilter": PreFilterResult(node_names=frozenset(mine))})
+def test_pre_filter_narrows_the_search(node_names: set[str], expected: list[str]) -> None:
+    """Filters are called only for the nodes that PreFilter returns."""
+    journal = Journal(results={"Rec.preFilter": PreFilterResult(node_names=frozenset(node_names))})
     made = rig([recorder("Rec", journal)])
     made.add(*(node(name) for name in NAMES[:5]))
-    _, feasible = searched(made, pod())
-    assert names(made, feasible) == found
+    _, feasible = find_feasible(made, pod())
+    assert names(made, feasible) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,25 +99,23 @@ def test_pre_filter_narrows_the_search(mine: set[str], found: list[str]) -> None
         pytest.param({"A": {"gone"}}, "2 node(s) didn't satisfy plugin(s) [A].", {"A"}, id="unknown"),
     ],
 )
-def test_nothing_is_left_of_a_narrowed_search(
-    answers: dict[str, set[str]], message: str, rejected_by: set[str]
-) -> None:
-    """The plugins that named nodes are recorded as rejecting, with kube-scheduler's message."""
+def test_pre_filter_excludes_all_nodes(answers: dict[str, set[str]], message: str, rejected_by: set[str]) -> None:
+    """The plugins whose PreFilter excludes all nodes are recorded as rejecting, with kube-scheduler's message."""
     journal = Journal()
     made = rig([recorder(name, journal) for name in ("A", "B")])
     for name, nodes in answers.items():
-        journal.answers[f"{name}.preFilter"] = PreFilterResult(node_names=frozenset(nodes))
+        journal.results[f"{name}.preFilter"] = PreFilterResult(node_names=frozenset(nodes))
     made.add(node("n0"), node("n1"))
-    _, feasible = searched(made, pod())
+    _, feasible = find_feasible(made, pod())
     assert len(feasible.rows) == 0
     assert feasible.diagnosis.message() == f"0/2 nodes are available: {message}"
     assert feasible.diagnosis.rejected_by == rejected_by
 
 
-def test_nodes_left_out_by_narrowing_are_counted_once_each() -> None:
-    """Also after nodes were deleted, whose rows are free, and in a partial search."""
+def test_nodes_that_pre_filter_excludes_are_counted_once() -> None:
+    """Each excluded node counts once, also with free rows of deleted nodes and in a partial search."""
     journal = Journal(
-        answers={
+        results={
             "Rec.preFilter": PreFilterResult(node_names=frozenset({"n0"})),
             "Rec.filter": np.ones(1, dtype=np.int16),
         }
@@ -126,48 +124,48 @@ def test_nodes_left_out_by_narrowing_are_counted_once_each() -> None:
     made.serve(profile(plugins=Plugins(score=plugin_set(disabled=["*"]))))
     made.add(*(node(name) for name in NAMES[:5]))
     made.scheduler.feed.node_deleted(node("n4"))
-    _, feasible = searched(made, pod())
+    _, feasible = find_feasible(made, pod())
     assert feasible.diagnosis.message() == ("0/4 nodes are available: 1 why, 3 node(s) didn't satisfy plugin(s) [Rec].")
 
 
-def test_a_nominated_node_outside_a_narrowed_search_keeps_its_own_reason() -> None:
-    """The plugin that rejected it is listed with those that narrowed the search, if no node is feasible."""
-    journal = Journal(answers={"Rec.preFilter": PreFilterResult(node_names=frozenset({"n1"}))})
+def test_a_nominated_node_that_pre_filter_excludes_has_its_own_reason() -> None:
+    """The plugin that rejected the nominated node is listed with the plugins that excluded it."""
+    journal = Journal(results={"Rec.preFilter": PreFilterResult(node_names=frozenset({"n1"}))})
     defaults = Plugins(multi_point=plugin_set("Rec", "NodeUnschedulable", "PrioritySort", "DefaultBinder"))
     made = rig([recorder("Rec", journal)], defaults=defaults)
     made.add(node("n0", unschedulable=True), node("n1", unschedulable=True), node("n2"))
-    _, feasible = searched(made, pod(nominated_node="n0"))
+    _, feasible = find_feasible(made, pod(nominated_node="n0"))
     assert feasible.diagnosis.message() == (
         "0/3 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeUnschedulable Rec], "
         "2 node(s) were unschedulable."
     )
 
 
-def test_the_nominated_node_is_tried_first() -> None:
-    """If it is feasible, no other node is evaluated."""
+def test_the_nominated_node_is_evaluated_first() -> None:
+    """If the nominated node is feasible, no other node is evaluated."""
     journal = Journal()
     made = rig([recorder("Rec", journal)])
     made.add(*(node(name) for name in NAMES))
-    _, feasible = searched(made, pod(nominated_node="n7"))
+    _, feasible = find_feasible(made, pod(nominated_node="n7"))
     assert names(made, feasible) == ["n7"]
     assert feasible.nominated_only
 
 
-def test_a_nominated_node_that_does_not_fit_is_one_of_many() -> None:
-    """All nodes are evaluated then; a nominated node that was deleted is ignored."""
+def test_an_infeasible_nominated_node() -> None:
+    """All nodes are evaluated if the nominated node is infeasible or deleted."""
     made = rig(defaults=Plugins(multi_point=plugin_set("NodeUnschedulable", "PrioritySort", "DefaultBinder")))
     made.add(node("n0"), node("n1", unschedulable=True), node("n2"))
-    assert names(made, searched(made, pod(nominated_node="n1"))[1]) == ["n0", "n2"]
-    assert names(made, searched(made, pod("other", nominated_node="gone"))[1]) == ["n0", "n2"]
+    assert names(made, find_feasible(made, pod(nominated_node="n1"))[1]) == ["n0", "n2"]
+    assert names(made, find_feasible(made, pod("other", nominated_node="gone"))[1]) == ["n0", "n2"]
 
 
-def test_feasible_rows_only_are_scored() -> None:
+def test_only_feasible_rows_are_scored() -> None:
     """Scores have the order of the feasible rows."""
-    journal = Journal(answers={"Rec.filter": np.array([0, 1, 0], dtype=np.int16)})
-    journal.answers["Rec.score"] = np.array([10, 20], dtype=np.int64)
+    journal = Journal(results={"Rec.filter": np.array([0, 1, 0], dtype=np.int16)})
+    journal.results["Rec.score"] = np.array([10, 20], dtype=np.int64)
     made = rig([recorder("Rec", journal)])
     made.add(*(node(name) for name in NAMES[:3]))
-    attempt, feasible = searched(made, pod())
+    attempt, feasible = find_feasible(made, pod())
     table = score_feasible(made.context.cache.columns, attempt, feasible.rows, keep_parts=True)
     assert feasible.rows.tolist() == [0, 2]
     assert table.totals.tolist() == [10, 20]
@@ -175,7 +173,7 @@ def test_feasible_rows_only_are_scored() -> None:
 
 
 class PlainSearch:
-    """A partial search, one node at a time: zones take turns, and the next search continues behind the last."""
+    """Model of a partial search: nodes of the zones alternate, and each search starts where the previous one ended."""
 
     def __init__(self, nodes: list[Node], percentage: int) -> None:
         zones: dict[tuple[str, str], list[Node]] = {}
@@ -189,7 +187,7 @@ class PlainSearch:
         self.percentage = percentage
 
     def limit(self) -> int:
-        """Return how many feasible nodes end the search."""
+        """Return the number of feasible nodes at which the search ends."""
         count = len(self.order)
         if count < 100:
             return count
@@ -219,7 +217,7 @@ class PlainSearch:
     percentage=st.sampled_from([0, 1, 40, 70, 99]),
 )
 def test_partial_search(count: int, zones: int, cordoned: set[int], percentage: int) -> None:
-    """Three consecutive searches find what a plain loop over the interleaved nodes finds."""
+    """Three consecutive searches find the same nodes as the model."""
     nodes = [
         node(f"n{number}", labels={ZONE_LABEL: f"z{number * number % zones}"}, unschedulable=number in cordoned)
         for number in range(count)
@@ -232,30 +230,35 @@ def test_partial_search(count: int, zones: int, cordoned: set[int], percentage: 
     made.add(*nodes)
     plain = PlainSearch(nodes, percentage)
     for turn in range(3):
-        assert set(names(made, searched(made, pod(f"p{turn}"))[1])) == plain.find()
+        assert set(names(made, find_feasible(made, pod(f"p{turn}"))[1])) == plain.find()
 
 
-def test_without_scores_one_node_is_enough() -> None:
-    """A second one would not be ranked; the next search continues behind it."""
+def test_a_search_without_scores_ends_at_the_first_node() -> None:
+    """Without Score plugins a partial search ends at the first feasible node, and the next one continues there."""
     made = rig(options=SchedulerOptions(percentage_of_nodes_to_score=50))
     made.add(*(node(name) for name in NAMES[:3]))
-    assert [names(made, searched(made, pod(f"p{turn}"))[1]) for turn in range(4)] == [["n0"], ["n1"], ["n2"], ["n0"]]
+    assert [names(made, find_feasible(made, pod(f"p{turn}"))[1]) for turn in range(4)] == [
+        ["n0"],
+        ["n1"],
+        ["n2"],
+        ["n0"],
+    ]
 
 
 @pytest.mark.parametrize(
     ("of_profile", "of_scheduler", "found"),
     [
-        pytest.param(None, None, 200, id="unset-looks-at-all"),
-        pytest.param(100, None, 200, id="hundred-looks-at-all"),
+        pytest.param(None, None, 200, id="unset-finds-all"),
+        pytest.param(100, None, 200, id="hundred-finds-all"),
         pytest.param(60, None, 120, id="profile"),
         pytest.param(None, 60, 120, id="scheduler"),
-        pytest.param(100, 60, 200, id="profile-goes-before-scheduler"),
-        pytest.param(10, None, 100, id="never-below-a-hundred"),
+        pytest.param(100, 60, 200, id="profile-overrides-scheduler"),
+        pytest.param(10, None, 100, id="at-least-100-nodes"),
         pytest.param(0, None, 100, id="adaptive"),
     ],
 )
 def test_percentage(of_profile: int | None, of_scheduler: int | None, found: int) -> None:
-    """Return how many of 200 equal nodes are found."""
+    """The percentage limits how many of 200 equal nodes are found."""
     made = rig(
         defaults=Plugins(multi_point=plugin_set("ImageLocality", "PrioritySort", "DefaultBinder")),
         options=SchedulerOptions(percentage_of_nodes_to_score=of_scheduler),
@@ -263,16 +266,16 @@ def test_percentage(of_profile: int | None, of_scheduler: int | None, found: int
     )
     made.serve(profile(percentage=of_profile))
     made.add(*(node(f"n{number}") for number in range(200)))
-    assert len(searched(made, pod())[1].rows) == found
+    assert len(find_feasible(made, pod())[1].rows) == found
 
 
-def test_rotation_counts_in_all_nodes_after_a_narrowed_search() -> None:
-    """A pod that names its nodes moves the start by the number of evaluated nodes, not back to the front."""
+def test_the_start_after_a_search_that_pre_filter_narrowed() -> None:
+    """A search among the nodes of PreFilter moves the start by the number of evaluated nodes."""
     journal = Journal()
     made = rig([recorder("Rec", journal)], options=SchedulerOptions(percentage_of_nodes_to_score=50))
     made.serve(profile(plugins=Plugins(score=plugin_set(disabled=["*"]))))
     made.add(*(node(name) for name in NAMES))
     made.context.node_order.next_start = 5
-    journal.answers["Rec.preFilter"] = PreFilterResult(node_names=frozenset({"n0", "n1"}))
-    searched(made, pod())
+    journal.results["Rec.preFilter"] = PreFilterResult(node_names=frozenset({"n0", "n1"}))
+    find_feasible(made, pod())
     assert made.context.node_order.next_start == 6

@@ -1,4 +1,4 @@
-"""Nodes are filtered as if the pods nominated to them ran there."""
+"""Filters count nominated pods as if they ran on their nominated nodes."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ HUGE = pod("huge", requests={"cpu": "4"}, priority=5)
 @pytest.mark.parametrize(
     ("priority", "fits"),
     [
-        pytest.param(4, "other", id="lower-keeps-off"),
-        pytest.param(5, "other", id="equal-keeps-off"),
-        pytest.param(6, "nominated", id="higher-may-take-it"),
+        pytest.param(4, "other", id="lower-priority-is-rejected"),
+        pytest.param(5, "other", id="equal-priority-is-rejected"),
+        pytest.param(6, "nominated", id="higher-priority-is-accepted"),
     ],
 )
-def test_room_of_a_nominated_pod(priority: int, fits: str) -> None:
-    """The room of a nominated pod counts for pods of the same or lower priority, not for those of higher priority."""
+def test_requests_of_a_nominated_pod(priority: int, fits: str) -> None:
+    """Requests of a nominated pod count for pods of equal or lower priority only."""
     made = rig(defaults=default_plugins())
-    # Most room is on the nominated node, so that it is chosen where it is feasible.
+    # The nominated node has the most free resources, so it is chosen if it is feasible.
     made.add(node("nominated"), node("other", allocatable={"cpu": "1", "memory": "16Gi", "pods": "110"}))
     nominate(made, HUGE, "nominated")
     made.add(pod("small", requests={"cpu": "1"}, priority=priority))
@@ -56,13 +56,13 @@ def test_room_of_a_nominated_pod(priority: int, fits: str) -> None:
 @pytest.mark.parametrize(
     ("priority", "pods", "fits"),
     [
-        pytest.param(4, "1", "nominated", id="its-priority-is-forgotten"),
-        pytest.param(0, "110", "nominated", id="its-requests-are-forgotten"),
-        pytest.param(0, "1", "other", id="it-still-counts-as-a-pod"),
+        pytest.param(4, "1", "nominated", id="priority-is-ignored"),
+        pytest.param(0, "110", "nominated", id="requests-are-ignored"),
+        pytest.param(0, "1", "other", id="pod-is-counted"),
     ],
 )
 def test_a_nominated_pod_that_is_being_deleted(priority: int, pods: str, fits: str) -> None:
-    """Once that pod is not retried, its nomination rejects almost no pod, however long a finalizer delays it."""
+    """The nomination of a terminating pod counts as one pod without requests and with the lowest priority."""
     made = rig(defaults=default_plugins())
     made.add(node("nominated", allocatable={"cpu": "4", "memory": "16Gi", "pods": pods}))
     made.add(node("other", allocatable={"cpu": "1", "memory": "16Gi", "pods": "110"}))
@@ -75,8 +75,8 @@ def test_a_nominated_pod_that_is_being_deleted(priority: int, pods: str, fits: s
     assert attempt.node_name == fits
 
 
-def test_nothing_remains_of_the_dry_run() -> None:
-    """The nominated pod is removed from the columns again."""
+def test_the_columns_are_unchanged_afterwards() -> None:
+    """The nominated pod is removed from the columns after filtering."""
     made = rig(defaults=default_plugins())
     made.add(node("nominated"))
     nominate(made, HUGE, "nominated")
@@ -87,7 +87,7 @@ def test_nothing_remains_of_the_dry_run() -> None:
 
 
 def test_a_pods_own_nomination_does_not_reject_it() -> None:
-    """It ends when the pod is assumed."""
+    """A pod is scheduled on its own nominated node, and its nomination ends."""
     made = rig(defaults=default_plugins())
     made.add(node("nominated"))
     made.add(pod("huge", requests={"cpu": "4"}, nominated_node="nominated"))
@@ -97,35 +97,35 @@ def test_a_pods_own_nomination_does_not_reject_it() -> None:
     assert len(made.queue.nominator) == 0
 
 
-_SEEN: StateKey[list[str]] = StateKey("Counting/seen")
+_ADDED: StateKey[list[str]] = StateKey("Counting/added")
 
 
 class Counting(PreFilterPlugin, FilterPlugin, PreFilterExtensions):
-    """Rejects nodes after AddPod was called."""
+    """Filter plugin that rejects all nodes after its AddPod was called."""
 
     name = "Counting"
     added: Callable[[], object] = staticmethod(lambda: SUCCESS)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        state.write(_SEEN, [])
+        state.write(_ADDED, [])
         return PreFilterResult()
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        state.write(_SEEN, [*state.read(_SEEN), added.pod.metadata.name])
-        return type(self).added()  # type: ignore[return-value]  # tests let it answer nonsense
+        state.write(_ADDED, [*state.read(_ADDED), added.pod.metadata.name])
+        return type(self).added()  # type: ignore[return-value]  # tests return invalid values
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
         return SUCCESS
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        return np.full(len(nodes.alive[rows]), len(state.read(_SEEN)), dtype=np.int16)
+        return np.full(len(nodes.alive[rows]), len(state.read(_ADDED)), dtype=np.int16)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         return unschedulable("seen")
 
 
-def test_pre_filter_state_is_kept_true() -> None:
-    """A plugin's AddPod is called for the nominated pod, on a copy of the state that other nodes do not see."""
+def test_add_pod_updates_a_copy_of_the_pre_filter_state() -> None:
+    """AddPod is called for the nominated pod with a copy of the cycle state, which is used for its node only."""
     made = rig([Counting])
     made.add(node("n0"), node("nominated"))
     nominate(made, HUGE, "nominated")
@@ -133,7 +133,7 @@ def test_pre_filter_state_is_kept_true() -> None:
     attempt = made.decide()
     assert attempt is not None
     assert attempt.node_name == "n0"
-    assert attempt.state.read(_SEEN) == []
+    assert attempt.state.read(_ADDED) == []
 
 
 def _boom() -> object:
@@ -141,63 +141,63 @@ def _boom() -> object:
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "message"),
     [
         pytest.param(_boom, "raised ZeroDivisionError: boom", id="raises"),
-        pytest.param(lambda: None, "returned None; return a Status", id="nonsense"),
-        pytest.param(lambda: unschedulable("no"), "no", id="does-not-succeed"),
+        pytest.param(lambda: None, "returned None; return a Status", id="invalid-value"),
+        pytest.param(lambda: unschedulable("no"), "no", id="rejects"),
     ],
 )
-def test_add_pod_that_fails_fails_the_attempt(answer: Callable[[], object], says: str) -> None:
-    """The message names the plugin, and nothing stays on the columns."""
+def test_a_failed_add_pod_fails_the_attempt(answer: Callable[[], object], message: str) -> None:
+    """After a failed AddPod the condition names the plugin, and the columns are unchanged."""
     failing = type("Failing", (Counting,), {"name": "Failing", "added": staticmethod(answer)})
     made = rig([failing])
     made.add(node("nominated"))
     nominate(made, HUGE, "nominated")
     made.add(pod("small"))
     assert made.decide() is None
-    assert made.condition.message == f'running AddPod on PreFilter plugin "Failing": {says}'
+    assert made.condition.message == f'running AddPod on PreFilter plugin "Failing": {message}'
     assert made.context.cache.columns.pod_count.tolist() == [0]
     made.queue.close()
 
 
-KEPT_OFF = pod("kept-off", requests={"cpu": "4"}, priority=1)
+REJECTED = pod("rejected", requests={"cpu": "4"}, priority=1)
 
 
-def unused_nomination() -> Rig:
-    """A pod that waits for a node to which another pod is nominated, which then goes elsewhere."""
+def rig_with_rejected_pod() -> Rig:
+    """Return a scheduler with a pod that was rejected because another pod is nominated to its node."""
     made = rig(defaults=default_plugins())
     made.add(node("nominated"), node("cordoned", unschedulable=True))
     nominate(made, HUGE, "nominated")
-    made.add(KEPT_OFF)
+    made.add(REJECTED)
     assert made.decide() is None
-    assert made.place(KEPT_OFF) == "unschedulable"
+    assert made.place_of(REJECTED) == "unschedulable"
     return made
 
 
 def test_an_unused_nomination_requeues_rejected_pods() -> None:
-    """If a pod is assumed on another node than its nominated one, that room is free for other pods."""
-    made = unused_nomination()
-    made.scheduler.cycles.assumed.reserve_and_permit(begun(made, HUGE), "cordoned")
-    assert made.place(KEPT_OFF) == "backoff"
+    """If a nominated pod is assumed on another node, pods that its nomination rejected are requeued."""
+    made = rig_with_rejected_pod()
+    made.scheduler.cycles.assumed.reserve_and_permit(start_attempt(made, HUGE), "cordoned")
+    assert made.place_of(REJECTED) == "backoff"
 
 
 def test_a_used_nomination_requeues_no_pod() -> None:
-    """The node is as full as expected."""
-    made = unused_nomination()
-    made.scheduler.cycles.assumed.reserve_and_permit(begun(made, HUGE), "nominated")
-    assert made.place(KEPT_OFF) == "unschedulable"
+    """A nominated pod that is assumed on its nominated node requeues no pod."""
+    made = rig_with_rejected_pod()
+    made.scheduler.cycles.assumed.reserve_and_permit(start_attempt(made, HUGE), "nominated")
+    assert made.place_of(REJECTED) == "unschedulable"
 
 
 def test_a_nominated_pod_that_another_scheduler_binds_elsewhere() -> None:
-    """It also requeues the rejected pods."""
-    made = unused_nomination()
+    """A bind by another scheduler to another node requeues the rejected pods."""
+    made = rig_with_rejected_pod()
     made.add(pod("huge", requests={"cpu": "4"}, priority=5, node_name="cordoned"))
-    assert made.place(KEPT_OFF) == "backoff"
+    assert made.place_of(REJECTED) == "backoff"
 
 
-def begun(made: Rig, wanted: Pod) -> Attempt:
-    """Return an attempt for a pod, whatever else waits."""
+def start_attempt(made: Rig, wanted: Pod) -> Attempt:
+    """Return an attempt of a pod that is not in the queue."""
     info = made.context.cache.columns.compile_pod(wanted)
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None

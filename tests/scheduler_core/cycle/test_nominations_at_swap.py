@@ -1,4 +1,4 @@
-"""Nominations of pods that a new revision of their profile gates, and of pods whose profile goes."""
+"""Nominations of pods that a new profile revision gates, and of pods whose profile is withdrawn."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, profil
 
 WEB = pod("web", priority=10, requests={"cpu": "3"}, nominated_node="n0")
 LOW = pod("low", scheduler_name="other", requests={"cpu": "3"})
-NO_ROOM = Failure("no room", frozenset(["NodeResourcesFit"]), nominated_node="n0")
+INFEASIBLE = Failure("no room", frozenset(["NodeResourcesFit"]), nominated_node="n0")
 
 
-class Door(PreEnqueuePlugin):
-    """Gates all pods of the default profile while it is closed."""
+class DefaultProfileGate(PreEnqueuePlugin):
+    """PreEnqueue plugin that rejects all pods of the default profile while it is closed."""
 
-    name = "Door"
+    name = "DefaultProfileGate"
     is_closed: ClassVar[bool] = False
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Gate the pod while the door is closed."""
+        """Reject a pod of the default profile while the gate is closed."""
         return unschedulable("closed") if self.is_closed and pod.pod.spec.scheduler_name == DEFAULT_NAME else SUCCESS
 
 
 def made_with_nomination(place: str) -> Rig:
-    """Nominate a pod, put it in a place of the queue, and let a pod of lower priority keep off its node."""
-    Door.is_closed = False
-    made = rig([Door], defaults=Plugins(multi_point=plugin_set("Door", "NodeResourcesFit", *BARE)), serve=False)
+    """Return a scheduler with a nominated pod in the given queue place, which rejects a pod of lower priority."""
+    DefaultProfileGate.is_closed = False
+    made = rig(
+        [DefaultProfileGate],
+        defaults=Plugins(multi_point=plugin_set("DefaultProfileGate", "NodeResourcesFit", *BARE)),
+        serve=False,
+    )
     made.serve(profile(), profile("other"))
     made.add(node("n0"), WEB)
     made.pop()
@@ -45,55 +49,55 @@ def made_with_nomination(place: str) -> Rig:
     assert made.decide() is None
     if place == "active":
         made.queue.activate([WEB.metadata.uid])
-    assert (made.place(WEB), made.place(LOW)) == (place, "unschedulable")
+    assert (made.place_of(WEB), made.place_of(LOW)) == (place, "unschedulable")
     return made
 
 
 def fail(made: Rig) -> None:
-    """Let the attempt of the nominated pod fail, which began with the first revision of its profile."""
+    """Fail an attempt of the nominated pod that began with the first profile revision."""
     queued, instance = made.queue.find(WEB.metadata.uid), made.context.profiles.get(DEFAULT_NAME)
     assert queued is not None
     revision = instance or made.scheduler.build(profile())
     revision.begin()
-    made.scheduler.cycles.failed.handle(Attempt(queued, queued.info, revision, 0.0), NO_ROOM)
+    made.scheduler.cycles.failed.handle(Attempt(queued, queued.info, revision, 0.0), INFEASIBLE)
 
 
 @pytest.mark.parametrize("place", ["active", "unschedulable", "inFlight"])
 async def test_a_pod_that_a_new_revision_gates(place: str) -> None:
-    """Its nomination does not count while the gate is closed, whatever its status says, and counts after that."""
+    """The nomination of a pod does not count while the new revision gates the pod, whatever its status is."""
     made = made_with_nomination(place)
-    Door.is_closed = True
+    DefaultProfileGate.is_closed = True
     made.serve(profile())
     if place == "inFlight":
         fail(made)
-    assert (made.place(WEB), made.place(LOW), len(made.queue.nominator)) == ("gated", "backoff", 0)
+    assert (made.place_of(WEB), made.place_of(LOW), len(made.queue.nominator)) == ("gated", "backoff", 0)
     made.scheduler.feed.pod_updated(WEB, replace(WEB, status=replace(WEB.status, phase="Pending")))
     assert not len(made.queue.nominator)
-    Door.is_closed = False
+    DefaultProfileGate.is_closed = False
     made.add(node("n1", allocatable={"cpu": "1", "pods": "9"}))
-    assert (made.place(WEB) != "gated", made.queue.nominator.node_of(WEB.metadata.uid)) == (True, "n0")
+    assert (made.place_of(WEB) != "gated", made.queue.nominator.node_of(WEB.metadata.uid)) == (True, "n0")
     made.queue.close()
 
 
 @pytest.mark.parametrize("place", ["active", "unschedulable", "inFlight"])
-async def test_a_pod_whose_profile_goes(place: str) -> None:
-    """Its nomination ends, and wakes pods of other profiles; it counts again when the profile returns."""
+async def test_a_pod_whose_profile_is_withdrawn(place: str) -> None:
+    """The nomination of a parked pod ends and requeues rejected pods; it counts again when the profile is live."""
     made = made_with_nomination(place)
     made.scheduler.withdraw(DEFAULT_NAME)
     if place == "inFlight":
         fail(made)
-    assert (made.place(WEB), made.place(LOW), len(made.queue.nominator)) == ("parked", "backoff", 0)
+    assert (made.place_of(WEB), made.place_of(LOW), len(made.queue.nominator)) == ("parked", "backoff", 0)
     made.serve(profile())
     assert made.queue.nominator.node_of(WEB.metadata.uid) == "n0"
     made.queue.close()
 
 
-async def test_a_parked_pod_whose_profile_returns_with_a_closed_gate() -> None:
-    """Its nomination does not count, whatever its status says."""
+async def test_a_parked_pod_that_the_new_profile_gates() -> None:
+    """The nomination of a parked pod that the new profile gates does not count, whatever its status is."""
     made = made_with_nomination("unschedulable")
     made.scheduler.withdraw(DEFAULT_NAME)
-    Door.is_closed = True
+    DefaultProfileGate.is_closed = True
     made.serve(profile())
     made.scheduler.feed.pod_updated(WEB, replace(WEB, metadata=replace(WEB.metadata, labels={"a": "b"})))
-    assert (made.place(WEB), len(made.queue.nominator)) == ("gated", 0)
+    assert (made.place_of(WEB), len(made.queue.nominator)) == ("gated", 0)
     made.queue.close()

@@ -16,22 +16,22 @@ from tests.support.scheduling import Rig, plugin_set, profile, rig
 SIBLING = pod("sibling", requests={"cpu": "100"})
 
 
-class Naming(PermitPlugin, PostBindPlugin):
-    """Names the sibling at the point in the pod's label; rejects the pod with that label."""
+class ActivatesSibling(PermitPlugin, PostBindPlugin):
+    """Adds the sibling to podsToActivate at the extension point in the pod's label; Permit rejects labelled pods."""
 
-    name = "Naming"
+    name = "ActivatesSibling"
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        """Name it, or not."""
-        self._name(state, pod, "permit")
+        """Add the sibling if the label has this point, and reject pods with the label ``refused``."""
+        self._activate(state, pod, "permit")
         refused = "refused" in pod.pod.metadata.labels
         return PermitResult(unschedulable("not now") if refused else SUCCESS)
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Name it, or not."""
-        self._name(state, pod, "postBind")
+        """Add the sibling if the label has this point."""
+        self._activate(state, pod, "postBind")
 
-    def _name(self, state: CycleState, pod: PodInfo, point: str) -> None:
+    def _activate(self, state: CycleState, pod: PodInfo, point: str) -> None:
         if pod.pod.metadata.labels.get("names-at") == point:
             sibling = self.handle.nodes.compile_pod(SIBLING)
             pods_to_activate(state).add(sibling)
@@ -39,25 +39,25 @@ class Naming(PermitPlugin, PostBindPlugin):
 
 @pytest.fixture
 async def world() -> Rig:
-    made = rig([Naming], defaults=default_plugins(), serve=False)
-    points = {"permit": plugin_set("Naming"), "post_bind": plugin_set("Naming")}
+    made = rig([ActivatesSibling], defaults=default_plugins(), serve=False)
+    points = {"permit": plugin_set("ActivatesSibling"), "post_bind": plugin_set("ActivatesSibling")}
     made.serve(profile(plugins=default_plugins().model_copy(update=points)))
     made.add(node("a"), SIBLING)
     assert await made.attempt() == ""
-    assert made.place(SIBLING) == "unschedulable"
+    assert made.place_of(SIBLING) == "unschedulable"
     return made
 
 
 @pytest.mark.parametrize(
     ("labels", "after_cycle", "at_the_end"),
     [
-        pytest.param({"names-at": "permit"}, "active", "active", id="named in the scheduling cycle"),
-        pytest.param({"names-at": "postBind"}, "unschedulable", "active", id="named in the binding cycle"),
-        pytest.param({"names-at": "permit", "refused": ""}, "unschedulable", "unschedulable", id="the attempt fails"),
+        pytest.param({"names-at": "permit"}, "active", "active", id="added in the scheduling cycle"),
+        pytest.param({"names-at": "postBind"}, "unschedulable", "active", id="added in the binding cycle"),
+        pytest.param({"names-at": "permit", "refused": ""}, "unschedulable", "unschedulable", id="failed attempt"),
     ],
 )
-async def test_named_pods_are_activated(world: Rig, labels: dict[str, str], after_cycle: str, at_the_end: str) -> None:
-    """After the scheduling cycle and after PostBind."""
+async def test_added_pods_are_activated(world: Rig, labels: dict[str, str], after_cycle: str, at_the_end: str) -> None:
+    """Added pods are activated after the scheduling cycle and after PostBind, unless the attempt fails."""
     world.add(pod("first", labels=labels))
     attempt = world.decide()
     assert world.place(SIBLING) == after_cycle

@@ -1,4 +1,4 @@
-"""Pods with claims from the queue to the bind: the storage events that requeue them, and their claims' binding."""
+"""Pods with volume claims: the storage events that requeue them, and the binding of their claims."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from tests.support.storage import (
 STORAGE_PLUGINS = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
 WEB = pod("web", volumes=mounts("data"))
 DRIVER = "disk.example.com"
-WOKEN = ("backoff", "active")
+REQUEUED = ("backoff", "active")
 
 
 def world(*storage: StorageObject, writer: RecordingStorageWriter | None = None) -> Rig:
-    """A scheduler with the storage plugins, one node and one pod with a claim."""
+    """Return a scheduler with the storage plugins, one node and one pod with a claim."""
     plugins = Plugins(multi_point=plugin_set(*STORAGE_PLUGINS, *BARE))
     made = rig(defaults=plugins, ports=SchedulerPorts(storage=writer))
-    for shown in storage:
-        made.scheduler.storage_feed.added(shown)
+    for each in storage:
+        made.scheduler.storage_feed.added(each)
     made.add(node("n0"), WEB)
     return made
 
@@ -42,23 +42,23 @@ def world(*storage: StorageObject, writer: RecordingStorageWriter | None = None)
 @pytest.mark.parametrize(
     ("before", "event"),
     [
-        pytest.param([], claim(volume="pv"), id="claim-comes"),
-        pytest.param([claim(volume="pv")], volume("pv"), id="volume-comes"),
-        pytest.param([claim(storage_class="late")], storage_class("late", DRIVER), id="class-comes"),
+        pytest.param([], claim(volume="pv"), id="claim-is-created"),
+        pytest.param([claim(volume="pv")], volume("pv"), id="volume-is-created"),
+        pytest.param([claim(storage_class="late")], storage_class("late", DRIVER), id="storage-class-is-created"),
         pytest.param(
             [claim(), storage_class("local", DRIVER), csi_driver(DRIVER)],
             capacity("c", "local", "9Gi", on={}),
-            id="room-comes",
+            id="capacity-is-created",
         ),
     ],
 )
-def test_event_that_helps_wakes_the_pod(before: list[StorageObject], event: StorageObject) -> None:
-    """It is then tried again."""
+def test_event_that_requeues_the_pod(before: list[StorageObject], event: StorageObject) -> None:
+    """A storage event that may help requeues the pod."""
     made = world(*before)
     assert made.decide() is None
-    assert made.place(WEB) == "unschedulable"
+    assert made.place_of(WEB) == "unschedulable"
     made.scheduler.storage_feed.added(event)
-    assert made.place(WEB) in WOKEN
+    assert made.place_of(WEB) in REQUEUED
 
 
 @pytest.mark.parametrize(
@@ -69,16 +69,16 @@ def test_event_that_helps_wakes_the_pod(before: list[StorageObject], event: Stor
         pytest.param(csi_driver(DRIVER), id="driver"),
     ],
 )
-def test_event_that_does_not_help(event: StorageObject) -> None:
-    """The pod stays unschedulable."""
+def test_event_that_does_not_requeue_the_pod(event: StorageObject) -> None:
+    """A storage event that cannot help leaves the pod unschedulable."""
     made = world()
     assert made.decide() is None
     made.scheduler.storage_feed.added(event)
-    assert made.place(WEB) == "unschedulable"
+    assert made.place_of(WEB) == "unschedulable"
 
 
-def test_end_of_an_attachment_makes_room() -> None:
-    """It was the last attachment that the node allows."""
+def test_deleted_attachment_requeues_the_pod() -> None:
+    """A deleted attachment on a node at its attachment limit requeues the pod."""
     made = world(claim(volume="pv"), volume("pv", csi=(DRIVER, "h")), volume("old", csi=(DRIVER, "o")))
     feed = made.scheduler.storage_feed
     feed.added(csi_node("n0", {DRIVER: 1}))
@@ -86,11 +86,11 @@ def test_end_of_an_attachment_makes_room() -> None:
     assert made.decide() is None
     assert made.condition.message == "0/1 nodes are available: 1 node(s) exceed max volume count."
     feed.deleted(attachment("va", DRIVER, "n0", "old"))
-    assert made.place(WEB) in WOKEN
+    assert made.place_of(WEB) in REQUEUED
 
 
 async def test_pod_is_bound_after_its_claim() -> None:
-    """The node is selected, the provisioner creates the volume, and the pod is bound."""
+    """The pod is bound after the provisioner has created the volume for the selected node."""
     writer = RecordingStorageWriter()
     made = world(claim(), storage_class("local", DRIVER), writer=writer)
     attempt = asyncio.create_task(made.attempt())
@@ -99,7 +99,7 @@ async def test_pod_is_bound_after_its_claim() -> None:
     selected = writer.claims[0]
     assert selected.metadata.annotations == {SELECTED_NODE: "n0"}
     feed = made.scheduler.storage_feed
-    feed.added(volume("pv-1", kept_for=selected))
+    feed.added(volume("pv-1", claim_ref=selected))
     feed.updated(claim(), claim(volume="pv-1", annotations={SELECTED_NODE: "n0"}, version="9"))
     await made.until(lambda: made.clock.pending > 0)
     made.clock.advance(1)
@@ -107,8 +107,8 @@ async def test_pod_is_bound_after_its_claim() -> None:
     assert made.bound == {"web": "n0"}
 
 
-async def test_pod_whose_volume_fails_is_tried_again() -> None:
-    """As after an error, and the node is released."""
+async def test_pod_whose_provisioning_fails_is_retried() -> None:
+    """After failed provisioning the node is released, and the pod is retried after error backoff."""
     writer = RecordingStorageWriter()
     made = world(claim(), storage_class("local", DRIVER), writer=writer)
     attempt = asyncio.create_task(made.attempt())
@@ -117,20 +117,20 @@ async def test_pod_whose_volume_fails_is_tried_again() -> None:
     await made.until(lambda: made.clock.pending > 0)
     made.clock.advance(1)
     assert await attempt == ""
-    assert made.place(WEB) == "errorBackoff"
+    assert made.place_of(WEB) == "errorBackoff"
     assert made.context.cache.columns.pod_count.tolist() == [0]
 
 
 async def test_two_pods_do_not_get_the_same_volume() -> None:
-    """The second is scheduled while the first still waits for its binding."""
+    """A volume that is being bound to one pod is not available for a second pod."""
     writer = RecordingStorageWriter()
     made = world(claim(), claim("other"), storage_class(), volume("pv"), writer=writer)
     attempt = asyncio.create_task(made.attempt())
     await made.until(lambda: bool(writer.volumes))
-    rival = pod("rival", volumes=mounts("other"))
-    made.add(rival)
+    second = pod("second", volumes=mounts("other"))
+    made.add(second)
     assert made.decide() is None
-    assert made.place(rival) == "unschedulable"
+    assert made.place_of(second) == "unschedulable"
     feed = made.scheduler.storage_feed
     feed.updated(volume("pv"), writer.volumes[0])
     feed.updated(claim(), claim(volume="pv", version="9"))

@@ -1,4 +1,4 @@
-"""The scheduling cycle: the order of the points, the meaning of each status at each point, and the release."""
+"""The scheduling cycle: the order of extension points, failures of plugins, and release after a failure."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
 from tests.support.builders import pod
-from tests.support.recording_plugins import Journal, nothing_held, recorded
+from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
 
 POD = pod("web")
 
 
 async def test_all_points_in_order() -> None:
-    """A pod that is bound passes every point once, in the framework's order."""
+    """Every extension point is called once for a bound pod, in the framework's order."""
     journal = Journal()
-    made = recorded(journal, waiting=POD)
+    made = recorder_rig(journal, waiting=POD)
     assert await made.attempt() in ("n0", "n1")
-    assert journal.of("Rec") == [
+    assert journal.points_of("Rec") == [
         *("preEnqueue", "preFilter", "filter", "preScore", "score", "normalizeScore"),
         *("reserve", "permit", "preBindPreFlight", "preBind", "bind", "postBind"),
     ]
-    assert made.place(POD) == ""
+    assert made.place_of(POD) == ""
 
 
 async def test_plugins_of_a_point_run_in_the_order_of_the_profile() -> None:
-    """All plugins of a point run before the next point begins."""
+    """Plugins of an extension point are called in the order of the profile."""
     journal = Journal()
-    made = recorded(journal, "A", "B", waiting=POD)
+    made = recorder_rig(journal, "A", "B", waiting=POD)
     assert await made.attempt()
     for point in ("preEnqueue", "preFilter", "filter", "preScore", "reserve", "permit", "preBind", "bind", "postBind"):
         assert journal.plugins_at(point) == ["A", "B"]
 
 
 async def test_one_feasible_node_is_not_scored() -> None:
-    """One node need not be ranked."""
+    """Score plugins are not called for a single feasible node."""
     journal = Journal()
-    made = recorded(journal, nodes=1, waiting=POD)
+    made = recorder_rig(journal, nodes=1, waiting=POD)
     assert await made.attempt() == "n0"
-    assert not {"preScore", "score"} & set(journal.of("Rec"))
+    assert not {"preScore", "score"} & set(journal.points_of("Rec"))
 
 
 FAULTS = ["preFilter", "filter", "decode", "preScore", "score", "normalizeScore", "reserve", "permit"]
@@ -49,32 +49,32 @@ BINDING_FAULTS = ["preBindPreFlight", "preBind", "bind"]
 
 @pytest.mark.parametrize("point", [*FAULTS, *BINDING_FAULTS])
 async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
-    """The message names plugin and error, nothing stays assumed, and the next pod is scheduled."""
+    """A raising plugin fails the attempt with its name in the message, and the next pod is scheduled."""
     journal = Journal()
-    made = recorded(journal, waiting=POD)
+    made = recorder_rig(journal, waiting=POD)
     other = pod("other")
     made.add(other)
     if point == "decode":
-        journal.answers["Rec.filter"] = np.ones(2, dtype=np.int16)
-    journal.answers[f"Rec.{point}"] = ZeroDivisionError("boom")
+        journal.results["Rec.filter"] = np.ones(2, dtype=np.int16)
+    journal.results[f"Rec.{point}"] = ZeroDivisionError("boom")
 
     assert not await made.attempt()
 
-    named = {"decode": "filter", "normalizeScore": "score"}.get(point, point)
-    assert made.condition.message == str(PluginError("Rec", named, "raised ZeroDivisionError: boom"))
-    assert (made.condition.reason, made.place(POD)) == ("SchedulerError", "errorBackoff")
-    assert nothing_held(made)
-    journal.answers.clear()
+    reported_point = {"decode": "filter", "normalizeScore": "score"}.get(point, point)
+    assert made.condition.message == str(PluginError("Rec", reported_point, "raised ZeroDivisionError: boom"))
+    assert (made.condition.reason, made.place_of(POD)) == ("SchedulerError", "errorBackoff")
+    assert no_pods_assumed(made)
+    journal.results.clear()
     assert await made.attempt()
     made.queue.close()
 
 
 @pytest.mark.parametrize(
-    ("point", "answer", "says"),
+    ("point", "answer", "message"),
     [
         pytest.param("preFilter", None, "return a PreFilterResult", id="pre-filter-none"),
         pytest.param("preFilter", SUCCESS, "return a PreFilterResult", id="pre-filter-status"),
-        pytest.param("preFilter", PreFilterResult(None), "set a Status", id="pre-filter-hollow"),  # type: ignore[arg-type]  # nonsense
+        pytest.param("preFilter", PreFilterResult(None), "set a Status", id="pre-filter-without-status"),  # type: ignore[arg-type]  # an invalid value
         pytest.param("filter", np.zeros(2, dtype=np.int64), "return int16[2] or None", id="filter-dtype"),
         pytest.param("filter", np.zeros(3, dtype=np.int16), "return int16[2] or None", id="filter-shape"),
         pytest.param("filter", [0, 0], "return int16[2] or None", id="filter-list"),
@@ -87,20 +87,20 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
         pytest.param("normalizeScore", np.zeros(1, dtype=np.int64), "return int64[2]", id="normalize-shape"),
         pytest.param("reserve", None, "return a Status", id="reserve-none"),
         pytest.param("permit", SUCCESS, "return a PermitResult", id="permit-status"),
-        pytest.param("permit", PermitResult(SUCCESS, "soon"), "ValueError", id="permit-timeout"),  # type: ignore[arg-type]  # nonsense
+        pytest.param("permit", PermitResult(SUCCESS, "soon"), "ValueError", id="permit-timeout"),  # type: ignore[arg-type]  # an invalid value
         pytest.param("preBindPreFlight", None, "return a Status", id="pre-flight-none"),
         pytest.param("preBind", None, "return a Status", id="pre-bind-none"),
         pytest.param("bind", "done", "return a Status", id="bind-text"),
     ],
 )
-async def test_nonsense_fails_the_attempt(point: str, answer: object, says: str) -> None:
-    """A value that the point does not allow is an error that names the plugin and the allowed values."""
-    journal = Journal(answers={f"Rec.{point}": answer})
-    made = recorded(journal, waiting=POD)
+async def test_an_invalid_value_fails_the_attempt(point: str, answer: object, message: str) -> None:
+    """A value of a wrong type fails the attempt; the message names the plugin and the expected value."""
+    journal = Journal(results={f"Rec.{point}": answer})
+    made = recorder_rig(journal, waiting=POD)
     assert not await made.attempt()
     assert '"Rec"' in made.condition.message
-    assert says in made.condition.message
-    assert nothing_held(made)
+    assert message in made.condition.message
+    assert no_pods_assumed(made)
     made.queue.close()
 
 
@@ -108,77 +108,77 @@ async def test_nonsense_fails_the_attempt(point: str, answer: object, says: str)
 @pytest.mark.parametrize(
     "answer", [pytest.param(unschedulable("no"), id="rejects"), pytest.param(ValueError("no"), id="raises")]
 )
-async def test_unreserve_runs_in_reverse_for_all(point: str, answer: object) -> None:
-    """Also for plugins whose Reserve failed or was not reached."""
+async def test_unreserve_of_all_plugins_runs_in_reverse_order(point: str, answer: object) -> None:
+    """Unreserve is also called for plugins whose Reserve failed or was not called."""
     if point == "permit" and isinstance(answer, Status):
         answer = PermitResult(answer)
-    journal = Journal(answers={f"B.{point}": answer})
-    made = recorded(journal, "A", "B", "C", waiting=POD)
+    journal = Journal(results={f"B.{point}": answer})
+    made = recorder_rig(journal, "A", "B", "C", waiting=POD)
     assert made.decide() is None
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     made.queue.close()
 
 
-async def test_unreserve_runs_through() -> None:
-    """A plugin whose Unreserve fails does not prevent that of the others."""
-    journal = Journal(answers={"A.permit": PermitResult(unschedulable("no")), "B.unreserve": ValueError("stuck")})
-    made = recorded(journal, "A", "B", "C", waiting=POD)
+async def test_a_failed_unreserve_does_not_stop_the_others() -> None:
+    """Unreserve of the other plugins is called after one raises."""
+    journal = Journal(results={"A.permit": PermitResult(unschedulable("no")), "B.unreserve": ValueError("stuck")})
+    made = recorder_rig(journal, "A", "B", "C", waiting=POD)
     assert made.decide() is None
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
-    assert made.place(POD) == "unschedulable"
-    assert nothing_held(made)
+    assert made.place_of(POD) == "unschedulable"
+    assert no_pods_assumed(made)
 
 
-def test_skip_from_pre_filter_leaves_out_that_plugins_filter_only() -> None:
-    """Filter of the other plugins runs."""
-    journal = Journal(answers={"A.preFilter": PreFilterResult(SKIP)})
-    made = recorded(journal, "A", "B", waiting=POD)
+def test_a_plugin_that_skips_pre_filter_is_not_called_at_filter() -> None:
+    """Filter is called for the plugins that did not skip PreFilter."""
+    journal = Journal(results={"A.preFilter": PreFilterResult(SKIP)})
+    made = recorder_rig(journal, "A", "B", waiting=POD)
     assert made.decide() is not None
     assert journal.plugins_at("filter") == ["B"]
 
 
-def test_skip_from_pre_score_leaves_out_that_plugins_score_only() -> None:
-    """Scores of the other plugins count."""
-    journal = Journal(answers={"A.preScore": SKIP})
-    made = recorded(journal, "A", "B", waiting=POD)
+def test_a_plugin_that_skips_pre_score_is_not_called_at_score() -> None:
+    """Score is called for the plugins that did not skip PreScore."""
+    journal = Journal(results={"A.preScore": SKIP})
+    made = recorder_rig(journal, "A", "B", waiting=POD)
     assert made.decide() is not None
     assert journal.plugins_at("score") == ["B"]
     assert journal.plugins_at("normalizeScore") == ["B"]
 
 
 @pytest.mark.parametrize(
-    ("status", "asked"),
+    ("status", "called"),
     [
-        pytest.param(unschedulable("no"), ["A", "B"], id="unschedulable-lets-the-others-prepare"),
+        pytest.param(unschedulable("no"), ["A", "B"], id="unschedulable-calls-the-others"),
         pytest.param(unresolvable("no"), ["A"], id="unresolvable-ends-the-point"),
     ],
 )
-def test_pre_filter_rejection(status: Status, asked: list[str]) -> None:
-    """Preemption needs the state of the other plugins, unless it cannot help."""
-    journal = Journal(answers={"A.preFilter": PreFilterResult(status)})
-    made = recorded(journal, "A", "B", waiting=POD)
+def test_pre_filter_rejection(status: Status, called: list[str]) -> None:
+    """After an Unschedulable status the other PreFilter plugins are called, because preemption needs their state."""
+    journal = Journal(results={"A.preFilter": PreFilterResult(status)})
+    made = recorder_rig(journal, "A", "B", waiting=POD)
     assert made.decide() is None
-    assert journal.plugins_at("preFilter") == asked
+    assert journal.plugins_at("preFilter") == called
     assert journal.plugins_at("filter") == []
     assert journal.plugins_at("postFilter") == ["A", "B"]
 
 
-def test_no_nodes_at_all() -> None:
-    """The pod is unschedulable by no plugin, so only time retries it."""
-    made = recorded(Journal(), nodes=0, waiting=POD)
+def test_no_nodes() -> None:
+    """Without nodes no plugin is recorded as rejecting, and the pod is retried after backoff."""
+    made = recorder_rig(Journal(), nodes=0, waiting=POD)
     assert made.decide() is None
     assert (made.condition.reason, made.condition.message) == ("Unschedulable", "no nodes available to schedule pods")
-    assert made.place(POD) == "errorBackoff"
+    assert made.place_of(POD) == "errorBackoff"
     made.queue.close()
 
 
 def test_a_pod_that_is_being_deleted_is_not_scheduled() -> None:
-    """It is dropped with an event."""
-    made = recorded(Journal(), waiting=POD)
+    """A terminating pod is dropped from the queue with an event."""
+    made = recorder_rig(Journal(), waiting=POD)
     made.queue.remove(POD.metadata.uid)
-    ending = pod("ending", deleted=made.clock.wall())
-    made.add(ending)
+    terminating = pod("terminating", deleted=made.clock.wall())
+    made.add(terminating)
     assert made.decide() is None
-    assert made.place(ending) == ""
+    assert made.place_of(terminating) == ""
     assert [event.note for event in made.writer.events] == ["skip schedule deleting pod: default/ending"]

@@ -1,4 +1,4 @@
-"""Every status at every extension point: the recorded plugins, the messages, and the pod's place."""
+"""Every status at every extension point: the recorded plugins, the messages, and the pod's queue place."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import Code, Status
 from tests.support.builders import pod
-from tests.support.recording_plugins import Journal, nothing_held, recorded
+from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
 
 POD = pod("web")
 
 
 class Outcome(NamedTuple):
-    """The result of a status: the pod's place, the condition's reason, its message and the rejecting plugins."""
+    """Result of a status: the pod's queue place, the condition's reason and message, and the rejecting plugins."""
 
     place: str
     reason: str = ""
@@ -34,14 +34,14 @@ def failed_at(point: str, message: str = "why") -> Outcome:
     return Outcome("errorBackoff", "SchedulerError", str(PluginError("Rec", point, message)))
 
 
-def turned_away(message: str, *, pending: bool = False) -> Outcome:
+def rejected(message: str, *, pending: bool = False) -> Outcome:
     return Outcome("unschedulable", "Unschedulable", message, REC, REC if pending else frozenset())
 
 
-AT_PRE_FILTER = turned_away("0/2 nodes are available: why.")
-AT_FILTER = turned_away("0/2 nodes are available: 2 why.")
-ON_ITS_NODE = turned_away("0/1 nodes are available: 1 why.")
-TOO_LATE = Outcome("errorBackoff", "Unschedulable", "why")
+AT_PRE_FILTER = rejected("0/2 nodes are available: why.")
+AT_FILTER = rejected("0/2 nodes are available: 2 why.")
+ON_THE_CHOSEN_NODE = rejected("0/1 nodes are available: 1 why.")
+AFTER_PERMIT = Outcome("errorBackoff", "Unschedulable", "why")
 
 TABLE = {
     "preFilter": {
@@ -56,7 +56,7 @@ TABLE = {
     "decode": {
         Code.UNSCHEDULABLE: AT_FILTER,
         Code.UNSCHEDULABLE_AND_UNRESOLVABLE: AT_FILTER,
-        Code.PENDING: turned_away(AT_FILTER.message, pending=True),
+        Code.PENDING: rejected(AT_FILTER.message, pending=True),
         Code.SUCCESS: failed_at("filter"),
         Code.SKIP: failed_at("filter"),
         Code.ERROR: failed_at("filter"),
@@ -73,18 +73,18 @@ TABLE = {
     },
     "reserve": {
         Code.SUCCESS: BOUND,
-        Code.UNSCHEDULABLE: ON_ITS_NODE,
-        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: ON_ITS_NODE,
-        Code.PENDING: turned_away(ON_ITS_NODE.message, pending=True),
+        Code.UNSCHEDULABLE: ON_THE_CHOSEN_NODE,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: ON_THE_CHOSEN_NODE,
+        Code.PENDING: rejected(ON_THE_CHOSEN_NODE.message, pending=True),
         Code.ERROR: failed_at("reserve"),
         Code.WAIT: failed_at("reserve"),
         Code.SKIP: failed_at("reserve"),
     },
     "permit": {
         Code.SUCCESS: BOUND,
-        Code.UNSCHEDULABLE: ON_ITS_NODE,
-        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: ON_ITS_NODE,
-        Code.PENDING: turned_away(ON_ITS_NODE.message, pending=True),
+        Code.UNSCHEDULABLE: ON_THE_CHOSEN_NODE,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: ON_THE_CHOSEN_NODE,
+        Code.PENDING: rejected(ON_THE_CHOSEN_NODE.message, pending=True),
         Code.ERROR: failed_at("permit"),
         Code.SKIP: failed_at("permit"),
     },
@@ -99,9 +99,9 @@ TABLE = {
     },
     "preBind": {
         Code.SUCCESS: BOUND,
-        Code.UNSCHEDULABLE: TOO_LATE,
-        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: TOO_LATE,
-        Code.PENDING: TOO_LATE,
+        Code.UNSCHEDULABLE: AFTER_PERMIT,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: AFTER_PERMIT,
+        Code.PENDING: AFTER_PERMIT,
         Code.ERROR: failed_at("preBind"),
         Code.WAIT: failed_at("preBind"),
         Code.SKIP: failed_at("preBind"),
@@ -109,9 +109,9 @@ TABLE = {
     "bind": {
         Code.SUCCESS: BOUND,
         Code.SKIP: BOUND,
-        Code.UNSCHEDULABLE: TOO_LATE,
-        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: TOO_LATE,
-        Code.PENDING: TOO_LATE,
+        Code.UNSCHEDULABLE: AFTER_PERMIT,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: AFTER_PERMIT,
+        Code.PENDING: AFTER_PERMIT,
         Code.ERROR: failed_at("bind"),
         Code.WAIT: failed_at("bind"),
     },
@@ -131,16 +131,16 @@ def answer_at(point: str, status: Status) -> object:
     ],
 )
 async def test_every_status_at_every_point(point: str, code: Code, outcome: Outcome) -> None:
-    """The rejecting plugins, the condition, the event and the place are as expected; nothing stays assumed."""
+    """Each status has the expected rejecting plugins, condition, event and queue place, and nothing stays assumed."""
     journal = Journal()
-    made = recorded(journal, waiting=POD)
+    made = recorder_rig(journal, waiting=POD)
     if point == "decode":
-        journal.answers["Rec.filter"] = np.ones(2, dtype=np.int16)
-    journal.answers[f"Rec.{point}"] = answer_at(point, Status(code, ("why",)))
+        journal.results["Rec.filter"] = np.ones(2, dtype=np.int16)
+    journal.results[f"Rec.{point}"] = answer_at(point, Status(code, ("why",)))
 
     node_name = await made.attempt()
 
-    assert made.place(POD) == outcome.place
+    assert made.place_of(POD) == outcome.place
     assert bool(node_name) is (outcome == BOUND)
     if outcome == BOUND:
         assert [event.reason for event in made.writer.events] == ["Scheduled"]
@@ -153,18 +153,18 @@ async def test_every_status_at_every_point(point: str, code: Code, outcome: Outc
     assert [(event.type, event.reason, event.note) for event in made.writer.events] == [
         ("Warning", "FailedScheduling", outcome.message)
     ]
-    assert nothing_held(made)
+    assert no_pods_assumed(made)
     made.queue.close()
 
 
 @pytest.mark.parametrize(
     "code", [code for code in Code if code is not Code.SUCCESS], ids=lambda code: code.name.lower()
 )
-def test_pre_enqueue_holds_back(code: Code) -> None:
-    """Any status but Success keeps a pod out of the active queue, without an attempt, condition or event."""
-    journal = Journal(answers={"Rec.preEnqueue": Status(code, ("why",))})
-    made = recorded(journal, waiting=POD)
-    assert made.place(POD) == "gated"
+def test_pre_enqueue_gates_the_pod(code: Code) -> None:
+    """Any PreEnqueue status except Success gates the pod, without an attempt, condition or event."""
+    journal = Journal(results={"Rec.preEnqueue": Status(code, ("why",))})
+    made = recorder_rig(journal, waiting=POD)
+    assert made.place_of(POD) == "gated"
     assert made.queue.pop() is None
     assert not made.writer.patches
     assert not made.writer.events

@@ -23,7 +23,14 @@ from scheduler_core.ports import StorageWriter
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
-from tests.support.scripted_extender import ScriptedExtender, decide, extended_profile, extended_rig, extender, leaves
+from tests.support.scripted_extender import (
+    ScriptedExtender,
+    decide,
+    extender,
+    extender_profile,
+    extender_rig,
+    passes_only,
+)
 from tests.support.storage import RecordingStorageWriter, volume
 
 POD = pod("web", requests={"cpu": "1"})
@@ -74,7 +81,7 @@ def suspended_rig(
     """Nodes, one pod, and an extender that does not respond until the test lets it."""
     client.hold()
     plugins = [] if journal is None else [recorder("Rec", journal)]
-    made = extended_rig((extender(prioritizeVerb=""), client), plugins=plugins, storage=storage)
+    made = extender_rig((extender(prioritizeVerb=""), client), plugins=plugins, storage=storage)
     made.add(*(node(name) for name in names or ("a", "b")), POD)
     return made
 
@@ -106,7 +113,7 @@ async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() ->
     assert columns.namespaces.get("ns") is None
     assert made.context.cache.get(running.metadata.uid) is None
 
-    client.answer()
+    client.release()
     attempt = await cycle
     assert attempt is not None
     assert sorted(name for name in ("a", "b", "late") if columns.row_of(name) >= 0) == ["a", "late"]
@@ -140,14 +147,14 @@ def test_objects_of_declared_kinds_are_kept_too() -> None:
 
 async def test_a_change_that_came_meanwhile_wakes_the_pod_that_failed() -> None:
     """It is applied after the pod was requeued, so no event is missed."""
-    client = ScriptedExtender(on_filter=leaves())
+    client = ScriptedExtender(on_filter=passes_only())
     made = suspended_rig(client)
     cycle = await begun(made)
     made.add(node("new"))
-    assert made.place(POD) == "inFlight"
-    client.answer()
+    assert made.place_of(POD) == "inFlight"
+    client.release()
     assert await cycle is None
-    assert made.place(POD) == "backoff"
+    assert made.place_of(POD) == "backoff"
 
 
 async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> None:
@@ -157,11 +164,11 @@ async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> Non
     made.writer.fail_binds([ConflictError("gone")])
     cycle = await begun(made)
     made.scheduler.feed.pod_deleted(POD)
-    client.answer()
+    client.release()
     attempt = await cycle
     assert attempt is not None
     assert not await made.scheduler.cycles.binding.bind(attempt)
-    assert (made.place(POD), made.context.cache.assumed_count) == ("", 0)
+    assert (made.place_of(POD), made.context.cache.assumed_count) == ("", 0)
     assert not made.context.cache.columns.pod_count.any()
 
 
@@ -169,7 +176,7 @@ async def binding_while_suspended(
     made: Rig, client: ScriptedExtender
 ) -> tuple[asyncio.Task[bool], asyncio.Task[object]]:
     """Bind the first pod while the cycle of the second one waits."""
-    client.answer()
+    client.release()
     attempt = await decide(made)
     assert attempt is not None
     client.hold()
@@ -190,23 +197,23 @@ async def test_a_bind_that_ends_meanwhile_changes_nothing_until_the_cycle_is_ove
         made.writer.fail_binds([ConflictError("taken")])
     binding, cycle = await binding_while_suspended(made, client)
     assert [entry.name for entry in made.writer.attempted] == ["web"]
-    assert (binding.done(), made.place(POD), made.context.cache.assumed_count) == (False, "inFlight", 1)
-    client.answer()
+    assert (binding.done(), made.place_of(POD), made.context.cache.assumed_count) == (False, "inFlight", 1)
+    client.release()
     assert await binding is not fails
-    assert made.place(POD) == ("errorBackoff" if fails else "")
+    assert made.place_of(POD) == ("errorBackoff" if fails else "")
     assert isinstance(await cycle, Attempt)
 
 
 async def test_a_permit_that_times_out_meanwhile_is_unwound_when_the_cycle_is_over() -> None:
     """The pod stays assumed until then."""
-    journal = Journal(answers={"Rec.permit": PermitResult(Status(Code.WAIT), 5)})
+    journal = Journal(results={"Rec.permit": PermitResult(Status(Code.WAIT), 5)})
     client = ScriptedExtender()
     made = suspended_rig(client, journal=journal)
     binding, cycle = await binding_while_suspended(made, client)
     made.clock.advance(6)
     await settle()
     assert (journal.plugins_at("unreserve"), made.context.cache.assumed_count) == ([], 1)
-    client.answer()
+    client.release()
     assert not await binding
     assert journal.plugins_at("unreserve") == ["Rec"]
     assert isinstance(await cycle, Attempt)
@@ -219,7 +226,7 @@ async def test_pre_bind_begins_when_the_cycle_is_over() -> None:
     made = suspended_rig(client, journal=journal)
     binding, cycle = await binding_while_suspended(made, client)
     assert journal.plugins_at("preBind") == []
-    client.answer()
+    client.release()
     assert await binding
     assert journal.plugins_at("preBind") == ["Rec"]
     assert isinstance(await cycle, Attempt)
@@ -236,7 +243,7 @@ async def test_a_volume_that_is_written_meanwhile_is_known_when_the_cycle_is_ove
     writing = asyncio.ensure_future(patient.bind_volume(volume("pv")))
     await settle()
     assert ([written.metadata.name for written in writer.volumes], writing.done()) == (["pv"], False)
-    client.answer()
+    client.release()
     assert (await writing).metadata.name == "pv"
     await cycle
 
@@ -245,7 +252,7 @@ async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
     """They are read at once."""
     client = ScriptedExtender()
     made = suspended_rig(client)
-    client.answer()
+    client.release()
     attempt = await decide(made)
     assert attempt is not None
     assert await made.scheduler.cycles.binding.bind(attempt)
@@ -257,7 +264,7 @@ async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
     settling = asyncio.ensure_future(made.scheduler.unconfirmed_pods.settle(made.scheduler.feed, 15))
     await settle()
     assert (settling.done(), made.context.cache.assumed_count) == (False, 1)
-    client.answer()
+    client.release()
     await settling
     assert made.context.cache.get(POD.metadata.uid) is None
     await cycle
@@ -265,27 +272,27 @@ async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
 
 async def test_a_profile_withdrawn_meanwhile_ends_with_the_cycle() -> None:
     """The attempt ends on its revision, whose client is closed after it; the pod waits for the next live profile."""
-    client = ScriptedExtender(on_filter=leaves())
+    client = ScriptedExtender(on_filter=passes_only())
     made = suspended_rig(client)
     cycle = await begun(made)
     made.scheduler.withdraw("default-scheduler")
     await settle()
     assert client.closed == 0
-    client.answer()
+    client.release()
     assert await cycle is None
     await settle()
-    assert (client.closed, made.place(POD)) == (1, "parked")
+    assert (client.closed, made.place_of(POD)) == (1, "parked")
 
 
 async def test_a_profile_replaced_meanwhile_tries_the_pod_again() -> None:
     """The rejection of the old revision does not count."""
-    client = ScriptedExtender(on_filter=leaves())
+    client = ScriptedExtender(on_filter=passes_only())
     made = suspended_rig(client)
     cycle = await begun(made)
-    made.serve(extended_profile(extender(weight=5)))
-    client.answer()
+    made.serve(extender_profile(extender(weight=5)))
+    client.release()
     assert await cycle is None
-    assert made.place(POD) == "backoff"
+    assert made.place_of(POD) == "backoff"
 
 
 # -- the loop -------------------------------------------------------------------------------------------------------
@@ -302,17 +309,21 @@ async def test_the_loop_runs_one_cycle_at_a_time() -> None:
     made.add(*crowd(5))
     async with made.running():
         await settle()
-        assert (made.queue.readings.in_flight_count, len(made.queue.readings), client.verbs()) == (1, 5, ["filter"])
-        client.answer()
+        assert (made.queue.readings.in_flight_count, len(made.queue.readings), client.called_verbs()) == (
+            1,
+            5,
+            ["filter"],
+        )
+        client.release()
         await made.until(lambda: len(made.writer.bindings) == 6)
         await made.scheduler.until_idle()
-    assert client.verbs() == ["filter"] * 6
+    assert client.called_verbs() == ["filter"] * 6
 
 
 async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
     """Each end is handled before the next cycle but one begins."""
     client = ScriptedExtender()
-    made = extended_rig((extender(), client))
+    made = extender_rig((extender(), client))
     made.add(node("a"), *crowd(20))
     behind: list[int] = []
     original = client.on_filter
@@ -340,7 +351,7 @@ async def test_stopping_in_a_suspended_cycle_loses_nothing(by_stop: bool) -> Non
             await made.scheduler.stop(1)
             assert not made.context.suspension.is_on
     await made.scheduler.stop(1)
-    assert (made.place(POD), instance.in_flight, made.context.suspension.is_on) == ("errorBackoff", 0, False)
+    assert (made.place_of(POD), instance.in_flight, made.context.suspension.is_on) == ("errorBackoff", 0, False)
     assert not made.context.cache.columns.pod_count.any()
     assert made.context.cache.columns.row_of("late") >= 0
     assert (client.closed, made.writer.patches) == (1, [])
@@ -355,10 +366,10 @@ async def test_a_profile_without_extenders_is_never_suspended(monkeypatch: pytes
         raise AssertionError("a cycle without extenders was suspended")
 
     client = ScriptedExtender()
-    made = extended_rig((extender(), client))
-    made.serve(extended_profile(name="plain"))
+    made = extender_rig((extender(), client))
+    made.serve(extender_profile(name="plain"))
     monkeypatch.setattr(made.context.suspension, "of_cycle", refusing)
     made.add(node("a"), pod("p", scheduler_name="plain"))
     async with made.running():
         await made.until(lambda: bool(made.writer.bindings))
-    assert client.asked == []
+    assert client.calls == []

@@ -115,7 +115,7 @@ async def test_a_binding_that_fails(happens: Callable[[Stage], None], seconds: i
         f"{FAILED}binding volumes: {message}",
     )
     assert [patch.nominated_node_name for patch in made.writer.patches] == ["n0", ""]
-    assert (made.place(WEB), stage.held, made.writer.attempted) == ("errorBackoff", 0, [])
+    assert (made.place_of(WEB), stage.held, made.writer.attempted) == ("errorBackoff", 0, [])
     made.queue.close()
     assert made.clock.pending == 0
 
@@ -126,7 +126,7 @@ async def test_a_pod_that_is_deleted() -> None:
     await stage.begin()
     stage.made.scheduler.feed.pod_deleted(WEB)
     assert await stage.end() == ""
-    assert (stage.made.place(WEB), stage.made.writer.events, stage.held) == ("", [], 0)
+    assert (stage.made.place_of(WEB), stage.made.writer.events, stage.held) == ("", [], 0)
     assert stage.current.spec.claim_ref is not None
     stage.feed.updated(volume("pv"), stage.writer.volumes[0])
     assert stage.current is stage.writer.volumes[0]
@@ -143,7 +143,7 @@ async def test_provisioning_that_failed_is_tried_on_another_node() -> None:
     await stage.retry()
     (selected,) = stage.writer.claims
     assert selected.metadata.annotations[SELECTED_NODE] == "n1"
-    stage.feed.added(volume("pv-1", kept_for=selected))
+    stage.feed.added(volume("pv-1", claim_ref=selected))
     bound = claim(volume="pv-1", annotations={SELECTED_NODE: "n1"}, version="20")
     stage.feed.updated(claim(version="9"), bound)
     assert await stage.end() == "n1"
@@ -164,7 +164,7 @@ async def test_a_volume_that_somebody_else_was_faster_to_take(fault: ClusterWrit
     assert await stage.made.attempt() == ""
     assert stage.made.condition.message == f"{FAILED}{fault}"
     assert stage.current == volume("pv")
-    stage.feed.updated(volume("pv"), volume("pv", kept_for="default/somebody", version="5"))
+    stage.feed.updated(volume("pv"), volume("pv", claim_ref="default/somebody", version="5"))
     await stage.retry()
     assert [written.metadata.name for written in stage.writer.volumes] == ["pv-2"]
     stage.task.cancel()
@@ -181,7 +181,7 @@ async def test_two_pods_that_want_one_volume() -> None:
     assert attempt is not None
     made.add(RIVAL)
     assert made.decide() is None
-    assert made.place(RIVAL) == "unschedulable"
+    assert made.place_of(RIVAL) == "unschedulable"
     assert made.condition.message == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
@@ -207,7 +207,7 @@ async def test_a_pod_that_is_preempted_while_its_volume_is_made() -> None:
     assert held.cancel("preempted by DefaultPreemption")
     assert await stage.task == ""
     assert made.condition.message == f"{FAILED}preempted by DefaultPreemption"
-    assert (made.place(WEB), stage.held) == ("errorBackoff", 0)
+    assert (made.place_of(WEB), stage.held) == ("errorBackoff", 0)
     stage.feed.updated(claim(), stage.writer.claims[0])
     await stage.retry()
     assert [written.metadata.annotations[SELECTED_NODE] for written in stage.writer.claims] == ["n0"]

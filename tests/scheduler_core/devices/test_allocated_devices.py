@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices
 from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
-from tests.support.devices import DRIVER, claim, held
+from tests.support.devices import DRIVER, allocated_claim, claim
 
 KEY = (DRIVER, "n0")
 
@@ -34,7 +34,9 @@ def allocation(one: ResourceClaim) -> AllocationResult:
 def test_dedicated_devices_and_shares() -> None:
     allocated = AllocatedDevices()
     allocated.put_claim(
-        held({"device": "d0"}, {"device": "d1", "adminAccess": True}, share("d2", "x"), share("d2", "y", "2"))
+        allocated_claim(
+            {"device": "d0"}, {"device": "d1", "adminAccess": True}, share("d2", "x"), share("d2", "y", "2")
+        )
     )
     assert usage_of_node(allocated) == {"dedicated": {"d0": 1}, "shares": {"d2": (2, {"memory": 3 * 10**9})}}
     usage = allocated.usage(KEY)
@@ -44,13 +46,13 @@ def test_dedicated_devices_and_shares() -> None:
 
 def test_shares_use_whole_devices_without_consumable_capacity() -> None:
     allocated = AllocatedDevices(consumable_capacity=False)
-    allocated.put_claim(held(share("d2", "x")))
+    allocated.put_claim(allocated_claim(share("d2", "x")))
     assert usage_of_node(allocated) == {"dedicated": {"d2": 1}, "shares": {}}
 
 
 def test_a_stored_allocation_replaces_the_one_in_flight() -> None:
     allocated = AllocatedDevices()
-    stored = held({"device": "d0"})
+    stored = allocated_claim({"device": "d0"})
     allocated.put_in_flight("held", allocation(stored))
     assert allocated.in_flight("held") == allocation(stored)
     assert usage_of_node(allocated)["dedicated"] == {"d0": 1}
@@ -64,7 +66,7 @@ def test_a_stored_allocation_replaces_the_one_in_flight() -> None:
 
 def test_a_deleted_claim_in_flight_uses_its_devices() -> None:
     allocated = AllocatedDevices()
-    allocated.put_in_flight("held", allocation(held({"device": "d0"})))
+    allocated.put_in_flight("held", allocation(allocated_claim({"device": "d0"})))
     allocated.remove_claim("held")
     assert usage_of_node(allocated)["dedicated"] == {"d0": 1}
     allocated.remove_in_flight("held")
@@ -95,7 +97,7 @@ def test_incremental_usage_equals_a_rebuild(events: list[tuple[str, str, list[di
     stored: dict[str, ResourceClaim] = {}
     in_flight: dict[str, ResourceClaim] = {}
     for action, uid, results in events:
-        one = held(*results, name=uid)
+        one = allocated_claim(*results, name=uid)
         revision, before = allocated.revision, usage_of_node(allocated)
         if action == "put":
             allocated.put_claim(one)

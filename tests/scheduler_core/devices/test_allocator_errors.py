@@ -14,6 +14,7 @@ from scheduler_core.model.devices import ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocate,
+    allocated_claim,
     allocator,
     alternative,
     claim,
@@ -22,7 +23,6 @@ from tests.support.devices import (
     device_class,
     exactly,
     first_available,
-    held,
     names,
     slice_of,
 )
@@ -116,7 +116,7 @@ def test_selectors_are_evaluated_in_the_order_of_the_search(
     wanted: list[ResourceClaim], expected: list[str] | None
 ) -> None:
     broken = slice_of([device("d0", "a"), device("d1", attributes={"absent": {"int": 1}}), device("d2", "b")])
-    devices = cluster(broken, held({"device": "d0"}))
+    devices = cluster(broken, allocated_claim({"device": "d0"}))
     classes = [device_class("gpu", BROKEN)]
     if expected is not None:
         assert names(allocate(devices, wanted, classes)) == expected

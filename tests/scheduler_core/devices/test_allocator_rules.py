@@ -11,13 +11,13 @@ from scheduler_core.model.devices import ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocate,
+    allocated_claim,
     alternative,
     claim,
     cluster,
     device,
     exactly,
     first_available,
-    held,
     names,
     slice_of,
 )
@@ -48,15 +48,15 @@ SHARED_PARTITION = slice_of(
         pytest.param([THREE], [claim(exactly("r", count=2))], ["r=d0", "r=d1"], id="count"),
         pytest.param([THREE], [claim(exactly("r", count=4))], None, id="too few"),
         pytest.param([THREE], [claim(exactly("r", MODEL_A, count=2))], ["r=d0", "r=d2"], id="selector"),
-        pytest.param([THREE, held({"device": "d0"})], [claim(exactly("r"))], ["r=d1"], id="in use"),
+        pytest.param([THREE, allocated_claim({"device": "d0"})], [claim(exactly("r"))], ["r=d1"], id="in use"),
         pytest.param(
-            [THREE, held({"device": "d0", "adminAccess": True})],
+            [THREE, allocated_claim({"device": "d0", "adminAccess": True})],
             [claim(exactly("r"))],
             ["r=d0"],
             id="in use with admin access",
         ),
         pytest.param(
-            [THREE, held({"device": "d0"})],
+            [THREE, allocated_claim({"device": "d0"})],
             [claim(exactly("r", adminAccess=True))],
             ["r=d0"],
             id="admin access to a device in use",
@@ -92,7 +92,9 @@ SHARED_PARTITION = slice_of(
             id="backtracking over claims",
         ),
         pytest.param([THREE], [claim(exactly("r", **ALL))], ["r=d0", "r=d1", "r=d2"], id="all"),
-        pytest.param([THREE, held({"device": "d1"})], [claim(exactly("r", **ALL))], None, id="all, one in use"),
+        pytest.param(
+            [THREE, allocated_claim({"device": "d1"})], [claim(exactly("r", **ALL))], None, id="all, one in use"
+        ),
         pytest.param([THREE], [claim(exactly("r", MODEL_A, **ALL))], ["r=d0", "r=d2"], id="all that match"),
         pytest.param([THREE], [claim(exactly("r", "false", **ALL))], None, id="all without matching devices"),
         pytest.param([], [claim(exactly("r"))], None, id="no slices"),
@@ -178,7 +180,9 @@ SHARED_PARTITION = slice_of(
         ),
         pytest.param([PARTITIONS, COUNTERS], [claim(exactly("r"))], ["r=d0"], id="counters"),
         pytest.param([PARTITIONS, COUNTERS], [claim(exactly("r", count=2))], None, id="counters do not suffice"),
-        pytest.param([PARTITIONS, COUNTERS, held({"device": "d0"})], [claim(exactly("r"))], None, id="counters in use"),
+        pytest.param(
+            [PARTITIONS, COUNTERS, allocated_claim({"device": "d0"})], [claim(exactly("r"))], None, id="counters in use"
+        ),
         pytest.param(
             [PARTITIONS, COUNTERS], [claim(exactly("r", adminAccess=True, count=2))], None, id="admin takes counters"
         ),
@@ -189,7 +193,7 @@ SHARED_PARTITION = slice_of(
             id="a further share takes no counters",
         ),
         pytest.param(
-            [SHARED_PARTITION, COUNTERS, held({"device": "d0", "shareID": "s"})],
+            [SHARED_PARTITION, COUNTERS, allocated_claim({"device": "d0", "shareID": "s"})],
             [claim(exactly("r"))],
             ["r=d0"],
             id="a further share of a device without capacity takes no counters",
@@ -211,7 +215,7 @@ SHARED_PARTITION = slice_of(
             id="two shares beyond the capacity",
         ),
         pytest.param(
-            [SHARED, held({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "6Gi"}})],
+            [SHARED, allocated_claim({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "6Gi"}})],
             [claim(exactly("r", capacity={"requests": {"memory": "5Gi"}}))],
             None,
             id="capacity in use",
@@ -249,7 +253,7 @@ SHARED_PARTITION = slice_of(
             id="all leaves out devices that are too small",
         ),
         pytest.param(
-            [SHARED, held({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "6Gi"}})],
+            [SHARED, allocated_claim({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "6Gi"}})],
             [claim(exactly("r", capacity={"requests": {"memory": "5Gi"}}, **ALL))],
             None,
             id="all fails for a device without remaining capacity",

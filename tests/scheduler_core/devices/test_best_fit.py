@@ -9,13 +9,13 @@ import pytest
 from tests.support.devices import (
     DRIVER,
     Body,
+    allocated_claim,
     allocator,
     claim,
     cluster,
     device,
     device_class,
     exactly,
-    held,
     names,
     slice_of,
 )
@@ -36,7 +36,7 @@ def allocated(
     devices: list[Body], *requests: Body, best_fit: bool = True, use: tuple[Body, ...] = ()
 ) -> list[str] | None:
     """Return ``request=device`` of all results."""
-    world = cluster(slice_of(devices), held(*use))
+    world = cluster(slice_of(devices), allocated_claim(*use))
     return names(allocator(world, [claim(*requests)], [device_class()], best_fit=best_fit).allocate("n0", {}))
 
 

@@ -7,7 +7,7 @@ import pytest
 from scheduler_core.devices.class_counts import ClassCounts
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
-from tests.support.devices import DRIVER, claim, cluster, device, device_class, held, slice_of, taint_rule
+from tests.support.devices import DRIVER, allocated_claim, claim, cluster, device, device_class, slice_of, taint_rule
 
 MODEL = f'device.attributes["{DRIVER}"].model'
 BIG = device_class("big", f'{MODEL} == "big"')
@@ -24,10 +24,10 @@ SHARE = {"device": "d0", "shareID": "s", "consumedCapacity": {}}
     [
         pytest.param([TWO], ANY, (2, 0), id="a class without selectors"),
         pytest.param([TWO], BIG, (1, 0), id="a selector"),
-        pytest.param([TWO, held({"device": "d1"})], ANY, (2, 1), id="in use"),
-        pytest.param([TWO, held({"device": "d1"})], BIG, (1, 0), id="in use, of another class"),
-        pytest.param([TWO, held({"device": "d1", "adminAccess": True})], ANY, (2, 0), id="admin access"),
-        pytest.param([slice_of([SHARED]), held(SHARE)], ANY, (1, 1), id="a share"),
+        pytest.param([TWO, allocated_claim({"device": "d1"})], ANY, (2, 1), id="in use"),
+        pytest.param([TWO, allocated_claim({"device": "d1"})], BIG, (1, 0), id="in use, of another class"),
+        pytest.param([TWO, allocated_claim({"device": "d1", "adminAccess": True})], ANY, (2, 0), id="admin access"),
+        pytest.param([slice_of([SHARED]), allocated_claim(SHARE)], ANY, (1, 1), id="a share"),
         pytest.param(
             [slice_of([SHARED])],
             device_class("shared", "device.allowMultipleAllocations"),
@@ -74,7 +74,7 @@ def test_changes_are_counted_immediately() -> None:
     counts = ClassCounts(devices)
     assert counts.count(BIG, "n0", {}) == (1, 0)
     devices.inventory.put_slice(slice_of([device("d0", "big"), device("d1", "big")]))
-    devices.allocated.put_claim(held({"device": "d1"}))
+    devices.allocated.put_claim(allocated_claim({"device": "d1"}))
     assert counts.count(BIG, "n0", {}) == (2, 1)
     devices.allocated.put_claim(claim(name="held"))
     assert counts.count(BIG, "n0", {}) == (2, 0)

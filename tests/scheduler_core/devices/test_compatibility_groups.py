@@ -15,13 +15,13 @@ from scheduler_core.model.devices import ResourceSlice
 from tests.support.devices import (
     Body,
     allocate,
+    allocated_claim,
     allocator,
     claim,
     cluster,
     device,
     exactly,
     first_available,
-    held,
     names,
     slice_of,
 )
@@ -46,7 +46,7 @@ def counters(*, pool: str = "n0", count: int = 2) -> ResourceSlice:
 def pool_of(*groups: Groups, used: Sequence[int] = ()) -> ClusterDevices:
     """Return a pool with a device for each list of groups, all of one counter set, some of them in use."""
     rows = [device(f"d{index}", consumesCounters=[consumes(each)]) for index, each in enumerate(groups)]
-    in_use = held(*({"device": f"d{index}"} for index in used))
+    in_use = allocated_claim(*({"device": f"d{index}"} for index in used))
     return cluster(slice_of(rows, count=2), counters(), in_use, features=ON)
 
 
@@ -55,17 +55,19 @@ def pool_of(*groups: Groups, used: Sequence[int] = ()) -> ClusterDevices:
     [
         pytest.param([A, A], [], [exactly("r", count=2)], ["r=d0", "r=d1"], id="one group"),
         pytest.param([A, B], [], [exactly("r", count=2)], None, id="no common group"),
-        pytest.param([A, B, AB], [], [exactly("r", count=2)], ["r=d0", "r=d2"], id="the next one that is compatible"),
-        pytest.param([AB, A, B], [], [exactly("r", count=3)], None, id="in pairs but not together"),
+        pytest.param([A, B, AB], [], [exactly("r", count=2)], ["r=d0", "r=d2"], id="the next compatible device"),
+        pytest.param([AB, A, B], [], [exactly("r", count=3)], None, id="compatible in pairs only"),
         pytest.param([NONE, NONE], [], [exactly("r", count=2)], ["r=d0", "r=d1"], id="no groups"),
-        pytest.param([NONE, A, A], [], [exactly("r", count=2)], ["r=d1", "r=d2"], id="groups and none, goes back"),
+        pytest.param(
+            [NONE, A, A], [], [exactly("r", count=2)], ["r=d1", "r=d2"], id="backtracks from a device without groups"
+        ),
         pytest.param([A, NONE, AB], [0], [exactly("r")], ["r=d2"], id="in use, with a group"),
         pytest.param([NONE, A, NONE], [0], [exactly("r")], ["r=d2"], id="in use, without groups"),
         pytest.param([AB, BC, A, B], [0, 1], [exactly("r")], ["r=d3"], id="several in use"),
-        pytest.param([A, B, AB], [0, 1], [exactly("r")], None, id="in use and contradictory"),
-        pytest.param([A, B], [0], [exactly("r", adminAccess=True)], ["r=d0"], id="admin access takes groups, too"),
+        pytest.param([A, B, AB], [0, 1], [exactly("r")], None, id="devices in use are incompatible"),
+        pytest.param([A, B], [0], [exactly("r", adminAccess=True)], ["r=d0"], id="admin access counts in groups"),
         pytest.param([B, A, A], [], [exactly("r"), exactly("q", count=2)], None, id="several requests"),
-        pytest.param([A, B, B], [], [exactly("r"), exactly("q")], ["r=d1", "q=d2"], id="a request goes back"),
+        pytest.param([A, B, B], [], [exactly("r"), exactly("q")], ["r=d1", "q=d2"], id="backtracking over requests"),
         pytest.param(
             [A, B],
             [0],
@@ -80,12 +82,12 @@ def pool_of(*groups: Groups, used: Sequence[int] = ()) -> ClusterDevices:
 def test_devices_of_one_set(
     groups: list[Groups], used: list[int], wanted: list[Body], expected: list[str] | None
 ) -> None:
-    """One group is common to all devices of a set, or none of them has a group."""
+    """Either all devices of a counter set have a group in common, or none of them has groups."""
     assert names(allocate(pool_of(*groups, used=used), [claim(*wanted)])) == expected
 
 
 def test_sets_are_independent() -> None:
-    """Devices of different counter sets are not compared; a device of both counts in both."""
+    """Groups are compared per counter set; a device of two sets is compared in both."""
     rows = [
         device("d0", consumesCounters=[consumes(A, "s")]),
         device("d1", consumesCounters=[consumes(B, "t")]),
@@ -97,7 +99,7 @@ def test_sets_are_independent() -> None:
 
 
 def test_claims_of_a_pod_share_the_sets() -> None:
-    """The second claim takes a device that is compatible with that of the first one."""
+    """The second claim is allocated a device that is compatible with the device of the first one."""
     assert names(allocate(pool_of(A, B, AB), [claim(exactly("r"), name=name) for name in ("c0", "c1")])) == [
         "r=d0",
         "r=d2",
@@ -105,12 +107,12 @@ def test_claims_of_a_pod_share_the_sets() -> None:
 
 
 def test_shares_of_a_device_count_once() -> None:
-    """A further share of a device that has shares is always compatible."""
+    """A second share of a device is always compatible."""
     fields: Body = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "4"}}}
     small = exactly("r", capacity={"requests": {"memory": "1"}})
     share = {"device": "d0", "shareID": "s", "consumedCapacity": {"memory": "1"}}
     rows = [device("d0", consumesCounters=[consumes(A)], **fields), device("d1", consumesCounters=[consumes(B)])]
-    found = cluster(slice_of(rows, count=2), counters(), held(share), features=ON)
+    found = cluster(slice_of(rows, count=2), counters(), allocated_claim(share), features=ON)
     assert names(allocate(found, [claim(small)])) == ["r=d0"]
     assert names(allocate(found, [claim(exactly("r", "device.allowMultipleAllocations == false"))])) is None
 
@@ -120,17 +122,17 @@ def test_devices_of_other_nodes_count() -> None:
     here = slice_of([device("d0", consumesCounters=[consumes(B)])], name="here", pool="p", count=3)
     there = slice_of([device("d1", consumesCounters=[consumes(A)])], name="there", node="n1", pool="p", count=3)
     shared = counters(pool="p", count=3)
-    used = held({"pool": "p", "device": "d1"})
+    used = allocated_claim({"pool": "p", "device": "d1"})
     assert names(allocate(cluster(here, there, shared, features=ON), [claim(exactly("r"))])) == ["r=d0"]
     assert names(allocate(cluster(here, there, shared, used, features=ON), [claim(exactly("r"))])) is None
 
 
-def test_freed_devices_count_no_longer() -> None:
-    """The groups are those of the devices in use now."""
+def test_freed_devices_do_not_count() -> None:
+    """Only devices that are still in use restrict the groups."""
     devices = pool_of(A, B, used=[0])
     assert names(allocate(devices, [claim(exactly("r"))])) is None
     devices.allocated.remove_claim("held")
-    devices.allocated.put_claim(held({"device": "d1"}, name="other"))
+    devices.allocated.put_claim(allocated_claim({"device": "d1"}, name="other"))
     assert names(allocate(devices, [claim(exactly("r"))])) is None
     devices.allocated.remove_claim("other")
     assert names(allocate(devices, [claim(exactly("r"))])) == ["r=d0"]
@@ -141,14 +143,14 @@ def test_freed_devices_count_no_longer() -> None:
     [pytest.param(ON, ["r=d0"], id="on"), pytest.param(DeviceFeatures(), None, id="off")],
 )
 def test_gate(features: DeviceFeatures, expected: list[str] | None) -> None:
-    """When the gate is off, a slice with groups counts as missing, also for devices that have none."""
+    """If the gate is off, a slice with groups counts as missing, including its devices without groups."""
     rows = [device("d0", consumesCounters=[consumes(NONE)]), device("d1", consumesCounters=[consumes(A)])]
     found = cluster(slice_of(rows, count=2), counters(), features=features)
     assert names(allocate(found, [claim(exactly("r"))])) == expected
 
 
 def is_compatible(groups: Sequence[Groups]) -> bool:
-    """Return whether devices can be allocated at the same time, from the definition alone."""
+    """Return whether devices can be allocated together, by the definition."""
     if not any(groups):
         return True
     return all(groups) and bool(set.intersection(*map(set, groups)))
@@ -159,7 +161,7 @@ CHOICES = (NONE, A, B, AB, BC)
 
 @pytest.mark.parametrize("seed", range(len(CHOICES) ** 2))
 def test_equals_all_combinations(seed: int) -> None:
-    """A request for k devices is served by the first combination of k that is compatible."""
+    """A request for k devices is allocated the first compatible combination of k devices."""
     first, second = CHOICES[seed % len(CHOICES)], CHOICES[seed // len(CHOICES)]
     for rest in combinations((*CHOICES, NONE, B), 3):
         rows = (first, second, *rest)
@@ -170,24 +172,24 @@ def test_equals_all_combinations(seed: int) -> None:
             assert names(allocate(pool_of(*rows), [claim(exactly("r", count=count))])) == expected, rows
 
 
-def test_many_exclusive_devices_fail_soon() -> None:
-    """Devices that no device in use is compatible with are not searched."""
+def test_incompatible_devices_are_not_searched() -> None:
+    """Devices that are incompatible with a device in use cost no search steps."""
     wanted: list[ResourceClaim] = [claim(exactly("r", count=2))]
     found = allocator(pool_of(A, *([B] * 20), used=[0]), wanted)
     assert found.allocate("n0", {}) is None
     assert found.steps == 0
 
 
-# -- the groups themselves ------------------------------------------------------------------------------------------
+# -- CompatibilityGroups --------------------------------------------------------------------------------------------
 
 
 def record(groups: Groups) -> DeviceRecord:
-    """Return the record of a device."""
+    """Return the record of a device with these groups."""
     return RecordInterner(ON).intern("d", slice_of([device("d", consumesCounters=[consumes(groups)])]).spec.devices[0])
 
 
-def test_give_back_restores_the_state_before() -> None:
-    """Changes are undone in reverse order, also to a set without devices."""
+def test_give_back_restores_the_previous_state() -> None:
+    """Changes are undone in reverse order, down to a set without devices."""
     groups = CompatibilityGroups([])
     assert groups.take(record(AB))
     assert groups.take(record(BC))
@@ -201,7 +203,7 @@ def test_give_back_restores_the_state_before() -> None:
 
 
 def test_a_rejected_device_takes_nothing() -> None:
-    """If one of two sets does not admit it, the other set stays as it was."""
+    """If one of two sets rejects a device, the other set is unchanged."""
     interner = RecordInterner(ON)
     rows = [
         device("x", consumesCounters=[consumes(A, "t")]),

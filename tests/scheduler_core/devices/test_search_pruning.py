@@ -1,4 +1,4 @@
-"""What the search leaves out has no solution: states and devices that look equal, and are not, are all searched."""
+"""Pruning of the search: only states without a solution are skipped, and equivalent nodes share a search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import pytest
 
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import ResourceSlice
-from tests.support.devices import DRIVER, allocate, allocator, claim, cluster, device, exactly, held, names, slice_of
+from tests.support.devices import (
+    DRIVER,
+    allocate,
+    allocated_claim,
+    allocator,
+    claim,
+    cluster,
+    device,
+    exactly,
+    names,
+    slice_of,
+)
 
 MODEL = f"{DRIVER}/model"
 MODEL_A = f'device.attributes["{DRIVER}"].model == "a"'
@@ -33,10 +44,10 @@ def pool(name: str, value: str, *devices: dict[str, Any], node: str = "n0") -> l
     ("objects", "wanted", "expected"),
     [
         pytest.param(
-            [slice_of([device("d0"), device("d1")]), held({"device": "d1"})],
+            [slice_of([device("d0"), device("d1")]), allocated_claim({"device": "d1"})],
             [claim(exactly("r", adminAccess=True)), claim(exactly("s"), name="c1")],
             ["r=d1", "s=d0"],
-            id="admin access to a device in use leaves an equal free one",
+            id="admin access to a device in use, then an equal free one",
         ),
         pytest.param(
             [
@@ -45,7 +56,7 @@ def pool(name: str, value: str, *devices: dict[str, Any], node: str = "n0") -> l
             ],
             [claim(exactly("r", MODEL_A), exactly("s", MODEL_B))],
             ["r=d2", "s=d1"],
-            id="equal devices of pools with other counters",
+            id="equal devices of pools with different counters",
         ),
         pytest.param(
             [slice_of([device("d0", **SHARED), device("d1", **SHARED)])],
@@ -56,7 +67,7 @@ def pool(name: str, value: str, *devices: dict[str, Any], node: str = "n0") -> l
         pytest.param(
             [
                 slice_of([device("d0", **SHARED), device("d1", **SHARED)]),
-                held({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "1"}}),
+                allocated_claim({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "1"}}),
             ],
             [claim(exactly("r", **ONE), exactly("s", count=2, **ONE))],
             ["r=d1", "s=d0", "s=d1"],
@@ -73,7 +84,7 @@ def pool(name: str, value: str, *devices: dict[str, Any], node: str = "n0") -> l
                 )
             ],
             ["r=d1", "s=d0", "t=d2"],
-            id="equal devices taken, another value to match",
+            id="equal devices allocated, another value to match",
         ),
         pytest.param(
             [slice_of([device("d0", "a"), device("d1", "b"), device("d2", "a")])],
@@ -86,11 +97,11 @@ def pool(name: str, value: str, *devices: dict[str, Any], node: str = "n0") -> l
                 )
             ],
             ["r=d1", "s=d0", "t=d2"],
-            id="equal devices taken, other distinct values",
+            id="equal devices allocated, other distinct values",
         ),
     ],
 )
-def test_solutions_after_failures(
+def test_solutions_are_not_pruned(
     objects: list[ResourceSlice | ResourceClaim], wanted: list[ResourceClaim], expected: list[str]
 ) -> None:
     assert names(allocate(cluster(*objects), wanted)) == expected
@@ -122,14 +133,14 @@ def test_solutions_after_failures(
             [
                 *pool("n0", "3", consumer("d0", "a", "1"), consumer("d1", "b", "1")),
                 *pool("n1", "3", consumer("d0", "a", "1"), consumer("d1", "b", "3"), node="n1"),
-                held({"device": "d1"}, {"device": "d1", "pool": "n1"}),
+                allocated_claim({"device": "d1"}, {"device": "d1", "pool": "n1"}),
             ],
             claim(exactly("r", MODEL_A)),
             [["r=d0"], None],
             id="a device in use that no request selects consumes more counters",
         ),
         pytest.param(
-            [slice_of([device("d0")]), slice_of([device("d0")], node="n1"), held({"device": "d0"})],
+            [slice_of([device("d0")]), slice_of([device("d0")], node="n1"), allocated_claim({"device": "d0"})],
             claim(exactly("r")),
             [None, ["r=d0"]],
             id="the device of one node is in use",
@@ -153,7 +164,7 @@ LINK = f"{DRIVER}/link"
 
 
 def linked(*links: str | int, node: str = "n0", pool: str = "") -> ResourceSlice:
-    """Devices with these links; numbers and strings differ."""
+    """Return a slice of devices with these values of the attribute ``link``; 1 and "1" are different values."""
     kinds = {str: "string", int: "int"}
     rows = [device(f"d{index}", attributes={"link": {kinds[type(link)]: link}}) for index, link in enumerate(links)]
     return slice_of(rows, name=f"slice-{pool or node}", node=node, pool=pool or node)
@@ -196,7 +207,7 @@ def match(*requests: str, kind: str = "matchAttribute") -> list[dict[str, Any]]:
     ],
 )
 def test_impossible_without_a_search(objects: list[ResourceSlice], wanted: ResourceClaim) -> None:
-    """Counting shows that no combination satisfies the claim."""
+    """A claim that no combination can satisfy, by count, costs no search steps."""
     found = allocator(cluster(*objects), [wanted])
     assert found.allocate("n0", {}) is None
     assert found.steps == 0
@@ -205,7 +216,9 @@ def test_impossible_without_a_search(objects: list[ResourceSlice], wanted: Resou
 @pytest.mark.parametrize(
     ("slices", "searches"),
     [
-        pytest.param([linked("a", "b", "a"), linked(7, "c", 7, node="n1")], 1, id="other values, equally equal"),
+        pytest.param(
+            [linked("a", "b", "a"), linked(7, "c", 7, node="n1")], 1, id="other values, the same devices are equal"
+        ),
         pytest.param([linked("a", "b", "a"), linked("a", "a", "b", node="n1")], 2, id="other devices are equal"),
         pytest.param(
             [
@@ -230,7 +243,7 @@ def test_impossible_without_a_search(objects: list[ResourceSlice], wanted: Resou
     ],
 )
 def test_nodes_with_other_values(slices: list[ResourceSlice], searches: int) -> None:
-    """Constraints only compare values, so that nodes with other values share a search if the same ones are equal."""
+    """Nodes with other values share a search if the same devices have equal values."""
     found = allocator(cluster(*slices), [claim(exactly("r", count=2), constraints=match())])
     for node in ("n0", "n1"):
         assert found.allocate(node, {}) is not None

@@ -1,4 +1,4 @@
-"""Outcomes of searches that pods with equal claims share equal those of new searches, whatever changed in between."""
+"""Cached search results, which pods with equal claims share, equal those of new searches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.device_claims import ResourceClaim
-from tests.support.device_world import World
+from tests.support.device_world import DeviceWorld
 from tests.support.devices import allocator, claim, cluster, device, device_class, exactly, names, slice_of
 
 STEPS = 80
@@ -20,11 +20,11 @@ BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records
 @pytest.mark.parametrize("skips_operations", [pytest.param(False, id="plain"), pytest.param(True, id="skipping")])
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("seed", range(6))
-def test_stored_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations: bool) -> None:
-    """Claims, slices and nodes change at random; two kinds of claims are allocated on every node."""
-    world = World(seed, skips_operations=skips_operations)
+def test_cached_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations: bool) -> None:
+    """After each random change of claims, slices and nodes, two claims have equal results on every node."""
+    world = DeviceWorld(seed, skips_operations=skips_operations)
     hardware = world.devices.hardware
-    lasting = replace(hardware, knowledge=DeviceKnowledge(hardware.features, BOUNDS[bounds]))
+    cached = replace(hardware, knowledge=DeviceKnowledge(hardware.features, BOUNDS[bounds]))
     wanted = [claim(exactly("r", count=count), name=f"c{count}") for count in (1, 2)]
     outcomes = set()
     for step in range(STEPS):
@@ -33,7 +33,7 @@ def test_stored_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations
         for each in wanted:
             found, expected = (
                 Allocator([each], world.devices.classes, devices, SearchLimits(lambda: 0.0), lambda: "share")
-                for devices in (lasting, fresh)
+                for devices in (cached, fresh)
             )
             for node in filter(None, world.nodes.nodes):
                 where = node.metadata.name, node.metadata.labels, node.status.declared_features
@@ -44,7 +44,7 @@ def test_stored_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations
 
 
 def test_pods_with_equal_claims_share_a_search() -> None:
-    """The result has the names of the pod's own claim; another count, or an invalid request, is another search."""
+    """The result has the request names of the pod's own claim; another count needs another search."""
     devices = cluster(slice_of([device("d0"), device("d1")]))
 
     def search(wanted: ResourceClaim) -> tuple[list[str] | None, int]:
@@ -58,7 +58,7 @@ def test_pods_with_equal_claims_share_a_search() -> None:
 
 
 def test_the_order_of_devices_is_part_of_a_search() -> None:
-    """A search for the smallest device does not return the outcome of one for the first device."""
+    """A best-fit search does not reuse the result of a first-fit search, and vice versa."""
     sizes = [("d0", "2"), ("d1", "1")]
     devices = cluster(slice_of([device(name, capacity={"memory": {"value": size}}) for name, size in sizes]))
     classes = {"gpu": device_class()}

@@ -6,12 +6,12 @@ import pytest
 
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.model.device_claims import ResourceClaim
-from tests.support.devices import claim, device, exactly, held, slice_of, with_reserved
+from tests.support.devices import allocated_claim, claim, device, exactly, slice_of, with_reserved
 from tests.support.rejected_claims import DeviceObject, RejectedPod
 
 ON = DeviceFeatures(compatibility_groups=True, optional_node_operations=True)
 COUNTERS = slice_of(name="counters", sharedCounters=[{"name": "card", "counters": {"slots": {"value": "7"}}}], count=2)
-USED = with_reserved(held({"device": "d0"}), "train")
+USED = with_reserved(allocated_claim({"device": "d0"}), "train")
 NEEDS = "feature DRAOptionalNodeOperations, which the node does not declare"
 SKIPPING = [slice_of([device("d0")], skipNodeOperations=["*"])]
 
@@ -77,7 +77,7 @@ def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: s
             id="devices in use have none",
         ),
         pytest.param(
-            [*parts(["a"], ["b"], ["a"]), held({"device": "d0"}, {"device": "d1"})],
+            [*parts(["a"], ["b"], ["a"]), allocated_claim({"device": "d0"}, {"device": "d1"})],
             [
                 "in use by claim ns/held",
                 "the devices of card in use have no compatibility group in common; used by claim ns/held",

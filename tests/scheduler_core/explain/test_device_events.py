@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.model.device_claims import ResourceClaim
-from tests.support.devices import DRIVER, claim, device, exactly, held, slice_of, using, with_reserved
+from tests.support.devices import DRIVER, allocated_claim, claim, device, exactly, slice_of, using, with_reserved
 from tests.support.rejected_claims import A100, H100, L4, RejectedPod, gpus
 
 
 def test_events_free_the_device_or_publish_another() -> None:
     """Both are dry-run; the deallocation names the pod that must end first."""
-    found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(held({"device": "d0"}), "train"))
+    found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(allocated_claim({"device": "d0"}), "train"))
     assert [(one.event.name, one.what, one.fits_on) for one in found.events()] == [
         ("resource.k8s.io/ResourceClaimUpdate", "claim ns/held deallocated after pod train ends", "n0"),
         ("resource.k8s.io/ResourceSliceAdd", "a device like n0/d0 published on node n0", "n0"),
@@ -60,7 +60,7 @@ def test_missing_objects_are_proposed(made: ResourceClaim | None, what: str) -> 
 
 def test_dry_runs_leave_the_devices_as_they_are() -> None:
     """Slices, allocations and claims are those from before."""
-    found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(held({"device": "d0"}), "train"))
+    found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(allocated_claim({"device": "d0"}), "train"))
     devices = found.columns.devices
 
     def state() -> object:

@@ -9,12 +9,12 @@ import pytest
 from scheduler_core.model.device_claims import ResourceClaim
 from tests.support.devices import (
     DRIVER,
+    allocated_claim,
     alternative,
     claim,
     device,
     exactly,
     first_available,
-    held,
     slice_of,
     taint_rule,
     with_reserved,
@@ -63,7 +63,7 @@ SHARED: dict[str, Any] = {"capacity": {"memory": {"value": "24Gi"}}, "allowMulti
         ),
         pytest.param(
             [claim(exactly("r", allocationMode="All"))],
-            [gpus("a100", "a100"), held({"device": "d1"})],
+            [gpus("a100", "a100"), allocated_claim({"device": "d1"})],
             [("r", "needs all devices that match, some of which cannot be used", 1)],
             id="all, one in use",
         ),
@@ -186,7 +186,10 @@ def test_obstacles_count_their_nodes() -> None:
         ),
         pytest.param(
             exactly("r"),
-            [gpus("a100", "l4"), with_reserved(held({"device": "d0"}, {"device": "d1"}), "train-0", "train-1")],
+            [
+                gpus("a100", "l4"),
+                with_reserved(allocated_claim({"device": "d0"}, {"device": "d1"}), "train-0", "train-1"),
+            ],
             [(2, ["in use by claim ns/held (pods train-0, train-1)"])],
             id="in use",
         ),
@@ -210,7 +213,7 @@ def test_obstacles_count_their_nodes() -> None:
         ),
         pytest.param(
             exactly("r", capacity={"requests": {"memory": "10Gi"}}),
-            [slice_of([device("d0", **SHARED)]), held(USED_SHARE)],
+            [slice_of([device("d0", **SHARED)]), allocated_claim(USED_SHARE)],
             [(1, ["capacity memory has 4Gi of 24Gi left, 10Gi needed; used by claim ns/held"])],
             id="consumed capacity",
         ),
@@ -225,7 +228,7 @@ def test_obstacles_count_their_nodes() -> None:
             [
                 slice_of([device("d0", consumesCounters=PART), device("d1", consumesCounters=PART)], count=2),
                 slice_of(name="counters", sharedCounters=COUNTERS, count=2),
-                held({"device": "d0"}),
+                allocated_claim({"device": "d0"}),
             ],
             [
                 (1, ["in use by claim ns/held"]),
@@ -235,7 +238,7 @@ def test_obstacles_count_their_nodes() -> None:
         ),
         pytest.param(
             exactly("r", H100),
-            [gpus("a100", "h100"), TAINTED, held({"device": "d0"})],
+            [gpus("a100", "h100"), TAINTED, allocated_claim({"device": "d0"})],
             [
                 (1, ["taint x:NoSchedule is not tolerated"]),
                 (1, ["model is a100, must be h100", "in use by claim ns/held"]),
@@ -262,7 +265,7 @@ def test_the_nearest_node_has_the_device_with_the_fewest_problems() -> None:
         [claim(exactly("r", A100))],
         gpus("l4", node_name="n1"),
         gpus("a100", "l4", node_name="n2"),
-        with_reserved(held({"device": "d0", "pool": "n2"}), "train"),
+        with_reserved(allocated_claim({"device": "d0", "pool": "n2"}), "train"),
         gpus("l4", node_name="n3"),
         taint_rule("t", {"key": "x", "effect": "NoSchedule"}, {"pool": "n3"}),
         nodes=4,

@@ -17,11 +17,11 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node
-from tests.support.cluster_picture import picture
-from tests.support.gang_preemption import ask, runs, served, small
+from tests.support.cluster_state import cluster_state
+from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
-from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
+from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 
 ZONE, WISH = GroupTopology("zone"), GroupTopology("zone", is_required=False)
 
@@ -29,7 +29,7 @@ ZONE, WISH = GroupTopology("zone"), GroupTopology("zone", is_required=False)
 @pytest.fixture
 def cluster() -> Rig:
     """A scheduler for gangs, without nodes."""
-    return served(rig(defaults=default_plugins()))
+    return with_pod_groups(rig(defaults=default_plugins()))
 
 
 def examined(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
@@ -41,10 +41,10 @@ def examined(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
     cycle = GroupCycle(gang.entry, gang, instance)
     examiner = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations).gangs
     found = examiner.examine(cycle, limit)
-    before = picture(made.context)
+    before = cluster_state(made.context)
     again = examiner.examine(cycle, limit)
     assert (again.chosen, reached(again.places)) == (found.chosen, reached(found.places))
-    assert picture(made.context) == before
+    assert cluster_state(made.context) == before
     return found
 
 
@@ -55,8 +55,8 @@ def reached(places: Iterable[ExaminedPlace]) -> dict[str, int]:
 
 def test_a_gang_that_fits(cluster: Rig) -> None:
     """The result contains the node of each member."""
-    cluster.add(small("a"), small("b"))
-    ask(cluster, *members(4), of=group(min_member=4))
+    cluster.add(small_node("a"), small_node("b"))
+    add_gang(cluster, *members(4), of=group(min_member=4))
     found = examined(cluster)
     assert found.chosen is not None
     assert sorted(found.chosen.nodes.values()) == ["a", "a", "b", "b"]
@@ -65,8 +65,8 @@ def test_a_gang_that_fits(cluster: Rig) -> None:
 
 def test_what_the_next_member_lacks(cluster: Rig) -> None:
     """It is filtered with the others assumed, and the deletion of its companions is not proposed."""
-    cluster.add(small("a", 3), runs("v", "a"))
-    ask(cluster, *members(3), of=group(min_member=3))
+    cluster.add(small_node("a", 3), running_pod("v", "a"))
+    add_gang(cluster, *members(3), of=group(min_member=3))
     found = examined(cluster)
     assert found.chosen is None
     (place,) = found.places
@@ -83,8 +83,8 @@ def test_what_the_next_member_lacks(cluster: Rig) -> None:
 
 def test_domains_the_nearest_first(cluster: Rig) -> None:
     """Includes domains that a cycle does not try because of too little room; not more than requested."""
-    cluster.add(small("a", 2, zone="a"), small("b", 1, zone="b"), small("c", 3, zone="c"))
-    ask(cluster, *members(4), of=group(min_member=4, topology=ZONE))
+    cluster.add(small_node("a", 2, zone="a"), small_node("b", 1, zone="b"), small_node("c", 3, zone="c"))
+    add_gang(cluster, *members(4), of=group(min_member=4, topology=ZONE))
     found = examined(cluster)
     assert reached(found.places) == {"zone=c": 3, "zone=a": 2, "zone=b": 1}
     assert [place.name for place in found.places] == ["zone=c", "zone=a", "zone=b"]
@@ -93,8 +93,14 @@ def test_domains_the_nearest_first(cluster: Rig) -> None:
 
 def test_what_helps_must_help_in_the_domain(cluster: Rig) -> None:
     """Room in other domains does not help, and an added node must be in the domain."""
-    cluster.add(small("c", 3, zone="c"), small("a", 2, zone="a"), runs("v", "c"), runs("w", "a"), small("d", 2))
-    ask(cluster, *members(3), of=group(min_member=3, topology=ZONE))
+    cluster.add(
+        small_node("c", 3, zone="c"),
+        small_node("a", 2, zone="a"),
+        running_pod("v", "c"),
+        running_pod("w", "a"),
+        small_node("d", 2),
+    )
+    add_gang(cluster, *members(3), of=group(min_member=3, topology=ZONE))
     place = examined(cluster).places[0]
     assert place.name == "zone=c"
     following = place.next_member
@@ -108,8 +114,8 @@ def test_what_helps_must_help_in_the_domain(cluster: Rig) -> None:
 
 def test_a_wish_that_cannot_be_fulfilled(cluster: Rig) -> None:
     """The gang fits over several domains, and the result has the feasible members for each."""
-    cluster.add(small("a", 2, zone="a"), small("b", 1, zone="b"))
-    ask(cluster, *members(3), of=group(min_member=3, topology=WISH))
+    cluster.add(small_node("a", 2, zone="a"), small_node("b", 1, zone="b"))
+    add_gang(cluster, *members(3), of=group(min_member=3, topology=WISH))
     found = examined(cluster)
     assert found.chosen is not None
     assert found.chosen.name == ""
@@ -118,8 +124,8 @@ def test_a_wish_that_cannot_be_fulfilled(cluster: Rig) -> None:
 
 def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     """No domain is tried then, as in a cycle."""
-    cluster.add(small("a", 2))
-    ask(cluster, *members(2), of=group(min_member=2, min_resources={"cpu": 5000}))
+    cluster.add(small_node("a", 2))
+    add_gang(cluster, *members(2), of=group(min_member=2, min_resources={"cpu": 5000}))
     found = examined(cluster)
     assert found.refusal == "the group's minResources are not free in the cluster: cpu 5000m of which 2000m are free"
     assert (found.places, found.tried) == ((), 0)
@@ -127,8 +133,8 @@ def test_min_resources_that_are_not_free(cluster: Rig) -> None:
 
 def test_the_victims(cluster: Rig) -> None:
     """The result has the plan for the whole quorum; no pod is evicted."""
-    cluster.add(small("a"), runs("v0", "a"), runs("v1", "a"))
-    ask(cluster, *members(2, priority=10), of=group(min_member=2))
+    cluster.add(small_node("a"), running_pod("v0", "a"), running_pod("v1", "a"))
+    add_gang(cluster, *members(2, priority=10), of=group(min_member=2))
     found = examined(cluster)
     assert found.preemption is not None
     assert found.preemption.plan is not None
@@ -138,14 +144,14 @@ def test_the_victims(cluster: Rig) -> None:
 
 async def test_what_is_kept_for_another(cluster: Rig) -> None:
     """The result lists the nodes that are reserved for another gang."""
-    cluster.add(small("a", 2), runs("v", "a"))
-    ask(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
+    cluster.add(small_node("a", 2), running_pod("v", "a"))
+    add_gang(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
     async with cluster.running():
         await cluster.scheduler.until_idle()
         cluster.clock.advance(61.0)
         await cluster.scheduler.until_idle()
     assert gang_of(cluster, "big").reservation == "a"
-    ask(cluster, *members(1, "late"), of=group("late", 1))
+    add_gang(cluster, *members(1, "late"), of=group("late", 1))
     found = examined(cluster, "late")
     assert [(str(kept.key), kept.node_names) for kept in found.reserved_for_others] == [("default/big", ("a",))]
     assert found.chosen is None
@@ -157,18 +163,18 @@ async def test_what_is_kept_for_another(cluster: Rig) -> None:
 def test_extenders_are_not_asked() -> None:
     """A dry run does not await, so extenders are skipped."""
     client = ScriptedExtender()
-    made = served(extended_rig((extender(), client), defaults=default_plugins()))
-    made.add(small("a"))
-    ask(made, *members(2), of=group(min_member=2))
+    made = with_pod_groups(extender_rig((extender(), client), defaults=default_plugins()))
+    made.add(small_node("a"))
+    add_gang(made, *members(2), of=group(min_member=2))
     assert examined(made).chosen is not None
-    assert client.asked == []
+    assert client.calls == []
 
 
 def test_a_percentage_of_nodes(cluster: Rig) -> None:
     """The start of the next partial search does not move."""
     cluster.serve(profile(plugins=default_plugins(), percentage=1))
-    cluster.add(*(small(f"n{number}") for number in range(300)))
-    ask(cluster, *members(4), of=group(min_member=4))
+    cluster.add(*(small_node(f"n{number}") for number in range(300)))
+    add_gang(cluster, *members(4), of=group(min_member=4))
     assert examined(cluster).chosen is not None
     assert cluster.context.node_order.next_start == 0
 
@@ -187,10 +193,10 @@ class Faulty(NodeFilterPlugin):
 def test_an_error_of_a_plugin_is_reported() -> None:
     """It ends the dry run as it would end the attempt, and no member stays assumed."""
     plugins = default_plugins()
-    made = served(rig((Faulty,), defaults=plugins, serve=False))
+    made = with_pod_groups(rig((Faulty,), defaults=plugins, serve=False))
     made.serve(profile(plugins=plugins.model_copy(update={"filter": plugin_set("Faulty")})))
-    made.add(small("a"))
-    ask(made, *members(2), of=group(min_member=2))
+    made.add(small_node("a"))
+    add_gang(made, *members(2), of=group(min_member=2))
     found = examined(made)
     assert (found.chosen, found.preemption) == (None, None)
     assert found.error.startswith('default/train-1: running "Faulty" filter plugin')
@@ -219,7 +225,7 @@ async def test_it_is_what_the_cycle_does(cluster: Rig, seed: int) -> None:
     nodes, requests, needed, topology = drawn(seed)
     cluster.add(*nodes)
     pods = [members(len(requests), requests=wanted)[number] for number, wanted in enumerate(requests)]
-    ask(cluster, *pods, of=group(min_member=needed, topology=topology))
+    add_gang(cluster, *pods, of=group(min_member=needed, topology=topology))
     found = examined(cluster)
     await settle(cluster)
     outcome = gang_of(cluster).outcome

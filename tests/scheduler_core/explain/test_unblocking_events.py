@@ -206,10 +206,10 @@ def test_each_named_event_brings_the_pod_to_a_node(objects: list[Node | Pod], wa
         made = rejected(objects, waiting)
         event = named(made, waiting)[1][index]
         made.clock.advance(20.0)
-        assert made.place(waiting) in ("unschedulable", "gated")
+        assert made.place_of(waiting) in ("unschedulable", "gated")
         happen(made, event)
         made.clock.advance(20.0)
-        assert made.place(waiting) == "active", event.what
+        assert made.place_of(waiting) == "active", event.what
         assert made.decide() is not None, event.what
 
 

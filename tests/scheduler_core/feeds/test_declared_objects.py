@@ -134,9 +134,9 @@ async def test_changes_of_what_is_declared_wake_rejected_pods(
     waiting = world.pod()
     world.feed.pod_added(waiting)
     assert await world.rig.attempt() == ""
-    assert world.rig.place(waiting) == "unschedulable"
+    assert world.rig.place_of(waiting) == "unschedulable"
     change(world)
-    assert (world.rig.place(waiting) != "unschedulable") is wakes
+    assert (world.rig.place_of(waiting) != "unschedulable") is wakes
 
 
 async def test_the_store_follows_the_cluster(world: World) -> None:

@@ -124,9 +124,9 @@ def test_a_pod_that_is_changed_for_the_worse_is_not_tried_as_it_was() -> None:
     good = pod("greedy")
     made.add(good)
     made.scheduler.feed.pod_updated(good, greedy())
-    assert made.place(good) == ""
+    assert made.place_of(good) == ""
     made.scheduler.feed.pod_updated(greedy(), good)
-    assert (made.place(good), len(made.scheduler.feed.invalid_pods)) == ("active", 0)
+    assert (made.place_of(good), len(made.scheduler.feed.invalid_pods)) == ("active", 0)
 
 
 @pytest.mark.parametrize(

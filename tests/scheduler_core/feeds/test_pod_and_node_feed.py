@@ -53,10 +53,10 @@ def listening() -> tuple[Rig, Listener]:
     journal = Journal(registrations={"Rec": listener.registrations()})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"))
-    journal.answers["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
+    journal.results["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
     made.add(pod("listener"))
     assert made.decide() is None
-    assert made.place(pod("listener")) == "unschedulable"
+    assert made.place_of(pod("listener")) == "unschedulable"
     return made, listener
 
 
@@ -64,7 +64,7 @@ def test_a_pending_pod_enters_the_queue() -> None:
     """It requeues no other pod."""
     made, listener = listening()
     made.add(WEB)
-    assert made.place(WEB) == "active"
+    assert made.place_of(WEB) == "active"
     assert listener.heard == []
 
 
@@ -72,7 +72,7 @@ def test_a_bound_pod_enters_the_cache() -> None:
     """Pods that wait for such a pod are requeued."""
     made, listener = listening()
     made.add(RUNNING)
-    assert made.place(RUNNING) == ""
+    assert made.place_of(RUNNING) == ""
     assert made.context.cache.columns.pod_count.tolist() == [1]
     assert listener.heard == ["Pod ADD"]
     assert listener.objects == [(None, RUNNING)]
@@ -95,7 +95,7 @@ def test_a_pod_with_a_quantity_that_cannot_be_read_is_left_out() -> None:
     made, _ = listening()
     bad = pod("bad", requests={"cpu": "lots"})
     made.add(bad, WEB)
-    assert (made.place(bad), made.place(WEB)) == ("", "active")
+    assert (made.place_of(bad), made.place_of(WEB)) == ("", "active")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_pod_deleted_while_it_waits_leaves_the_queue() -> None:
     made.add(nominated)
     assert made.queue.nominator.node_of(nominated.metadata.uid) == "n0"
     made.scheduler.feed.pod_deleted(nominated)
-    assert made.place(nominated) == ""
+    assert made.place_of(nominated) == ""
     assert made.queue.nominator.node_of(nominated.metadata.uid) == ""
 
 
@@ -308,7 +308,7 @@ def test_a_pod_of_another_uid_is_another_pod() -> None:
     made.add(WEB)
     again = pod("web", uid="another")
     made.scheduler.feed.pod_updated(WEB, again)
-    assert (made.place(WEB), made.place(again)) == ("", "active")
+    assert (made.place_of(WEB), made.place_of(again)) == ("", "active")
 
 
 async def test_a_confirmation_before_the_binds_answer() -> None:
@@ -343,7 +343,7 @@ async def test_a_stale_update_after_the_bind_does_not_queue_the_pod_again() -> N
     made.add(node("n0"), WEB)
     assert await made.attempt() == "n0"
     made.scheduler.feed.pod_updated(WEB, pod("web", labels={"late": "yes"}))
-    assert made.place(WEB) == ""
+    assert made.place_of(WEB) == ""
 
 
 async def test_a_node_vanishes_under_an_assumed_pod() -> None:
@@ -367,7 +367,7 @@ async def test_an_assumed_pod_that_is_deleted_frees_its_node_for_others() -> Non
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
     assert made.decide() is not None
-    journal.answers["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
+    journal.results["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
     made.add(pod("listener"))
     assert made.decide() is None
     made.scheduler.feed.pod_deleted(WEB)

@@ -55,7 +55,7 @@ async def test_what_is_read_decides(found: Pod | None, assumed: int, placed: int
     await settle(made)
     assert made.context.cache.assumed_count == assumed
     assert made.context.cache.columns.pod_count.tolist() == [placed]
-    assert made.place(WEB) == place
+    assert made.place_of(WEB) == place
 
 
 async def test_time_alone_decides_nothing() -> None:
@@ -80,10 +80,10 @@ async def test_a_place_that_is_given_back_wakes_others() -> None:
     other = pod("other", requests={"cpu": "2"})
     made.add(other)
     assert made.decide() is None
-    assert made.place(other) == "unschedulable"
+    assert made.place_of(other) == "unschedulable"
     made.writer.pods["default/web"] = WEB
     await settle(made)
-    assert made.place(other) == "backoff"
+    assert made.place_of(other) == "backoff"
     made.queue.close()
 
 
@@ -94,7 +94,7 @@ async def test_a_pod_that_is_bound_elsewhere_wakes_others() -> None:
     made.add(other)
     assert made.decide() is None
     made.scheduler.feed.pod_updated(WEB, replace(WEB, spec=replace(WEB.spec, node_name="n1")))
-    assert made.place(other) == "backoff"
+    assert made.place_of(other) == "backoff"
     made.queue.close()
 
 
@@ -112,9 +112,9 @@ async def test_a_pod_that_shrinks_while_it_is_being_bound_wakes_others(is_answer
     assert made.decide() is None
     small = pod("web", requests={"cpu": "1"})
     made.scheduler.feed.pod_updated(WEB, small)
-    assert made.place(other) == "unschedulable"
+    assert made.place_of(other) == "unschedulable"
     made.scheduler.feed.pod_updated(small, replace(small, spec=replace(small.spec, node_name="n0")))
-    assert made.place(other) == "backoff"
+    assert made.place_of(other) == "backoff"
     made.queue.close()
 
 
@@ -134,11 +134,11 @@ async def test_labels_that_change_while_a_pod_is_being_bound(labels: dict[str, s
     web, apart = pod("web", labels={"app": "db"}), pod("apart")
     made.add(node("n0"), web)
     assert await made.attempt() == "n0"
-    journal.answers["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
+    journal.results["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
     made.add(apart)
     assert made.decide() is None
     made.scheduler.feed.pod_updated(web, pod("web", labels=labels, node_name="n0"))
-    assert made.place(apart) == place
+    assert made.place_of(apart) == place
     made.queue.close()
 
 
@@ -165,7 +165,7 @@ async def test_a_state_from_before_the_bind_does_not_bring_a_pod_back(found: Pod
     await settle(made)
     patched = labelled(WEB)
     made.scheduler.feed.pod_updated(WEB, patched)
-    assert made.place(WEB) == ""
+    assert made.place_of(WEB) == ""
     made.scheduler.feed.pod_updated(patched, replace(patched, spec=replace(patched.spec, node_name="n0")))
     assert made.context.cache.columns.pod_count.tolist() == [0]
 

@@ -17,7 +17,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import evicted, runs, small
+from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, configured, plugin_set, rig
 
@@ -83,7 +83,7 @@ async def test_a_hierarchy_of_three_levels(cluster: Rig) -> None:
     await after_backoff(cluster)
     assert bound_groups(cluster) == {"pg1", "pg2", "pg4", "pg5"}
     assert len(cluster.bound) == 12
-    assert {cluster.place(each) for each in members("pg6", 1, 1, 1)} == {"unschedulable"}
+    assert {cluster.place_of(each) for each in members("pg6", 1, 1, 1)} == {"unschedulable"}
 
 
 @pytest.mark.parametrize(("min_groups", "bound"), [(1, {"a", "b"}), (2, {"a", "b"}), (3, set())])
@@ -130,7 +130,7 @@ async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
     first, *others = members("a", 1, 1)
     cluster.add(first, *others)
     await settle(cluster)
-    assert (cluster.bound, cluster.place(first)) == ({}, "gated")
+    assert (cluster.bound, cluster.place_of(first)) == ({}, "gated")
     obstacle = cluster.queue.gangs.obstacle(gang(cluster, "a").key)
     assert obstacle.startswith(f'waiting for composite pod group "{missing}" to appear in scheduling queue: ')
     add_groups(cluster, groups[missing])
@@ -188,7 +188,7 @@ async def test_groups_that_are_added_later(cluster: Rig) -> None:
     cluster.add(*waiting)
     await settle(cluster)
     assert len(cluster.bound) == 4
-    assert {cluster.place(each) for each in waiting} == {"unschedulable"}
+    assert {cluster.place_of(each) for each in waiting} == {"unschedulable"}
     add_groups(cluster, leaf("d", "sub"))
     cluster.add(*members("d", 1, 1))
     await settle(cluster)
@@ -234,7 +234,7 @@ async def test_a_topology_domain_for_the_tree(cluster: Rig, room: int) -> None:
     """All groups below a root with a topology constraint share its domain, and each leaf has a domain within it."""
     for name, zone, rack in (("x1", "x", "r1"), ("x2", "x", "r2"), ("y1", "y", "r3"), ("y2", "y", "r4")):
         cpus = room - 2 if name == "y2" else 2 if zone == "y" else 1
-        cluster.add(small(name, cpus, zone=zone, rack=rack))
+        cluster.add(small_node(name, cpus, zone=zone, rack=rack))
     add_groups(cluster, composite("root", 2, topology=ZONE))
     add_groups(cluster, leaf("a", "root", 2, topology=RACK), leaf("b", "root", 2, topology=RACK))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
@@ -244,7 +244,7 @@ async def test_a_topology_domain_for_the_tree(cluster: Rig, room: int) -> None:
         return
     by_group = {name: {cluster.bound[f"{name}-1"], cluster.bound[f"{name}-2"]} for name in "ab"}
     assert sorted(map(sorted, by_group.values())) == [["y1"], ["y2"]]
-    cluster.add(small("x3", 9, zone="x", rack="r1"), *members("a", 1, 1, 1)[2:])
+    cluster.add(small_node("x3", 9, zone="x", rack="r1"), *members("a", 1, 1, 1)[2:])
     await after_backoff(cluster)
     assert len(cluster.bound) == 4
 
@@ -265,8 +265,8 @@ async def test_members_must_have_the_priority_of_the_root(cluster: Rig) -> None:
 @pytest.mark.parametrize("min_groups", [1, 2])
 async def test_preemption(cluster: Rig, min_groups: int) -> None:
     """Pods are evicted for all feasible groups, as in kube-scheduler, and no further pods."""
-    running = [runs(f"v{number}", "n", priority=-5) for number in range(5)]
-    cluster.add(small("n", 5), *running)
+    running = [running_pod(f"v{number}", "n", priority=-5) for number in range(5)]
+    cluster.add(small_node("n", 5), *running)
     add_groups(cluster, composite("root", min_groups), leaf("a", "root", 2), leaf("b", "root", 2))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
     await settle(cluster)
@@ -281,7 +281,7 @@ async def test_preemption(cluster: Rig, min_groups: int) -> None:
 @pytest.mark.parametrize(("disrupts_whole", "victims"), [(True, {"a-1", "a-2", "b-1"}), (False, {"a-1"})])
 async def test_a_tree_that_is_disrupted_whole(cluster: Rig, disrupts_whole: bool, victims: set[str]) -> None:
     """With disruption mode All, either every pod below the CompositePodGroup is evicted or none."""
-    cluster.add(small("n", 3))
+    cluster.add(small_node("n", 3))
     add_groups(cluster, composite("root"), composite("sub", 1, "root", disrupts_whole=disrupts_whole))
     add_groups(cluster, leaf("a", "sub"), leaf("b", "sub"))
     cluster.add(*members("a", 1, 1), *members("b", 1))
@@ -323,4 +323,4 @@ async def test_a_profile_that_schedules_gangs_by_permit() -> None:
     made.add(*held, *free)
     await settle(made)
     assert bound_groups(made) == {"b"}
-    assert made.place(held[0]) == "gated"
+    assert made.place_of(held[0]) == "gated"

@@ -14,7 +14,7 @@ from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, 
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import evicted, runs, small
+from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, rig
 
@@ -77,10 +77,10 @@ async def delete_victims(cluster: Rig, running: list[Pod]) -> set[str]:
 async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> None:
     """Domains are compared by feasible members, not by free resources alone: a tainted node has room for none."""
     cluster.add(
-        small("a1", 1, rack="a"),
+        small_node("a1", 1, rack="a"),
         node("a2", labels={"rack": "a"}, allocatable={"cpu": "1", "pods": "9"}, taints=["broken:NoSchedule"]),
     )
-    cluster.add(small("b1", 1, rack="b"), small("b2", 1, rack="b"))
+    cluster.add(small_node("b1", 1, rack="b"), small_node("b2", 1, rack="b"))
     add_groups(cluster, composite("root", topology=RACK if level == "root" else None))
     add_groups(cluster, leaf("x", "root", 1, RACK if level == "leaf" else None))
     cluster.add(*members("x", 2))
@@ -90,7 +90,7 @@ async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> Non
 
 async def test_the_most_allocated_domain(cluster: Rig) -> None:
     """Among domains with as many feasible members, each group gets the one with the largest allocated share."""
-    cluster.add(small("a", 8, rack="a"), small("b", 4, rack="b"), small("c", 6, rack="c"))
+    cluster.add(small_node("a", 8, rack="a"), small_node("b", 4, rack="b"), small_node("c", 6, rack="c"))
     add_groups(cluster, composite("root", 2), leaf("x", "root", 2, RACK), leaf("y", "root", 4, RACK))
     cluster.add(*members("x", 2), *members("y", 4))
     await settle(cluster)
@@ -99,8 +99,8 @@ async def test_the_most_allocated_domain(cluster: Rig) -> None:
 
 async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> None:
     """A group that fits only in another domain of its parent is not scheduled."""
-    cluster.add(small("a1", 3, zone="a", rack="1"), small("a2", 3, zone="a", rack="2"))
-    cluster.add(small("b1", 2, zone="b", rack="3"), small("b2", 3, zone="b", rack="4"))
+    cluster.add(small_node("a1", 3, zone="a", rack="1"), small_node("a2", 3, zone="a", rack="2"))
+    cluster.add(small_node("b1", 2, zone="b", rack="3"), small_node("b2", 3, zone="b", rack="4"))
     add_groups(cluster, composite("root", 1, topology=ZONE), leaf("x", "root", 3, RACK), leaf("y", "root", 3, RACK))
     add_groups(cluster, leaf("z", "root", 7, RACK))
     cluster.add(*members("x", 3), *members("y", 3), *members("z", 7))
@@ -112,7 +112,7 @@ async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> No
 @pytest.mark.parametrize("parent", ["root", ""])
 async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> None:
     """No further member is scheduled, because no domain contains them all."""
-    cluster.add(small("a", 4, zone="a"), small("b", 4, zone="b"))
+    cluster.add(small_node("a", 4, zone="a"), small_node("b", 4, zone="b"))
     add_groups(cluster, composite("root", topology=ZONE), leaf("x", parent, 3, None if parent else ZONE))
     cluster.add(*(pod(f"x-{number}", group="x", node_name=name) for number, name in enumerate("ab", start=1)))
     (waiting,) = members("x", 1, first=3)
@@ -133,10 +133,10 @@ async def test_capacity_is_freed_in_a_domain_while_another_domain_needs_no_membe
     The ended member of the other group meets the quorum, so every domain suffices without a further member.
     """
     cluster.add(
-        small("a", 1, zone="a"),
+        small_node("a", 1, zone="a"),
         node("b", labels={"zone": "b"}, allocatable={"cpu": "9", "pods": "9"}, taints=["broken:NoSchedule"]),
     )
-    full = runs("full", "a", priority=9)
+    full = running_pod("full", "a", priority=9)
     add_groups(cluster, composite("root", topology=ZONE), leaf("x", "root"), leaf("y", "root"))
     cluster.add(full, pod("y-1", node_name="b", group="y", phase="Succeeded"), *members("x", 1))
     await settle(cluster)
@@ -149,8 +149,8 @@ async def test_capacity_is_freed_in_a_domain_while_another_domain_needs_no_membe
 
 async def test_capacity_is_freed_in_a_domain_that_separates_two_groups(cluster: Rig) -> None:
     """Freed capacity requeues the tree: the first group moves to the better domain and no longer rejects the second."""
-    cluster.add(small("a", 4, zone="a"), small("b", 1, zone="b"))
-    full = runs("full", "b", priority=9)
+    cluster.add(small_node("a", 4, zone="a"), small_node("b", 1, zone="b"))
+    full = running_pod("full", "b", priority=9)
     add_groups(cluster, composite("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
     apart = Affinity(
         pod_anti_affinity=PodAffinity(
@@ -169,9 +169,9 @@ async def test_capacity_is_freed_in_a_domain_that_separates_two_groups(cluster: 
 
 async def test_preemption_in_nested_domains(cluster: Rig) -> None:
     """Each gang gets a rack, all in one zone, and no pod is evicted elsewhere."""
-    cluster.add(*(small(f"{zone}{rack}", 2, zone=zone, rack=f"{zone}{rack}") for zone in "ab" for rack in "12"))
-    running = [runs(f"v-{name}", name, priority=-5, cpus=2) for name in ("a1", "a2", "b1")]
-    cluster.add(*running, runs("high-b2", "b2", priority=9))
+    cluster.add(*(small_node(f"{zone}{rack}", 2, zone=zone, rack=f"{zone}{rack}") for zone in "ab" for rack in "12"))
+    running = [running_pod(f"v-{name}", name, priority=-5, cpus=2) for name in ("a1", "a2", "b1")]
+    cluster.add(*running, running_pod("high-b2", "b2", priority=9))
     add_groups(cluster, composite("root", 2, topology=ZONE), composite("sub", 1, "root"))
     add_groups(cluster, leaf("x", "sub", 2, RACK), leaf("y", "root", 2, RACK))
     cluster.add(*members("x", 2), *members("y", 2))
@@ -182,8 +182,8 @@ async def test_preemption_in_nested_domains(cluster: Rig) -> None:
 
 async def test_the_domain_that_scores_best(cluster: Rig) -> None:
     """A gang gets the rack that scores best without its victims, although pods elsewhere have a lower priority."""
-    cluster.add(small("a", 4, rack="a"), small("b", 2, rack="b"), small("c", 3, rack="c"))
-    running = [runs("v-a", "a", -9, 4), runs("v-b", "b", -1, 2), runs("v-c", "c", -5, 3)]
+    cluster.add(small_node("a", 4, rack="a"), small_node("b", 2, rack="b"), small_node("c", 3, rack="c"))
+    running = [running_pod("v-a", "a", -9, 4), running_pod("v-b", "b", -1, 2), running_pod("v-c", "c", -5, 3)]
     cluster.add(*running)
     add_groups(cluster, composite("root"), leaf("x", "root", 2, RACK))
     cluster.add(*members("x", 2))
@@ -194,8 +194,8 @@ async def test_the_domain_that_scores_best(cluster: Rig) -> None:
 
 async def test_groups_beyond_the_quorum_evict(cluster: Rig) -> None:
     """All feasible groups are scheduled, whether or not another group is infeasible."""
-    cluster.add(small("a", 2, rack="a"), small("b", 4, rack="b"))
-    running = [runs("v-a", "a", -5, 2), runs("v-b", "b", -5, 4)]
+    cluster.add(small_node("a", 2, rack="a"), small_node("b", 4, rack="b"))
+    running = [running_pod("v-a", "a", -5, 2), running_pod("v-b", "b", -5, 4)]
     cluster.add(*running)
     add_groups(
         cluster, composite("root"), leaf("x", "root", 1, RACK), leaf("y", "root", 2, RACK), leaf("z", "root", 4, RACK)
@@ -209,9 +209,11 @@ async def test_groups_beyond_the_quorum_evict(cluster: Rig) -> None:
 async def test_a_group_below_a_root_that_has_its_quorum(cluster: Rig) -> None:
     """Pods are evicted in the domain of the root, and only if that makes the whole further gang feasible."""
     cluster.add(
-        small("a1", 2, zone="a", rack="1"), small("a2", 2, zone="a", rack="2"), small("b1", 2, zone="b", rack="3")
+        small_node("a1", 2, zone="a", rack="1"),
+        small_node("a2", 2, zone="a", rack="2"),
+        small_node("b1", 2, zone="b", rack="3"),
     )
-    running = [runs("v-a2", "a2", -5, 2), runs("v-b1", "b1", -9, 2)]
+    running = [running_pod("v-a2", "a2", -5, 2), running_pod("v-b1", "b1", -9, 2)]
     cluster.add(*running)
     add_groups(cluster, composite("root", topology=ZONE), leaf("x", "root", 2, RACK))
     cluster.add(*members("x", 2))

@@ -90,7 +90,7 @@ async def test_members_below_the_quorum_are_not_attempted() -> None:
     members = [_member("train", index) for index in range(3)]
     made.add(*members[:2])
     await _run(made)
-    assert [made.place(member) for member in members[:2]] == ["gated", "gated"]
+    assert [made.place_of(member) for member in members[:2]] == ["gated", "gated"]
     queued = made.queue.find(members[0].metadata.uid)
     assert queued is not None
     assert (queued.attempts, queued.gated_by) == (0, "Coscheduling")

@@ -12,10 +12,10 @@ from scheduler_core.model.devices import ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node
-from tests.support.cluster_picture import picture
+from tests.support.cluster_state import cluster_state
 from tests.support.devices import DRIVER, claim, device, exactly, slice_of
 from tests.support.gang_devices import claimant, device_rig, gang, in_use, report, settled
-from tests.support.gang_preemption import small
+from tests.support.gang_preemption import small_node
 from tests.support.gangs import key
 from tests.support.scheduling import DEFAULT_NAME, Rig, configured
 
@@ -25,7 +25,10 @@ Objects = list[Node | ResourceSlice | ResourceClaim | Pod]
 
 def devices_of(name: str, *models: str, cpus: int = 4) -> Objects:
     """Return a node with devices."""
-    return [small(name, cpus), slice_of([device(f"d{index}", model) for index, model in enumerate(models)], node=name)]
+    return [
+        small_node(name, cpus),
+        slice_of([device(f"d{index}", model) for index, model in enumerate(models)], node=name),
+    ]
 
 
 # kubernetes/kubernetes #138765: the first member takes the only device that the second can use.
@@ -164,10 +167,10 @@ def test_the_dry_run_of_a_gang_with_devices(
     cycle = GroupCycle(found.entry, found, instance)
     examined = explainers.gangs.examine(cycle, 3)
     # The first dry run may leave the free row of a hypothetical node.
-    before = picture(made.context)
+    before = cluster_state(made.context)
     assert explainers.gangs.examine(cycle, 3).device_search == examined.device_search
     assert (None if examined.chosen is None else examined.chosen.nodes) == nodes
     assert text in examined.device_search
     assert bool(text) == bool(examined.device_search)
-    assert picture(made.context) == before
+    assert cluster_state(made.context) == before
     assert in_use(made) == {}

@@ -85,7 +85,7 @@ async def test_another_scheduler_binds_a_waiting_member(cluster: Rig) -> None:
         await cluster.until(lambda: [each.pod.pod.metadata.name for each in cluster.context.waiting] == ["train-2"])
         assert cluster.context.cache.assumed_count == 2
     assert cluster.writer.attempted == []
-    assert cluster.place(pods[1]) == ""
+    assert cluster.place_of(pods[1]) == ""
 
 
 async def test_another_scheduler_binds_a_member_after_the_barrier(cluster: Rig) -> None:

@@ -41,7 +41,7 @@ async def test_gates_are_checked_when_a_bound_member_is_deleted() -> None:
     made.scheduler.feed.pod_deleted(runs)
     gang = gang_of(made)
     assert [pod.info.pod.metadata.name for pod in gang.waiting.values()] == ["train-1"]
-    assert made.place(members(1)[0]) == "gated"
+    assert made.place_of(members(1)[0]) == "gated"
     assert isinstance(made.pop(), QueuedGang)
     assert made.queue.pop() is None
     made.queue.close()
@@ -66,10 +66,10 @@ async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
     low = pod("low", requests={"cpu": "3"}, priority=50)
     made.add(node("n0"), *members(2, nominated_node="n0"), low)
     assert made.decide() is None
-    assert made.place(low) == "unschedulable"
+    assert made.place_of(low) == "unschedulable"
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
     assert [info.priority for info in made.queue.nominator.nominated_pods("n0")] == [10, 10]
-    assert made.place(low) == "backoff"
+    assert made.place_of(low) == "backoff"
     made.queue.close()
 
 
@@ -82,7 +82,7 @@ async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
     made.add(node("n0"), *members(2, nominated_node="n0"), low)
     assert made.decide() is None
     made.scheduler.group_feed.group_deleted(key())
-    assert (len(made.queue.nominator), made.place(low)) == (0, "backoff")
+    assert (len(made.queue.nominator), made.place_of(low)) == (0, "backoff")
     first = members(1, nominated_node="n0")[0]
     made.scheduler.feed.pod_updated(first, replace(first, status=replace(first.status, phase="Pending")))
     assert not len(made.queue.nominator)

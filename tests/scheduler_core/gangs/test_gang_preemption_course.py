@@ -14,18 +14,28 @@ from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.ports import ObjectReference
 from tests.support.binding_gate import Gate
 from tests.support.builders import pod
-from tests.support.gang_preemption import WHOLE, ask, deferring, ending, evicted, of_gang, runs, served, small
+from tests.support.gang_preemption import (
+    DISRUPTED_AS_GROUP,
+    add_gang,
+    deferring_rig,
+    evicted,
+    running_pod,
+    small_node,
+    terminating_pod,
+    victim_member,
+    with_pod_groups,
+)
 from tests.support.gangs import gang_of, group, member, members, previewed, settle
 from tests.support.scheduling import Rig, plugin_set, rig
-from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
+from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 
-FULL = [runs("v0", "a", 1), runs("v1", "a")]
+FULL = [running_pod("v0", "a", 1), running_pod("v1", "a")]
 
 
 @pytest.fixture
 def cluster() -> Rig:
     """A scheduler for gangs, without nodes."""
-    return served(rig(defaults=default_plugins()))
+    return with_pod_groups(rig(defaults=default_plugins()))
 
 
 # -- reports ----------------------------------------------------------------------------------------------------
@@ -33,9 +43,9 @@ def cluster() -> Rig:
 
 async def test_reports_of_a_preemption() -> None:
     """The group, its members and the victims get reports; the group's status has the victims before any is deleted."""
-    made, writer = deferring()
-    made.add(small("a"), *FULL)
-    ask(made, *members(2, priority=10), of=group())
+    made, writer = deferring_rig()
+    made.add(small_node("a"), *FULL)
+    add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
     gang, outcome = gang_of(made), gang_of(made).outcome
     assert outcome is not None
@@ -61,11 +71,11 @@ async def test_reports_of_a_preemption() -> None:
 
 async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
     """A preemption that no longer makes the gang feasible ends, without victims and nominations."""
-    cluster.add(small("a"), *FULL)
-    ask(cluster, *members(2, priority=10), of=group())
+    cluster.add(small_node("a"), *FULL)
+    add_gang(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
-    cluster.scheduler.feed.node_deleted(small("a"))
-    cluster.add(small("b", 1))
+    cluster.scheduler.feed.node_deleted(small_node("a"))
+    cluster.add(small_node("b", 1))
     cluster.clock.advance(20.0)
     await settle(cluster)
     outcome = gang_of(cluster).outcome
@@ -79,15 +89,15 @@ async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
 
 async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
     """No event requeues the gang before all evictions are issued; then it is retried."""
-    made, writer = deferring()
-    made.add(small("a"), *FULL)
-    ask(made, *members(2, priority=10), of=group())
+    made, writer = deferring_rig()
+    made.add(small_node("a"), *FULL)
+    add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
-    made.add(small("b", 1))
+    made.add(small_node("b", 1))
     made.clock.advance(20.0)
     await settle(made)
     assert [deletion.name for deletion in writer.deletions] == ["v0"]
-    assert {made.place(each) for each in gang_of(made).pods.values()} == {"gated"}
+    assert {made.place_of(each) for each in gang_of(made).pods.values()} == {"gated"}
     writer.unanswered["v0"](None)
     made.scheduler.feed.pod_deleted(FULL[0])
     writer.unanswered["v1"](None)
@@ -100,16 +110,16 @@ async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
 
 async def test_a_member_that_is_created_during_the_evictions() -> None:
     """A member that is created during the evictions waits with the others, and is scheduled with them."""
-    made, writer = deferring()
-    made.add(small("a", 3), *FULL, runs("v2", "a"))
-    ask(made, *members(2, priority=10), of=group())
+    made, writer = deferring_rig()
+    made.add(small_node("a", 3), *FULL, running_pod("v2", "a"))
+    add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
     made.add(member("train-2", priority=11))
     await settle(made)
     while writer.unanswered:
         name, answer = writer.unanswered.popitem()
         answer(None)
-        made.scheduler.feed.pod_deleted(runs(name, "a"))
+        made.scheduler.feed.pod_deleted(running_pod(name, "a"))
     made.clock.advance(20.0)
     await settle(made)
     assert len(made.bound) == 2
@@ -117,12 +127,12 @@ async def test_a_member_that_is_created_during_the_evictions() -> None:
 
 async def test_the_gang_is_scheduled_while_a_new_member_is_held_back() -> None:
     """A member that was held back during an eviction is bound when the eviction is answered."""
-    made, writer = deferring()
-    made.add(small("a", 4), runs("v0", "a", cpus=2))
-    ask(made, *members(3, priority=10), of=group(min_member=3))
+    made, writer = deferring_rig()
+    made.add(small_node("a", 4), running_pod("v0", "a", cpus=2))
+    add_gang(made, *members(3, priority=10), of=group(min_member=3))
     await settle(made)
     made.add(member("late", priority=10))
-    made.scheduler.feed.pod_deleted(runs("v0", "a", cpus=2))
+    made.scheduler.feed.pod_deleted(running_pod("v0", "a", cpus=2))
     made.clock.advance(2.0)
     await settle(made)
     assert set(made.bound) == {"train-0", "train-1", "train-2"}
@@ -133,9 +143,9 @@ async def test_the_gang_is_scheduled_while_a_new_member_is_held_back() -> None:
 
 async def test_an_eviction_that_fails() -> None:
     """After a failed eviction the gang is retried at once, and preempts again."""
-    made, writer = deferring()
-    made.add(small("a"), *FULL)
-    ask(made, *members(2, priority=10), of=group())
+    made, writer = deferring_rig()
+    made.add(small_node("a"), *FULL)
+    add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
     writer.unanswered.pop("v0")(ClusterWriteError("no answer"))
     await settle(made)
@@ -144,12 +154,12 @@ async def test_an_eviction_that_fails() -> None:
 
 async def test_no_further_victims_while_victims_terminate(cluster: Rig) -> None:
     """A gang that is retried while its victims terminate keeps its nominations and evicts no other pods."""
-    cluster.add(small("a"), *FULL)
-    ask(cluster, *members(2, priority=10), of=group())
+    cluster.add(small_node("a"), *FULL)
+    add_gang(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
     for each in FULL:
-        cluster.scheduler.feed.pod_updated(each, ending(each, by_preemption=True))
-    cluster.add(small("b", 1), runs("other", "b"))
+        cluster.scheduler.feed.pod_updated(each, terminating_pod(each, by_preemption=True))
+    cluster.add(small_node("b", 1), running_pod("other", "b"))
     cluster.scheduler.group_feed.group_changed(group(generation=2))
     cluster.clock.advance(20.0)
     await settle(cluster)
@@ -165,8 +175,8 @@ async def test_no_further_victims_while_victims_terminate(cluster: Rig) -> None:
 
 async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
     """Pods of lower priority are rejected on the nominated nodes, and the members are bound there."""
-    cluster.add(small("a"), small("b"), *FULL, *(runs(f"w{each}", "b", 5) for each in range(2)))
-    ask(cluster, *members(2, priority=10), of=group())
+    cluster.add(small_node("a"), small_node("b"), *FULL, *(running_pod(f"w{each}", "b", 5) for each in range(2)))
+    add_gang(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
     cluster.add(pod("late", priority=9, requests={"cpu": "1"}))
     for each in FULL:
@@ -182,19 +192,19 @@ async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
 
 async def test_lower_nominations_are_withdrawn(cluster: Rig) -> None:
     """The nomination of a pod of lower priority to a node of the gang is removed."""
-    cluster.add(small("a"), *FULL)
+    cluster.add(small_node("a"), *FULL)
     cluster.add(pod("lower", priority=5, requests={"cpu": "2"}))
     await settle(cluster)
     assert list(cluster.queue.nominator.nodes()) == ["a"]
-    ask(cluster, *members(2, priority=10), of=group())
+    add_gang(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
     assert cluster.queue.nominator.node_of("uid-of-default-lower") == ""
 
 
 async def test_terminating_pods_that_free_enough_capacity(cluster: Rig) -> None:
     """No pod is evicted if terminating pods free enough capacity; the members are nominated to their nodes."""
-    cluster.add(small("a"), *(ending(each) for each in FULL))
-    ask(cluster, *members(2, priority=10), of=group())
+    cluster.add(small_node("a"), *(terminating_pod(each) for each in FULL))
+    add_gang(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
     outcome = gang_of(cluster).outcome
     assert outcome is not None
@@ -209,11 +219,11 @@ async def test_a_victim_that_waits_at_permit() -> None:
     Gate.shut("permit")
     multi_point = default_plugins().multi_point
     gated = Plugins(multi_point=PluginSet(enabled=(PluginEntry(name="Gate"), *multi_point.enabled)))
-    made = served(rig([Gate], defaults=gated))
-    made.add(small("a"), pod("low", requests={"cpu": "2"}))
+    made = with_pod_groups(rig([Gate], defaults=gated))
+    made.add(small_node("a"), pod("low", requests={"cpu": "2"}))
     async with made.running():
         await made.until(lambda: len(made.context.waiting) == 1)
-        ask(made, *members(2, priority=10), of=group())
+        add_gang(made, *members(2, priority=10), of=group())
         await made.until(lambda: made.context.queue.find("uid-of-default-low") is not None and bool(made.writer.events))
         await made.until(lambda: len(made.context.waiting) == 2)
         Gate.open(made.context.waiting)
@@ -226,10 +236,15 @@ async def test_a_victim_that_waits_at_permit() -> None:
 
 async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
     """Capacity in another domain requeues a waiting gang, whatever rejected it in the nearest domain."""
-    in_the_way = runs("other", "b", 50, cpus=2)
-    cluster.add(small("a", zone="a"), small("b", zone="b"), runs("port", "a", 50, cpus=0, ports=[80]), in_the_way)
+    in_the_way = running_pod("other", "b", 50, cpus=2)
+    cluster.add(
+        small_node("a", zone="a"),
+        small_node("b", zone="b"),
+        running_pod("port", "a", 50, cpus=0, ports=[80]),
+        in_the_way,
+    )
     pods = [member("train-0", priority=10, ports=[80]), member("train-1", priority=10)]
-    ask(cluster, *pods, of=group(topology=GroupTopology("zone")))
+    add_gang(cluster, *pods, of=group(topology=GroupTopology("zone")))
     await settle(cluster)
     cluster.scheduler.feed.pod_deleted(in_the_way)
     cluster.clock.advance(20.0)
@@ -249,7 +264,7 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
             id="without DefaultPreemption",
         ),
         pytest.param(
-            lambda: extended_rig((extender(), ScriptedExtender()), defaults=default_plugins()),
+            lambda: extender_rig((extender(), ScriptedExtender()), defaults=default_plugins()),
             "extenders of the profile judge nodes, and would have no say in the choice of victims",
             id="with extenders that filter nodes",
         ),
@@ -257,9 +272,9 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
 )
 async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: str) -> None:
     """No pod is evicted, and a dry run reports the reason."""
-    made = served(make())
-    made.add(small("a"), *FULL)
-    ask(made, *members(2, priority=10), of=group())
+    made = with_pod_groups(make())
+    made.add(small_node("a"), *FULL)
+    add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
     preview = previewed(made)
     assert (evicted(made), preview.plan, preview.reason) == (set(), None, reason)
@@ -274,8 +289,8 @@ async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: 
 )
 async def test_min_resources(cluster: Rig, cpu_milli: int, victims: set[str]) -> None:
     """A group whose minResources would not be free after the preemption evicts no pod."""
-    cluster.add(small("a"), *FULL)
-    ask(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
+    cluster.add(small_node("a"), *FULL)
+    add_gang(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
     await settle(cluster)
     assert evicted(cluster) == victims
 
@@ -289,17 +304,17 @@ async def test_min_resources(cluster: Rig, cpu_milli: int, victims: set[str]) ->
 )
 async def test_min_resources_and_an_overcommitted_node(cluster: Rig, cpu_milli: int, victims: set[str]) -> None:
     """A node's overcommitment is not subtracted from other nodes, and pods that terminate there free nothing."""
-    cluster.add(small("a"), *FULL, small("b", 1), ending(runs("old", "b")))
+    cluster.add(small_node("a"), *FULL, small_node("b", 1), terminating_pod(running_pod("old", "b")))
     cluster.add(pod("big", node_name="b", requests={"cpu": "9"}, priority=20))
-    ask(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
+    add_gang(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
     await settle(cluster)
     assert evicted(cluster) == victims
 
 
 async def test_a_pod_evicts_a_whole_gang(cluster: Rig) -> None:
     """A single pod evicts all members of a gang that is disrupted as a whole."""
-    cluster.scheduler.group_feed.group_changed(WHOLE)
-    cluster.add(small("a", 1), small("b", 1), of_gang("g0", "a"), of_gang("g1", "b"))
+    cluster.scheduler.group_feed.group_changed(DISRUPTED_AS_GROUP)
+    cluster.add(small_node("a", 1), small_node("b", 1), victim_member("g0", "a"), victim_member("g1", "b"))
     cluster.add(pod("high", priority=10, requests={"cpu": "1"}))
     await settle(cluster)
     assert evicted(cluster) == {"g0", "g1"}
@@ -309,9 +324,9 @@ async def test_a_pod_evicts_a_whole_gang(cluster: Rig) -> None:
 
 async def test_a_pod_prefers_one_victim_to_a_whole_gang(cluster: Rig) -> None:
     """Members on other nodes count as victims of the candidate node."""
-    cluster.scheduler.group_feed.group_changed(WHOLE)
-    cluster.add(small("a", 1), small("b", 1), small("c", 1))
-    cluster.add(of_gang("g0", "a"), of_gang("g1", "b"), runs("alone", "c"))
+    cluster.scheduler.group_feed.group_changed(DISRUPTED_AS_GROUP)
+    cluster.add(small_node("a", 1), small_node("b", 1), small_node("c", 1))
+    cluster.add(victim_member("g0", "a"), victim_member("g1", "b"), running_pod("alone", "c"))
     cluster.add(pod("high", priority=10, requests={"cpu": "1"}))
     await settle(cluster)
     assert evicted(cluster) == {"alone"}

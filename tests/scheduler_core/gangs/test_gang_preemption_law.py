@@ -15,8 +15,8 @@ from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, 
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node, pod
-from tests.support.cluster_picture import picture
-from tests.support.gang_preemption import ask, ending, served
+from tests.support.cluster_state import cluster_state
+from tests.support.gang_preemption import add_gang, terminating_pod, with_pod_groups
 from tests.support.gangs import gang_of, group, member, previewed, settle
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
@@ -72,11 +72,11 @@ class World:
             labels={"app": "db"},
             affinity=APART if each.kind == "apart" else Affinity(),
         )
-        return ending(made) if each.kind == "ending" else made
+        return terminating_pod(made) if each.kind == "ending" else made
 
     def staged(self) -> Rig:
         """Return a scheduler that has received all events and has not attempted the gang."""
-        made = served(rig(defaults=default_plugins()))
+        made = with_pod_groups(rig(defaults=default_plugins()))
         for index, cpus in enumerate(self.cpus):
             labels = {"zone": "xy"[index % 2]}
             made.add(node(f"n{index}", labels=labels, allocatable={"cpu": str(cpus), "pods": "9"}))
@@ -95,7 +95,7 @@ class World:
             )
             for index, cpus in enumerate(self.wants)
         ]
-        ask(made, *pods, of=group(min_member=self.needed, topology=self.topology))
+        add_gang(made, *pods, of=group(min_member=self.needed, topology=self.topology))
         return made
 
 
@@ -151,12 +151,12 @@ SCORES_CHANGE = World(
 def test_a_dry_run_changes_nothing(world: World) -> None:
     """A dry run leaves all sums, orders and nominations unchanged."""
     made = world.staged()
-    before = picture(made.context)
+    before = cluster_state(made.context)
     previewed(made)
-    between = picture(made.context)
+    between = cluster_state(made.context)
     previewed(made)
     # The first dry run adds match counts of its queries to the cache, where they stay.
-    assert {**before, "queries": between["queries"]} == between == picture(made.context)
+    assert {**before, "queries": between["queries"]} == between == cluster_state(made.context)
     made.queue.close()
 
 

@@ -22,7 +22,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, rig
-from tests.support.scripted_extender import ScriptedExtender, extended_profile, extended_rig, extender
+from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile, extender_rig
 
 KEY = GroupKey(GroupSource.NATIVE, "default", "train")
 GATE = "example.com/later"
@@ -63,7 +63,7 @@ async def test_a_gated_member_holds_the_group_back(cluster: Rig, min_member: int
     cluster.add(*((gated, *others) if is_first else (*others, gated)))
     await settle(cluster)
     assert cluster.bound == {}
-    assert {cluster.place(each) for each in others} == {"gated"}
+    assert {cluster.place_of(each) for each in others} == {"gated"}
     assert gang_of(cluster).why_held == "no member is scheduled while others are gated: p1"
     ungate(cluster, gated)
     await settle(cluster)
@@ -140,11 +140,11 @@ async def test_a_gate_that_closes_while_the_group_is_scheduled() -> None:
     def swap_profile(node_names: Sequence[str]) -> ExtenderVerdict:
         if not NameGate.closed:
             NameGate.closed = {"p1"}
-            made.serve(extended_profile(config))
+            made.serve(extender_profile(config))
         return ExtenderVerdict(tuple(node_names))
 
     config = extender()
-    made = extended_rig((config, ScriptedExtender(on_filter=swap_profile)), plugins=[NameGate])
+    made = extender_rig((config, ScriptedExtender(on_filter=swap_profile)), plugins=[NameGate])
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.group_changed(group())
     made.add(node("n0"), member("p1"), member("p2"))

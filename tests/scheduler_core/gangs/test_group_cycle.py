@@ -65,7 +65,7 @@ async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
         "4 of the 5 members that must be placed together fit; with them in place, for default/train-4: "
         "0/1 nodes are available: 1 Insufficient cpu."
     )
-    assert {cluster.place(each) for each in gang_of(cluster).pods.values()} == {"unschedulable"}
+    assert {cluster.place_of(each) for each in gang_of(cluster).pods.values()} == {"unschedulable"}
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -77,7 +77,7 @@ async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
     cluster.add(*pods[:count])
     await settle(cluster)
     assert cluster.bound == {}
-    assert {cluster.place(each) for each in pods[:count]} == {"gated"}
+    assert {cluster.place_of(each) for each in pods[:count]} == {"gated"}
     cluster.add(*pods[count:])
     await settle(cluster)
     assert len(cluster.bound) == 4
@@ -147,7 +147,7 @@ async def test_more_than_the_quorum(cluster: Rig) -> None:
     await settle(cluster)
     assert len(cluster.bound) == 4
     waiting = [each for each in gang_of(cluster).pods.values() if each.metadata.name not in cluster.bound]
-    assert {cluster.place(each) for each in waiting} == {"unschedulable"}
+    assert {cluster.place_of(each) for each in waiting} == {"unschedulable"}
     assert gang_of(cluster).outcome is not None
 
 
@@ -185,7 +185,7 @@ async def test_a_deleted_member_ends_the_quorum(cluster: Rig) -> None:
     cluster.add(first, second)
     await settle(cluster)
     cluster.scheduler.feed.pod_deleted(second)
-    assert cluster.place(first) == "gated"
+    assert cluster.place_of(first) == "gated"
     cluster.add(node("b"))
     await settle(cluster)
     assert cluster.bound == {}
@@ -282,7 +282,7 @@ async def test_a_member_that_is_deleted_before_the_barrier(cluster: Rig) -> None
         await cluster.until(lambda: not cluster.scheduler.binding_count)
     assert cluster.writer.attempted == []
     assert cluster.context.cache.assumed_count == 0
-    assert {cluster.place(each) for each in (pods[0], pods[2])} == {"gated"}
+    assert {cluster.place_of(each) for each in (pods[0], pods[2])} == {"gated"}
 
 
 def test_keys_of_sources() -> None:

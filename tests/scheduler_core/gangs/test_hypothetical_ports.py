@@ -10,7 +10,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import ask, evicted, runs, served, small
+from tests.support.gang_preemption import add_gang, evicted, running_pod, small_node, with_pod_groups
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import group, members, settle
 from tests.support.scheduling import profile, rig
@@ -25,14 +25,14 @@ async def test_a_gang_preempts_on_a_node_whose_port_becomes_free() -> None:
     """
     args = {"minCandidateNodesAbsolute": 1, "minCandidateNodesPercentage": 0}
     config = profile().model_copy(update={"plugin_config": (PluginConfig(name="DefaultPreemption", args=args),)})
-    made = served(rig(defaults=default_plugins(), serve=False))
+    made = with_pod_groups(rig(defaults=default_plugins(), serve=False))
     made.serve(config)
-    made.add(small("helps"), runs("victim", "helps", ports=[PORT]))
+    made.add(small_node("helps"), running_pod("victim", "helps", ports=[PORT]))
     for number in range(20):
         name = f"shared-{number}"
-        made.add(small(name), runs(f"low-{number}", name, ports=[PORT]))
-        made.add(runs(f"high-{number}", name, 50, ports=[PORT]))
-    ask(made, *members(1, priority=10, ports=[PORT]), of=group(min_member=1))
+        made.add(small_node(name), running_pod(f"low-{number}", name, ports=[PORT]))
+        made.add(running_pod(f"high-{number}", name, 50, ports=[PORT]))
+    add_gang(made, *members(1, priority=10, ports=[PORT]), of=group(min_member=1))
     await settle(made)
     assert evicted(made) == {"victim"}
 
@@ -59,6 +59,6 @@ async def test_an_empty_node_has_room_for_one_member_with_a_host_port() -> None:
         traffic.nodes({zone: 8}, labels={"zone": zone})
     for name in ("x", "y"):
         traffic.nodes({name: 2}, labels={"zone": "last"})
-        traffic.runs(name, 2)
+        traffic.add_running(name, 2)
     traffic.gang("big", 2, 2, topology=GroupTopology("zone"), member={"ports": [PORT]})
     assert (await traffic.reserve("big")).reservation == "zone=last"

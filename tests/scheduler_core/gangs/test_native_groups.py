@@ -17,7 +17,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, SchedulingGroup
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import evicted, runs, small
+from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, rig
 
@@ -60,8 +60,8 @@ async def delete_victims(cluster: Rig, *running: Pod) -> None:
 
 async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
     """Pods are evicted for all members at once, and no more than they need."""
-    running = [runs(f"v{number}", "a") for number in range(4)]
-    cluster.add(small("a", 4), *running)
+    running = [running_pod(f"v{number}", "a") for number in range(4)]
+    cluster.add(small_node("a", 4), *running)
     cluster.scheduler.group_feed.group_changed(native())
     cluster.add(*(member(f"p{number}") for number in range(3)))
     await settle(cluster)
@@ -72,14 +72,14 @@ async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
 
 async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> None:
     """Its condition has the message of its own cycle, and it is scheduled when there is room."""
-    cluster.add(small("a", 2))
+    cluster.add(small_node("a", 2))
     cluster.scheduler.group_feed.group_changed(native())
     cluster.add(*(member(f"p{number}") for number in range(3)))
     await settle(cluster)
     (left,) = {"p0", "p1", "p2"} - set(cluster.bound)
     messages = {patch.name: patch.condition.message for patch in cluster.writer.patches if patch.condition}
     assert "preemption: 0/1 nodes are available" in messages[left]
-    cluster.add(small("b", 1))
+    cluster.add(small_node("b", 1))
     cluster.clock.advance(30.0)
     await settle(cluster)
     assert cluster.bound[left] == "b"
@@ -87,7 +87,7 @@ async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> Non
 
 async def test_a_member_that_is_created_after_a_failed_attempt(cluster: Rig) -> None:
     """A new member requeues its group; each member is then bound or has a condition."""
-    cluster.add(small("a", 1))
+    cluster.add(small_node("a", 1))
     cluster.scheduler.group_feed.group_changed(native(min_member=1))
     large = pod("large", requests={"cpu": "9"})
     of_group = member("p").spec.scheduling_group
@@ -107,12 +107,12 @@ async def test_a_member_that_is_created_after_a_failed_attempt(cluster: Rig) -> 
 )
 async def test_preemption_with_a_topology_constraint(cluster: Rig, count: int, placed: int, preempts: bool) -> None:
     """With a topology constraint the group and its members preempt in v1beta1, but not in v1alpha2."""
-    running = [runs("v0", "a"), *([] if placed else [runs("v1", "a")])]
-    cluster.add(small("a", 2, zone="x"), *running)
+    running = [running_pod("v0", "a"), *([] if placed else [running_pod("v1", "a")])]
+    cluster.add(small_node("a", 2, zone="x"), *running)
     group = native(topology=ZONE, min_member=placed or 2, preempts_in_domain=preempts)
     cluster.scheduler.group_feed.group_changed(group)
     if placed:
-        cluster.add(small("b", 1, zone="x"))
+        cluster.add(small_node("b", 1, zone="x"))
     cluster.add(*(member(f"p{number}") for number in range(count)))
     await settle(cluster)
     assert evicted(cluster) == ({each.metadata.name for each in running} if preempts else set())
@@ -130,7 +130,7 @@ async def test_preemption_with_a_topology_constraint(cluster: Rig, count: int, p
 )
 async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_members: str, evicts: bool) -> None:
     """The preemption policy of the group counts, or that of its members if the group has none."""
-    cluster.add(small("a", 2), runs("v0", "a"), runs("v1", "a"))
+    cluster.add(small_node("a", 2), running_pod("v0", "a"), running_pod("v1", "a"))
     cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy, priority=10, is_uniform=True))
     cluster.add(*(changed(member(f"p{number}"), preemption_policy=of_members) for number in range(2)))
     await settle(cluster)
@@ -171,7 +171,7 @@ async def test_members_that_differ(
     cluster: Rig, group: dict[str, Any], odd: dict[str, Any], message: str, is_uniform: bool
 ) -> None:
     """Members that differ fail with kube-scheduler's error if the group's API requires uniform members."""
-    cluster.add(small("a", 9))
+    cluster.add(small_node("a", 9))
     cluster.scheduler.group_feed.group_changed(native(is_uniform=is_uniform, **group))
     cluster.add(member("p0"), member("p1"), changed(member("p2"), **odd))
     await settle(cluster)
@@ -199,7 +199,7 @@ async def test_members_that_differ(
 )
 async def test_a_scheduled_member_that_differs(cluster: Rig, odd: dict[str, Any], message: str) -> None:
     """Members that are scheduled are compared too."""
-    cluster.add(small("a", 9))
+    cluster.add(small_node("a", 9))
     cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True))
     cluster.add(changed(member("p0"), node_name="a", **odd), member("p1"), member("p2"))
     cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True, min_member=3))
@@ -230,7 +230,7 @@ async def test_the_message_of_a_missed_quorum(
 ) -> None:
     """The outcome has kube-scheduler's message for the condition."""
     for zone, count in cpus.items():
-        cluster.add(small(zone, count, zone=zone))
+        cluster.add(small_node(zone, count, zone=zone))
     cluster.scheduler.group_feed.group_changed(native(min_member=3, topology=topology))
     cluster.add(*(member(f"p{number}") for number in range(3)))
     await settle(cluster)
@@ -250,7 +250,7 @@ async def test_the_message_of_a_missed_quorum(
 )
 async def test_the_message_of_the_preemption(cluster: Rig, policy: str, message: str) -> None:
     """kube-scheduler's message about the preemption follows the message of the missed quorum."""
-    cluster.add(small("a", 2), runs("v0", "a"), runs("v1", "a"))
+    cluster.add(small_node("a", 2), running_pod("v0", "a"), running_pod("v1", "a"))
     cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy))
     cluster.add(*(member(f"p{number}") for number in range(2)))
     await settle(cluster)
@@ -264,7 +264,7 @@ async def test_the_message_of_the_preemption(cluster: Rig, policy: str, message:
 
 async def test_an_invalid_group(cluster: Rig) -> None:
     """Members of an invalid group are gated with the problem and the remedy, and bound when the group is valid."""
-    cluster.add(small("a", 2), member("p0"), member("p1"))
+    cluster.add(small_node("a", 2), member("p0"), member("p1"))
     key, feed = native().key, cluster.scheduler.group_feed
     await settle(cluster)
     feed.group_refused(key, [Problem("spec.schedulingPolicy", "unknown")])
@@ -291,7 +291,7 @@ async def test_an_invalid_group(cluster: Rig) -> None:
 async def test_gangs_of_equal_priority_are_ordered_by_their_first_member(cluster: Rig) -> None:
     """Gangs of equal priority are ordered by the first member, not by the age of the PodGroup."""
     created = cluster.clock.wall()
-    cluster.add(small("a", 2))
+    cluster.add(small_node("a", 2))
     for name in ("first", "second"):
         cluster.scheduler.group_feed.group_changed(native(name, created=created))
     for name in ("second-0", "first-0", "first-1", "second-1"):
@@ -304,7 +304,7 @@ async def test_gangs_of_equal_priority_are_ordered_by_their_first_member(cluster
 async def test_the_order_survives_a_restart(cluster: Rig) -> None:
     """Gangs are ordered by the creationTimestamp of their members, in whatever order pods are listed."""
     now = cluster.clock.wall()
-    cluster.add(small("a", 2))
+    cluster.add(small_node("a", 2))
     for name, age in (("young", 30), ("old", 60)):
         created = now - timedelta(seconds=age)
         cluster.scheduler.group_feed.group_changed(native(name, created=now))
@@ -326,8 +326,8 @@ async def test_the_domain_with_the_best_placement_score(
 ) -> None:
     """The domain with the most feasible members is used, then the one with the largest allocated share."""
     for zone, count in cpus.items():
-        cluster.add(small(zone, count, zone=zone))
-        cluster.add(*(runs(f"v{zone}{number}", zone) for number in range(taken.get(zone, 0))))
+        cluster.add(small_node(zone, count, zone=zone))
+        cluster.add(*(running_pod(f"v{zone}{number}", zone) for number in range(taken.get(zone, 0))))
     cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
     cluster.add(*(member(f"p{number}") for number in range(3)))
     await settle(cluster)
@@ -338,10 +338,10 @@ async def test_the_domain_with_the_best_placement_score(
 async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_taken: bool) -> None:
     """A domain whose nodes have capacity for all members but reject some loses to one where all are feasible."""
     taints = ["for=others:NoSchedule"]
-    cluster.add(small("a1", 2, zone="a"), small("b", 5, zone="b"))
+    cluster.add(small_node("a1", 2, zone="a"), small_node("b", 5, zone="b"))
     cluster.add(node("a2", labels={"zone": "a"}, allocatable={"cpu": "2", "pods": "99"}, taints=taints))
     if is_taken:
-        cluster.add(*(runs(f"v{name}", name, cpus=cpus) for name, cpus in (("a1", 2), ("a2", 2), ("b", 5))))
+        cluster.add(*(running_pod(f"v{name}", name, cpus=cpus) for name, cpus in (("a1", 2), ("a2", 2), ("b", 5))))
     cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
     cluster.add(*(member(f"p{number}") for number in range(4)))
     await settle(cluster)

@@ -13,8 +13,18 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from scheduler_core.model.workloads import PodDisruptionBudget
 from tests.support.builders import PodFields
-from tests.support.cluster_picture import picture
-from tests.support.gang_preemption import APART, WHOLE, ask, ending, evicted, of_gang, runs, served, small
+from tests.support.cluster_state import cluster_state
+from tests.support.gang_preemption import (
+    DISRUPTED_AS_GROUP,
+    DISRUPTED_BY_POD,
+    add_gang,
+    evicted,
+    running_pod,
+    small_node,
+    terminating_pod,
+    victim_member,
+    with_pod_groups,
+)
 from tests.support.gangs import gang_of, group, members, previewed, settle
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
@@ -23,7 +33,7 @@ from tests.support.scheduling import Rig, rig
 @pytest.fixture
 def cluster() -> Rig:
     """A scheduler for gangs, without nodes."""
-    return served(rig(defaults=default_plugins()))
+    return with_pod_groups(rig(defaults=default_plugins()))
 
 
 @dataclass(frozen=True)
@@ -45,40 +55,47 @@ ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=
 
 
 CASES = [
-    pytest.param(Case([small("a")], [runs("v0", "a"), runs("v1", "a")], {"v0", "v1"}), id="all pods of lower priority"),
     pytest.param(
-        Case([small("a")], [runs("v0", "a"), runs("v1", "a", 10)], set()),
+        Case([small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a")], {"v0", "v1"}),
+        id="all pods of lower priority",
+    ),
+    pytest.param(
+        Case([small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a", 10)], set()),
         id="no victims if the quorum stays infeasible",
     ),
-    pytest.param(Case([small("a")], [runs("v0", "a")], {"v0"}), id="free capacity is used"),
+    pytest.param(Case([small_node("a")], [running_pod("v0", "a")], {"v0"}), id="free capacity is used"),
     pytest.param(
-        Case([small("a")], [runs("v0", "a", 10), runs("v1", "a", 10)], set()),
+        Case([small_node("a")], [running_pod("v0", "a", 10), running_pod("v1", "a", 10)], set()),
         id="pods of equal priority are not evicted",
     ),
     pytest.param(
-        Case([small("a", 3)], [runs("v0", "a", 9), runs("v1", "a", 1), runs("v2", "a", 2)], {"v1", "v2"}),
+        Case(
+            [small_node("a", 3)],
+            [running_pod("v0", "a", 9), running_pod("v1", "a", 1), running_pod("v2", "a", 2)],
+            {"v1", "v2"},
+        ),
         id="lowest priorities on a node",
     ),
     pytest.param(
         Case(
-            [small("a"), small("b"), small("c")],
-            [runs("a0", "a", 5, 2), runs("b0", "b", 1, 2), runs("c0", "c", 3, 2)],
+            [small_node("a"), small_node("b"), small_node("c")],
+            [running_pod("a0", "a", 5, 2), running_pod("b0", "b", 1, 2), running_pod("c0", "c", 3, 2)],
             {"b0"},
         ),
         id="node with the lowest priority, for both members",
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1)],
-            [runs("a0", "a", 5), runs("b0", "b", 1), runs("c0", "c", 3)],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+            [running_pod("a0", "a", 5), running_pod("b0", "b", 1), running_pod("c0", "c", 3)],
             {"b0", "c0"},
         ),
         id="nodes with the lowest priorities",
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1)],
-            [runs("a0", "a", 5), runs("b0", "b", 1, labels={"app": "db"}), runs("c0", "c", 3)],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+            [running_pod("a0", "a", 5), running_pod("b0", "b", 1, labels={"app": "db"}), running_pod("c0", "c", 3)],
             {"a0", "c0"},
             budgets=[budget("db", {"app": "db"}, 0)],
         ),
@@ -86,8 +103,12 @@ CASES = [
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1)],
-            [runs("a0", "a", 1, labels={"app": "db"}), runs("b0", "b", 1, labels={"app": "db"}), runs("c0", "c", 3)],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+            [
+                running_pod("a0", "a", 1, labels={"app": "db"}),
+                running_pod("b0", "b", 1, labels={"app": "db"}),
+                running_pod("c0", "c", 3),
+            ],
             {"a0", "c0"},
             budgets=[budget("db", {"app": "db"}, 1)],
         ),
@@ -95,8 +116,8 @@ CASES = [
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1)],
-            [runs("a0", "a", labels={"app": "db"}), runs("b0", "b", labels={"app": "db"})],
+            [small_node("a", 1), small_node("b", 1)],
+            [running_pod("a0", "a", labels={"app": "db"}), running_pod("b0", "b", labels={"app": "db"})],
             {"a0", "b0"},
             budgets=[budget("db", {"app": "db"}, 0)],
         ),
@@ -104,53 +125,68 @@ CASES = [
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1), small("d", 1)],
-            [of_gang("g0", "a"), of_gang("g1", "b"), of_gang("g2", "c"), runs("d0", "d", 1)],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1), small_node("d", 1)],
+            [victim_member("g0", "a"), victim_member("g1", "b"), victim_member("g2", "c"), running_pod("d0", "d", 1)],
             {"g0", "g1", "g2"},
-            groups=[WHOLE],
+            groups=[DISRUPTED_AS_GROUP],
         ),
         id="a gang that is disrupted as a whole is evicted as a whole",
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1)],
-            [of_gang("g0", "a"), of_gang("g1", "b"), of_gang("g2", "c")],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+            [victim_member("g0", "a"), victim_member("g1", "b"), victim_member("g2", "c")],
             {"g0", "g1"},
-            groups=[APART],
+            groups=[DISRUPTED_BY_POD],
         ),
         id="needed members of a gang that is disrupted one by one",
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1)],
-            [of_gang("g0", "a"), of_gang("g1", "b"), runs("c0", "c")],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+            [victim_member("g0", "a"), victim_member("g1", "b"), running_pod("c0", "c")],
             set(),
-            groups=[replace(APART, priority=10)],
+            groups=[replace(DISRUPTED_BY_POD, priority=10)],
         ),
         id="members have the higher priority of their group",
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1), small("d", 1)],
-            [of_gang("g0", "a"), of_gang("g1", "d", 10), runs("b0", "b", 9), runs("c0", "c", 9)],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1), small_node("d", 1)],
+            [
+                victim_member("g0", "a"),
+                victim_member("g1", "d", 10),
+                running_pod("b0", "b", 9),
+                running_pod("c0", "c", 9),
+            ],
             {"b0", "c0"},
-            groups=[WHOLE],
+            groups=[DISRUPTED_AS_GROUP],
         ),
         id="a whole gang with one member of high priority is not evicted",
     ),
     pytest.param(
         Case(
-            [small("a", 1), small("b", 1), small("c", 1)],
-            [of_gang("g0", "a"), of_gang("g1", "b"), runs("c0", "c")],
+            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+            [victim_member("g0", "a"), victim_member("g1", "b"), running_pod("c0", "c")],
             {"g0", "g1"},
-            groups=[WHOLE],
+            groups=[DISRUPTED_AS_GROUP],
         ),
         id="victims on other nodes free capacity for the next member",
     ),
     pytest.param(
         Case(
-            [small("x0", 1, zone="x"), small("x1", 1, zone="x"), small("y0", 1, zone="y"), small("y1", 1, zone="y")],
-            [runs("a", "x0", 1), runs("b", "x1", 8), runs("c", "y0", 2), runs("d", "y1", 3)],
+            [
+                small_node("x0", 1, zone="x"),
+                small_node("x1", 1, zone="x"),
+                small_node("y0", 1, zone="y"),
+                small_node("y1", 1, zone="y"),
+            ],
+            [
+                running_pod("a", "x0", 1),
+                running_pod("b", "x1", 8),
+                running_pod("c", "y0", 2),
+                running_pod("d", "y1", 3),
+            ],
             {"c", "d"},
             topology=ZONE,
         ),
@@ -158,8 +194,8 @@ CASES = [
     ),
     pytest.param(
         Case(
-            [small("x0", 1, zone="x"), small("x1", 1, zone="x"), small("y0", 1, zone="y")],
-            [runs("a", "x0", 1), runs("b", "x1", 10), runs("c", "y0", 2)],
+            [small_node("x0", 1, zone="x"), small_node("x1", 1, zone="x"), small_node("y0", 1, zone="y")],
+            [running_pod("a", "x0", 1), running_pod("b", "x1", 10), running_pod("c", "y0", 2)],
             set(),
             topology=ZONE,
         ),
@@ -167,8 +203,8 @@ CASES = [
     ),
     pytest.param(
         Case(
-            [small("x0", 1, zone="x"), small("x1", 1, zone="x"), small("y0", 1, zone="y")],
-            [runs("a", "x0", 1), runs("b", "x1", 10), runs("c", "y0", 2)],
+            [small_node("x0", 1, zone="x"), small_node("x1", 1, zone="x"), small_node("y0", 1, zone="y")],
+            [running_pod("a", "x0", 1), running_pod("b", "x1", 10), running_pod("c", "y0", 2)],
             {"a", "c"},
             topology=PREFERRED_ZONE,
         ),
@@ -176,28 +212,29 @@ CASES = [
     ),
     pytest.param(
         Case(
-            [small("a")],
-            [runs("v0", "a"), runs("v1", "a")],
+            [small_node("a")],
+            [running_pod("v0", "a"), running_pod("v1", "a")],
             set(),
             member_fields=PodFields(preemption_policy="Never"),
         ),
         id="a member that never preempts",
     ),
     pytest.param(
-        Case([small("a")], [runs("v0", "a"), runs("v1", "a")], set(), priority=0),
+        Case([small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a")], set(), priority=0),
         id="priority of the group below its members",
     ),
     pytest.param(
-        Case([small("a")], [runs("v0", "a", 15), runs("v1", "a", 15)], {"v0", "v1"}, priority=20),
+        Case([small_node("a")], [running_pod("v0", "a", 15), running_pod("v1", "a", 15)], {"v0", "v1"}, priority=20),
         id="priority of the group above its members",
     ),
     pytest.param(
-        Case([small("a")], [ending(runs("v0", "a")), runs("v1", "a")], {"v1"}), id="terminating pods are not evicted"
+        Case([small_node("a")], [terminating_pod(running_pod("v0", "a")), running_pod("v1", "a")], {"v1"}),
+        id="terminating pods are not evicted",
     ),
     pytest.param(
         Case(
-            [small("a"), small("b")],
-            [runs("v0", "a", ports=[80]), runs("v1", "b", ports=[80])],
+            [small_node("a"), small_node("b")],
+            [running_pod("v0", "a", ports=[80]), running_pod("v1", "b", ports=[80])],
             {"v0", "v1"},
             member_fields=PodFields(ports=[80]),
         ),
@@ -205,14 +242,14 @@ CASES = [
     ),
     pytest.param(
         Case(
-            [small("a", 3)],
-            [runs("big", "a", 1, 2), runs("little", "a", 2, 1)],
+            [small_node("a", 3)],
+            [running_pod("big", "a", 1, 2), running_pod("little", "a", 2, 1)],
             {"big"},
         ),
         id="the first member's victim frees capacity for the second",
     ),
     pytest.param(
-        Case([small("a", 4)], [runs("v0", "a", 1, 1), runs("v1", "a", 2, 3)], {"v1"}, size=3),
+        Case([small_node("a", 4)], [running_pod("v0", "a", 1, 1), running_pod("v1", "a", 2, 3)], {"v1"}, size=3),
         id="a victim is spared if a later one frees enough capacity",
     ),
 ]
@@ -232,7 +269,7 @@ def staged(made: Rig, case: Case) -> list[Pod]:
 async def test_victims(cluster: Rig, case: Case) -> None:
     """Exactly the needed victims are evicted for the whole quorum, or none."""
     pods = staged(cluster, case)
-    ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
+    add_gang(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
     await settle(cluster)
     assert (evicted(cluster), cluster.bound) == (case.victims, {})
     assert {name for _, name in gang_of(cluster).victims} == case.victims
@@ -245,10 +282,10 @@ async def test_victims(cluster: Rig, case: Case) -> None:
 async def test_dry_runs(cluster: Rig, case: Case) -> None:
     """A dry run returns the same victims, or the reason for none, and changes nothing."""
     pods = staged(cluster, case)
-    ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
-    before = picture(cluster.context)
+    add_gang(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
+    before = cluster_state(cluster.context)
     preview = previewed(cluster)
     victims = () if preview.plan is None else preview.plan.victims
     assert {info.pod.metadata.name for info in victims} == case.victims
     assert bool(preview.reason) == (preview.plan is None)
-    assert (picture(cluster.context), evicted(cluster)) == (before, set())
+    assert (cluster_state(cluster.context), evicted(cluster)) == (before, set())

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
-from tests.support.busy_scheduler import SECONDS, busy, step
+from tests.support.busy_scheduler import SECONDS, busy_rig, step
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, key, member, members, settle
 from tests.support.scheduling import Rig
@@ -82,7 +82,7 @@ async def test_110_old_gangs_that_do_not_fit_and_a_feasible_pod(count: int, limi
     Here gangs keep their order too, but failed gangs back off for so long that they use at most half of the scheduler's
     time. A pod that is created while all of them are retried is bound soon.
     """
-    made = busy()
+    made = busy_rig()
     churn = infeasible_gangs(made, count)
     # By then all gangs have the maximum backoff.
     await run_until(made, churn, lambda: made.clock.now() >= 1100.0, 200.0)
@@ -95,7 +95,7 @@ async def test_874_a_newer_gang_behind_those_that_do_not_fit() -> None:
 
     Here a newer gang and a pod are bound while the older gangs keep failing and keep their order.
     """
-    made = busy()
+    made = busy_rig()
     churn = infeasible_gangs(made, 150)
     await run_until(made, churn, lambda: made.clock.now() >= 1100.0, 200.0)
     made.scheduler.group_feed.group_changed(group("young", min_member=3))
@@ -117,12 +117,12 @@ async def test_110_a_large_gang_among_small_pods(is_strict: bool, expected: bool
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4})
     for number in range(8):
-        traffic.runs("ab"[number % 2], 1, 5.0 + number * 5)
+        traffic.add_running("ab"[number % 2], 1, 5.0 + number * 5)
     traffic.gang("large", 4, 2, is_strict=is_strict)
     for _ in range(200):
-        traffic.comes(1, 40.0)
+        traffic.add_pending(1, 40.0)
         await traffic.step()
-    assert traffic.is_placed("large") == expected
+    assert traffic.is_scheduled("large") == expected
 
 
 async def test_658_a_gang_is_one_entry_of_the_queue(cluster: Rig) -> None:
@@ -274,4 +274,4 @@ async def test_450_members_that_are_created_one_by_one_have_no_backoff(cluster: 
 
 def test_the_duration_of_an_attempt() -> None:
     """150 gangs take longer than the maximum backoff and 20 gangs do not, as the tests above require."""
-    assert 150 * SECONDS > busy().scheduler.options.max_backoff_seconds > 20 * SECONDS
+    assert 150 * SECONDS > busy_rig().scheduler.options.max_backoff_seconds > 20 * SECONDS

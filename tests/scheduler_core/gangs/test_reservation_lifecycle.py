@@ -40,14 +40,14 @@ async def test_a_gang_among_continuously_created_pods(is_strict: bool, expected:
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4})
     for number in range(8):
-        traffic.runs("a" if number % 2 else "b", 1, 10.0 + number * 5)
+        traffic.add_running("a" if number % 2 else "b", 1, 10.0 + number * 5)
     for _ in range(6):
-        traffic.comes(1, 40.0)
+        traffic.add_pending(1, 40.0)
     traffic.gang("big", 4, 2, is_strict=is_strict)
     for _ in range(300):
-        traffic.comes(1, 40.0)
+        traffic.add_pending(1, 40.0)
         await traffic.step()
-    assert traffic.is_placed("big") == expected
+    assert traffic.is_scheduled("big") == expected
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_pods_that_are_created_later(later_pod: dict[str, Any], expected: 
     """Pods that will fit beside the gang are admitted; others wait."""
     traffic = await full_traffic()
     await traffic.step(100.0)
-    later = traffic.comes(**later_pod)
+    later = traffic.add_pending(**later_pod)
     await traffic.settle()
     if later_pod["cpu"] == 3 and expected:
         # Two CPUs are free on each node. The pod evicts no pod, so it waits for the next pod that ends.
@@ -99,10 +99,10 @@ async def test_pods_that_would_reject_members(
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4}, labels={"zone": "z"})
     for name in ("a", "b"):
-        traffic.runs(name, 3, 100.0)
+        traffic.add_running(name, 3, 100.0)
     traffic.gang("big", 2, 2, member=member)
     await traffic.reserve("big")
-    later = traffic.comes(1, **later_pod)
+    later = traffic.add_pending(1, **later_pod)
     await traffic.settle()
     assert traffic.is_bound(later) == expected
 
@@ -111,7 +111,7 @@ async def test_a_blocked_pod_is_reported() -> None:
     """The condition of a blocked pod names the gang of the reservation and reports that preemption does not help."""
     traffic = await full_traffic()
     await traffic.step(100.0)
-    traffic.comes(3)
+    traffic.add_pending(3)
     await traffic.settle()
     assert RESERVED in traffic.rig.condition.message
     assert "2 Preemption is not helpful for scheduling" in traffic.rig.condition.message
@@ -121,10 +121,10 @@ async def test_preemption_does_not_use_reserved_capacity() -> None:
     """A pod evicts no pod from reserved nodes unless its priority is higher than the gang's."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
-    traffic.runs("a", 4, 100.0)
+    traffic.add_running("a", 4, 100.0)
     traffic.gang("big", 2, 2, priority=5, member={"preemption_policy": "Never"})
     await traffic.reserve("big")
-    traffic.comes(4, priority=5)
+    traffic.add_pending(4, priority=5)
     await traffic.settle()
     assert RESERVED in traffic.rig.condition.message
     assert traffic.rig.writer.deletions == []
@@ -134,11 +134,11 @@ async def test_blocked_pods_are_requeued_at_the_end() -> None:
     """The end of a reservation activates the pods that it blocked."""
     traffic = await full_traffic()
     await traffic.step(100.0)
-    later = traffic.comes(3)
+    later = traffic.add_pending(3)
     await traffic.settle()
     assert traffic.rig.place(later) == "unschedulable"
     traffic.rig.scheduler.group_feed.group_changed(group("big", min_member=3, is_strict=False))
-    assert traffic.of("big").reservation == ""
+    assert traffic.gang_named("big").reservation == ""
     assert traffic.rig.place(later) == "active"
 
 
@@ -146,9 +146,9 @@ async def test_backfilled_capacity_is_backfilled_again() -> None:
     """A pod that is blocked because another pod was admitted is requeued when the other pod is deleted."""
     traffic = await full_traffic()
     await traffic.step(100.0)
-    first = traffic.comes(2, 10.0)
+    first = traffic.add_pending(2, 10.0)
     await traffic.settle()
-    second = traffic.comes(2)
+    second = traffic.add_pending(2)
     await traffic.settle()
     assert (traffic.is_bound(first), traffic.is_bound(second)) == (True, False)
     await traffic.step(11.0)
@@ -159,14 +159,14 @@ async def test_a_reservation_begins_by_time_alone() -> None:
     """Capacity is reserved after the delay, without any event."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
-    traffic.runs("a", 4)
+    traffic.add_running("a", 4)
     traffic.gang("big", 2, 2)
     await traffic.settle()
     await traffic.step(PATIENCE - 1.0)
-    assert traffic.of("big").reservation == ""
+    assert traffic.gang_named("big").reservation == ""
     await traffic.step(1.0)
-    assert traffic.of("big").reservation == "a"
-    outcome = traffic.of("big").outcome
+    assert traffic.gang_named("big").reservation == "a"
+    outcome = traffic.gang_named("big").outcome
     assert outcome is not None
     assert "capacity is reserved for it, on a, until the pods that run there have ended" in outcome.message
 
@@ -175,30 +175,30 @@ async def test_one_reservation_for_the_same_nodes() -> None:
     """The second gang reports that it waits, and gets its reservation when the first gang is scheduled."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
-    traffic.runs("a", 4, 60.0)
+    traffic.add_running("a", 4, 60.0)
     traffic.gang("first", 2, 2, 30.0)
     traffic.gang("second", 2, 2)
     await traffic.reserve("first")
-    second = traffic.of("second")
+    second = traffic.gang_named("second")
     assert second.reservation == ""
     assert second.outcome is not None
     assert "capacity that it needs is reserved for gang default/first" in second.outcome.message
     await traffic.step(60.0)
-    assert (traffic.is_placed("first"), second.reservation) == (True, "a")
+    assert (traffic.is_scheduled("first"), second.reservation) == (True, "a")
     await traffic.step(30.0)
-    assert traffic.is_placed("second")
+    assert traffic.is_scheduled("second")
 
 
 async def test_reservations_beside_each_other() -> None:
     """Gangs that need different nodes have reservations at the same time."""
     traffic = Traffic()
     traffic.nodes({"a": 4, "b": 4})
-    traffic.runs("a", 4)
-    traffic.runs("b", 4)
+    traffic.add_running("a", 4)
+    traffic.add_running("b", 4)
     traffic.gang("first", 2, 2)
     traffic.gang("second", 2, 2)
     await traffic.reserve("first")
-    assert {traffic.of("first").reservation, traffic.of("second").reservation} == {"a", "b"}
+    assert {traffic.gang_named("first").reservation, traffic.gang_named("second").reservation} == {"a", "b"}
 
 
 async def test_a_gang_of_higher_priority_takes_over() -> None:
@@ -207,8 +207,8 @@ async def test_a_gang_of_higher_priority_takes_over() -> None:
     traffic.gang("vital", 4, 2, priority=9, member={"preemption_policy": "Never"})
     await traffic.reserve("vital")
     await traffic.step(20.0)
-    big = traffic.of("big")
-    assert (traffic.of("vital").reservation, big.reservation) == ("a, b", "")
+    big = traffic.gang_named("big")
+    assert (traffic.gang_named("vital").reservation, big.reservation) == ("a, b", "")
     assert big.outcome is not None
     assert "is reserved for gang default/vital" in big.outcome.message
 
@@ -222,7 +222,8 @@ async def test_a_gang_of_higher_priority_takes_over() -> None:
             id="the group is no longer Strict",
         ),
         pytest.param(
-            lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.of("big").pods.values()))), id="the quorum is lost"
+            lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.gang_named("big").pods.values()))),
+            id="the quorum is lost",
         ),
     ],
 )
@@ -231,16 +232,16 @@ async def test_a_reservation_ends(end: Callable[[Traffic], None]) -> None:
     traffic = await full_traffic()
     end(traffic)
     assert not traffic.rig.scheduler.reservations
-    assert traffic.of("big").reservation == ""
+    assert traffic.gang_named("big").reservation == ""
 
 
 async def test_a_reservation_ends_when_the_gang_is_scheduled() -> None:
     """The reservation ends when its gang is scheduled."""
     traffic = await full_traffic()
     await traffic.step(200.0)
-    assert traffic.is_placed("big")
+    assert traffic.is_scheduled("big")
     assert not traffic.rig.scheduler.reservations
-    assert traffic.of("big").reservation == ""
+    assert traffic.gang_named("big").reservation == ""
 
 
 @pytest.mark.parametrize(
@@ -253,8 +254,8 @@ async def test_a_reservation_ends_when_the_gang_is_scheduled() -> None:
 async def test_a_blocking_pod_is_deleted(seconds: float, expected: str) -> None:
     """The gang is activated as soon as it has enough capacity, whatever its backoff."""
     traffic = await full_traffic(options={"initial_backoff_seconds": 300.0, "max_backoff_seconds": 300.0})
-    member = next(iter(traffic.of("big").pods.values()))
+    member = next(iter(traffic.gang_named("big").pods.values()))
     traffic.rig.clock.advance(seconds - 30.0)
     over = [each for each, due in traffic.ends_at.items() if due <= 1000.0 + seconds]
-    traffic.end_now(*over)
+    traffic.delete_named(*over)
     assert traffic.rig.place(member) == expected

@@ -28,7 +28,7 @@ async def test_the_reservation_in_the_status(count: int, topology: GroupTopology
     traffic = Traffic()
     for number in range(1, count + 1):
         traffic.nodes({f"n{number}": 2}, labels={"zone": "z"})
-        traffic.runs(f"n{number}", 2)
+        traffic.add_running(f"n{number}", 2)
     traffic.gang("big", count, 2, topology=topology)
     assert (await traffic.reserve("big")).reservation == expected
 
@@ -56,7 +56,7 @@ async def test_the_reserved_node(pods: dict[str, list[dict[str, Any]]], expected
     for name, running in pods.items():
         traffic.nodes({name: 4})
         for fields in running:
-            traffic.runs(name, **fields)
+            traffic.add_running(name, **fields)
     traffic.gang("big", 2, 2)
     gang = await traffic.reserve("big")
     assert gang.reservation == expected
@@ -110,42 +110,42 @@ async def test_a_plan_that_became_impossible(change: Callable[[Traffic], None], 
     traffic = Traffic()
     traffic.nodes({"a": 4}, labels={"zone": "a"})
     traffic.nodes({"b": 4}, labels={"zone": "b"})
-    traffic.runs("a", 4)
-    traffic.runs("b", 2)
-    traffic.runs("b", 2)
+    traffic.add_running("a", 4)
+    traffic.add_running("b", 2)
+    traffic.add_running("b", 2)
     traffic.gang("big", 2, 2, topology=GroupTopology("zone"))
     assert (await traffic.reserve("big")).reservation == "zone=a"
     change(traffic)
     await traffic.settle()
-    assert traffic.of("big").reservation == f"zone={expected}"
+    assert traffic.gang_named("big").reservation == f"zone={expected}"
 
 
 async def test_members_are_scheduled_as_planned() -> None:
     """Members that do not fit on their best nodes are scheduled on the planned nodes."""
     traffic = Traffic()
     traffic.nodes({"a": 6, "b": 6})
-    traffic.runs("a", 6, 100.0)
-    traffic.runs("b", 6, 100.0)
+    traffic.add_running("a", 6, 100.0)
+    traffic.add_running("b", 6, 100.0)
     traffic.rig.scheduler.group_feed.group_changed(group("big", min_member=5, is_strict=True))
     for number, cpu in enumerate((2, 2, 2, 3, 3)):
-        traffic.adopt(member(f"big-{number}", "big", requests={"cpu": str(cpu)}))
+        traffic.add(member(f"big-{number}", "big", requests={"cpu": str(cpu)}))
     await traffic.reserve("big")
     await traffic.step(100.0)
-    assert traffic.is_placed("big")
+    assert traffic.is_scheduled("big")
 
 
 async def test_members_that_were_replaced() -> None:
     """A replacement member uses the slot of a deleted member of the same pod class."""
     traffic = await full_traffic()
-    members = list(traffic.of("big").pods.values())
+    members = list(traffic.gang_named("big").pods.values())
     fresh = msgspec.structs.replace(
         members[0], metadata=msgspec.structs.replace(members[0].metadata, name="big-9", uid="fresh")
     )
-    traffic.adopt(fresh)
+    traffic.add(fresh)
     traffic.rig.scheduler.feed.pod_deleted(members[0])
-    assert traffic.of("big").reservation == "a, b"
+    assert traffic.gang_named("big").reservation == "a, b"
     await traffic.step(200.0)
-    assert traffic.is_placed("big")
+    assert traffic.is_scheduled("big")
     assert "big-9" in traffic.rig.bound
 
 
@@ -155,28 +155,28 @@ async def test_planning_does_not_change_the_columns() -> None:
     traffic.nodes({"a": 4, "b": 4})
     for name in ("a", "b"):
         for _ in range(3):
-            traffic.runs(name, 1)
+            traffic.add_running(name, 1)
     traffic.gang("big", 4, 2)
     await traffic.settle()
     columns = traffic.rig.context.cache.columns
     before = (columns.requested.copy(), columns.pod_count.copy(), [list(pods) for pods in columns.pods])
     await traffic.step(PATIENCE)
-    assert traffic.of("big").reservation == "a, b"
+    assert traffic.gang_named("big").reservation == "a, b"
     assert (columns.requested == before[0]).all()
     assert (columns.pod_count == before[1]).all()
     assert [list(pods) for pods in columns.pods] == before[2]
-    assert traffic.of("big").placed == set()
+    assert traffic.gang_named("big").placed == set()
 
 
 async def test_a_gang_that_never_fits() -> None:
     """No capacity is reserved for a gang that would not fit in an empty cluster."""
     traffic = Traffic()
     traffic.nodes({"a": 4})
-    traffic.runs("a", 4)
+    traffic.add_running("a", 4)
     traffic.gang("big", 3, 2)
     await traffic.settle()
     await traffic.step(PATIENCE)
-    outcome = traffic.of("big").outcome
+    outcome = traffic.gang_named("big").outcome
     assert outcome is not None
     assert "it would not fit even if all pods had ended" in outcome.message
     assert not traffic.rig.scheduler.reservations

@@ -21,11 +21,11 @@ from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
 from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
-from tests.support.devices import DRIVER, allocator, claim, cluster, device, exactly, held, slice_of
+from tests.support.devices import DRIVER, allocated_claim, allocator, claim, cluster, device, exactly, slice_of
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import rig
-from tests.support.virtual_clock import PromptClock
+from tests.support.virtual_clock import AutoAdvanceClock
 
 CONDITIONAL = {"device": "d0", "bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
 
@@ -47,7 +47,7 @@ class World:
     def __init__(self, known: ResourceClaim, *, is_stored: bool = True) -> None:
         self.columns = NodeColumns()
         self.writer = RecordingClaimWriter()
-        self.handle = FakeHandle(nodes=self.columns, clock=PromptClock())
+        self.handle = FakeHandle(nodes=self.columns, clock=AutoAdvanceClock())
         self.metrics = self.handle.device_metrics
         self.claim = self.writer.store(known)
         if is_stored:
@@ -62,10 +62,10 @@ class World:
 @pytest.mark.parametrize(
     ("known", "is_stored", "status", "seconds"),
     [
-        pytest.param(reporting(held(CONDITIONAL), "ready"), True, "success", 0.0, id="ready"),
-        pytest.param(reporting(held(CONDITIONAL), "broken"), True, "failure", 0.0, id="failed"),
-        pytest.param(held(CONDITIONAL), True, "timeout", 600.0, id="too late"),
-        pytest.param(held(CONDITIONAL), False, "error", 0.0, id="claim deleted"),
+        pytest.param(reporting(allocated_claim(CONDITIONAL), "ready"), True, "success", 0.0, id="ready"),
+        pytest.param(reporting(allocated_claim(CONDITIONAL), "broken"), True, "failure", 0.0, id="failed"),
+        pytest.param(allocated_claim(CONDITIONAL), True, "timeout", 600.0, id="too late"),
+        pytest.param(allocated_claim(CONDITIONAL), False, "error", 0.0, id="claim deleted"),
     ],
 )
 async def test_waits_for_binding_conditions(
@@ -97,7 +97,7 @@ async def test_waits_for_binding_conditions(
 
 async def test_a_claim_that_is_deallocated_during_the_wait() -> None:
     """The wait ends with an error when the claim is deallocated, because no driver will report its devices."""
-    world = World(held(CONDITIONAL))
+    world = World(allocated_claim(CONDITIONAL))
     world.columns.devices.assign(world.writer.store(replace(world.claim, status=ResourceClaimStatus())))
     with pytest.raises(DeviceError, match="claim ns/held got deallocated elsewhere in the meantime"):
         await world.binding.wait_for_drivers(600)
@@ -106,7 +106,7 @@ async def test_a_claim_that_is_deallocated_during_the_wait() -> None:
 
 async def test_a_pod_without_binding_conditions_does_not_wait() -> None:
     """No wait is observed for devices without binding conditions."""
-    world = World(held({"device": "d0"}))
+    world = World(allocated_claim({"device": "d0"}))
     await world.binding.wait_for_drivers(600)
     assert not world.metrics.binding_waits
 
@@ -115,7 +115,7 @@ async def test_a_pod_without_binding_conditions_does_not_wait() -> None:
 async def test_new_allocations_are_counted_by_result(fault: ClusterWriteError | None) -> None:
     """Each written allocation counts once, under its result."""
     world = World(claim())
-    world.attempt.pending = [held({"device": "d0"}).status.allocation]
+    world.attempt.pending = [allocated_claim({"device": "d0"}).status.allocation]
     if fault is not None:
         world.writer.failures.append(fault)
         with pytest.raises(ClusterWriteError):

@@ -12,7 +12,7 @@ from scheduler_core.framework.status import SUCCESS, Code
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.plugins.coscheduling import YIELD_SECONDS
 from tests.support.builders import PodFields, node, pod
-from tests.support.coscheduling import EMPTY, CoschedulingStage
+from tests.support.coscheduling import EMPTY_DIAGNOSIS, CoschedulingStage
 from tests.support.handles import FakeGroup
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,7 +38,7 @@ def test_permit(states: list[str], succeeded: int, code: Code) -> None:
     stage = CoschedulingStage()
     group = stage.group()
     group.succeeded = succeeded
-    stage.fill(group, *states)
+    stage.add_members(group, *states)
     result = stage.plugin.permit(CycleState(), stage.member(group, "last", "bound"), "n")
     assert result.status.code is code
     allowed = {name: ["Coscheduling allows"] for name, wait in stage.waits.items() if not wait.is_refused}
@@ -76,7 +76,7 @@ def test_the_first_that_waits_calls_its_siblings(states: list[str], called: list
     """Wherever in the queue they are, so that nobody's backoff is waited for at Permit."""
     stage, state = CoschedulingStage(), CycleState()
     group = stage.group(min_member=4)
-    members = stage.fill(group, *states)
+    members = stage.add_members(group, *states)
     stage.plugin.permit(state, stage.member(group, "own", "bound"), "n")
     names = {info.uid: info.pod.metadata.name for info in members}
     assert [names[uid] for uid in take_pods_to_activate(state)] == called
@@ -90,7 +90,7 @@ def test_pods_of_no_group_are_left_alone() -> None:
     assert stage.plugin.pre_filter(CycleState(), alone, stage.handle.nodes).status == SUCCESS
     assert stage.plugin.reserve(CycleState(), alone, "n") == SUCCESS
     assert stage.plugin.permit(CycleState(), alone, "n").status == SUCCESS
-    assert stage.fail(alone) == ()
+    assert stage.post_filter_reasons(alone) == ()
     stage.plugin.unreserve(CycleState(), alone, "n")
 
 
@@ -119,7 +119,7 @@ def test_unreserve(states: list[str], refused: list[str]) -> None:
     """A member that loses its node takes those along that wait for it."""
     stage = CoschedulingStage()
     group = stage.group()
-    stage.fill(group, *states)
+    stage.add_members(group, *states)
     stage.plugin.unreserve(CycleState(), stage.member(group, "lost", "refused"), "n")
     expected = ["Coscheduling: member lost of PodGroup default/train lost its node"]
     named = {name: said for name, said in stage.calls_on_waiting_pods().items() if not stage.waits[name].is_refused}
@@ -235,7 +235,7 @@ def test_every_member_needs_a_place() -> None:
     stage = CoschedulingStage()
     stage.handle.nodes.add_node(node("n", allocatable={"cpu": 4, "pods": 2}))
     group = stage.group(min_resources={"cpu": 1})
-    info = stage.fill(group, "", "", "")[0]
+    info = stage.add_members(group, "", "", "")[0]
     status = stage.plugin.pre_filter(CycleState(), info, stage.handle.nodes).status
     assert status.message.endswith("1 of pods missing")
 
@@ -257,8 +257,8 @@ def test_who_goes_when_one_does_not_fit(percentage: int, waiting: int, is_turned
     """All that wait, if more than a share of the quorum has no node yet."""
     stage = CoschedulingStage(pod_group_reject_percentage=percentage)
     group = stage.group(min_member=10)
-    stage.fill(group, *["waits"] * waiting)
-    reasons = stage.fail(stage.member(group, "big"))
+    stage.add_members(group, *["waits"] * waiting)
+    reasons = stage.post_filter_reasons(stage.member(group, "big"))
     said = ("PodGroup default/train is rejected: member big is infeasible",)
     assert reasons == (said if is_turned_away else ())
     assert len(stage.calls_on_waiting_pods()) == (waiting if is_turned_away else 0)
@@ -268,13 +268,13 @@ def test_a_preview_changes_nothing() -> None:
     """It says the same."""
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=2)
-    stage.fill(group, "waits")
+    stage.add_members(group, "waits")
     big = stage.member(group, "big")
-    preview = stage.plugin.preview(CycleState(), big, stage.handle.nodes, EMPTY)
+    preview = stage.plugin.preview(CycleState(), big, stage.handle.nodes, EMPTY_DIAGNOSIS)
     assert preview is not None
     assert stage.calls_on_waiting_pods() == {}
     assert stage.plugin.pre_enqueue(big).is_success
-    assert preview.result.status.reasons == stage.fail(big)
+    assert preview.result.status.reasons == stage.post_filter_reasons(big)
 
 
 def test_a_group_that_was_turned_away_backs_off() -> None:
@@ -282,12 +282,12 @@ def test_a_group_that_was_turned_away_backs_off() -> None:
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=2)
     small, big = stage.member(group, "small", "queued"), stage.member(group, "big")
-    stage.fail(big)
+    stage.post_filter_reasons(big)
     for info in (small, big):
         status = stage.plugin.pre_enqueue(info)
         assert status.message == "PodGroup default/train was rejected recently and is backing off"
     stage.handle.clock.advance(6)
-    stage.fail(big)
+    stage.post_filter_reasons(big)
     assert stage.handle.activated == []
     stage.handle.clock.advance(4)
     assert stage.handle.activated == [small, big]
@@ -297,9 +297,9 @@ def test_a_group_that_was_turned_away_backs_off() -> None:
 def test_without_a_backoff_of_its_own_a_group_backs_off_as_pods_do() -> None:
     """A second, then twice as long each time, up to 10: else one that never fits would be tried for ever (#682)."""
     stage = CoschedulingStage()
-    big = stage.fill(stage.group(min_member=2), "", "")[0]
+    big = stage.add_members(stage.group(min_member=2), "", "")[0]
     for seconds in (1, 2, 4, 8, 10, 10):
-        stage.fail(big)
+        stage.post_filter_reasons(big)
         stage.handle.clock.advance(seconds - 0.1)
         assert not stage.plugin.pre_enqueue(big).is_success
         stage.handle.clock.advance(0.1)
@@ -320,8 +320,8 @@ def test_of_two_groups_that_meet_one_lets_the_other_go_first(state: str, since: 
     stage = CoschedulingStage()
     stage.member(stage.group("other", 2, since), "x", state)
     group = stage.group("train", 2)
-    big = stage.fill(group, "", "waits")[0]
-    stage.fail(big)
+    big = stage.add_members(group, "", "waits")[0]
+    stage.post_filter_reasons(big)
     stage.handle.clock.advance(1)
     assert stage.plugin.pre_enqueue(big).is_success is not yields
     stage.handle.clock.advance(YIELD_SECONDS)
@@ -334,7 +334,7 @@ def test_a_group_that_is_placed_has_a_clean_record() -> None:
     group = stage.group(min_member=1)
     info = stage.member(group, "a", "bound")
     group.placed.clear()
-    stage.fail(info)
+    stage.post_filter_reasons(info)
     assert stage.handle.clock.pending == 1
     assert stage.plugin.permit(CycleState(), info, "n").status.is_success
     assert stage.handle.clock.pending == 0

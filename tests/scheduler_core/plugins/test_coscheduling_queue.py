@@ -55,7 +55,7 @@ def test_a_group_that_was_turned_away_stands_behind_its_peers() -> None:
         return [queued.info.pod.metadata.name for queued in pods]
 
     assert order() == ["a", "b"]
-    stage.fail(first)
+    stage.post_filter_reasons(first)
     assert order() == ["b", "a"]
     assert stage.plugin.permit(CycleState(), first, "n").status.is_success
     assert order() == ["a", "b"]
@@ -66,7 +66,7 @@ def test_records_of_groups_that_are_gone_are_dropped() -> None:
     stage = CoschedulingStage()
     for index in range(1000):
         group = stage.group(f"group-{index}", 1)
-        stage.fail(stage.member(group, "a"))
+        stage.post_filter_reasons(stage.member(group, "a"))
         del stage.handle.groups.by_key[group.key]
     assert len(stage.plugin._records) <= 256
 
@@ -104,7 +104,7 @@ def test_a_pod_that_comes(members: int, newcomer: str, hint: Hint) -> None:
     """Only a sibling helps, and only if there are enough with it (#682)."""
     stage = CoschedulingStage()
     groups = {name: stage.group(name) for name in ("train", "other")}
-    stage.fill(groups["train"], *[""] * members)
+    stage.add_members(groups["train"], *[""] * members)
     new = stage.member(groups[newcomer], "new").pod if newcomer else pod("new")
     assert _asked(stage, "a", POD_ADDED, None, new) is hint
 
@@ -113,7 +113,7 @@ def test_siblings_do_not_help_without_a_pod_group() -> None:
     """However many come."""
     stage = CoschedulingStage()
     group = stage.group(min_member=0)
-    stage.fill(group, "", "", "")
+    stage.add_members(group, "", "", "")
     assert _asked(stage, "a", POD_ADDED, None, stage.member(group, "new").pod) is Hint.SKIP
 
 
@@ -129,7 +129,7 @@ def test_siblings_do_not_help_without_a_pod_group() -> None:
 def test_a_pod_group_that_changes(event: ClusterEvent, namespace: str, source: GroupSource, hint: Hint) -> None:
     """It may ask for less now."""
     stage = CoschedulingStage()
-    stage.fill(stage.group(), "")
+    stage.add_members(stage.group(), "")
     changed = PodGroup(GroupKey(source, namespace, "train"), "uid", 1)
     assert _asked(stage, "a", event, None, changed) is hint
 
@@ -144,7 +144,7 @@ def test_a_pod_group_that_changes(event: ClusterEvent, namespace: str, source: G
 def test_room_that_is_made(asked: dict[str, int], hint: Hint) -> None:
     """Nodes that come and pods that go help groups that can be refused for their resources."""
     stage = CoschedulingStage()
-    stage.fill(stage.group(min_resources=asked), "")
+    stage.add_members(stage.group(min_resources=asked), "")
     assert _asked(stage, "a", NODE_ADDED, None, node("new")) is hint
     assert _asked(stage, "a", POD_DELETED, pod("gone", node_name="n"), None) is hint
 

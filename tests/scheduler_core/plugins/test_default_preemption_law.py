@@ -168,7 +168,7 @@ def test_equals_the_plain_form(cluster: Cluster) -> None:
 def test_no_victim_is_in_vain(cluster: Cluster) -> None:
     """Without all victims the pod fits; with any one of them back it does not."""
     world = world_of(cluster)
-    failed = world.failed(wanted(cluster))
+    failed = world.failed_attempt(wanted(cluster))
     assert failed is not None
     attempt, diagnosis = failed
     preview = world.plugin.preview(attempt.state, attempt.info, world.columns, diagnosis)
@@ -275,11 +275,11 @@ def test_nothing_is_left_of_a_dry_run(cluster: Cluster, is_entangled: bool) -> N
     world = world_of(cluster, affinity)
     carried: dict[str, Any] = {} if affinity is None else {"affinity": affinity}
     pending = wanted(cluster, ports=[80], labels={"app": "web"}, **carried)
-    before, found = fingerprint(world.columns), world.failed(pending)
+    before, found = fingerprint(world.columns), world.failed_attempt(pending)
     first, second = world.preview(pending), world.preview(pending)
     assert fingerprint(world.columns) == before
     assert first == second
-    again = world.failed(pending)
+    again = world.failed_attempt(pending)
     assert (found is None, again is None) == (False, False)
     assert found is not None
     assert again is not None

@@ -7,7 +7,7 @@ import pytest
 from scheduler_core.plugins.device_uses import DeviceUses
 from scheduler_core.plugins.resource_score_inputs import Demand, scored_resource
 from scheduler_core.snapshot.node_columns import ALL_ROWS
-from tests.support.device_world import World
+from tests.support.device_world import DeviceWorld
 
 STEPS = 60
 
@@ -15,7 +15,7 @@ STEPS = 60
 @pytest.mark.parametrize("seed", range(10))
 def test_refreshed_counts_equal_new_ones(seed: int) -> None:
     """Claims, slices and nodes change at random; every count is that of an object that has counted nothing yet."""
-    world = World(seed)
+    world = DeviceWorld(seed)
     demand = Demand((scored_resource("deviceclass.resource.kubernetes.io/gpu"),), (1,), nonzero=False)
     refreshed = DeviceUses(max_classes=1)
     seen = set()

@@ -15,7 +15,7 @@ from scheduler_core.plugins.node_resources_balanced_allocation import NodeResour
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
-from tests.support.devices import device, device_class, held, slice_of
+from tests.support.devices import allocated_claim, device, device_class, slice_of
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import OneNode, plain_balanced
 from tests.support.plugin_calls import scores_of
@@ -168,7 +168,7 @@ def test_a_served_resource_is_balanced_by_devices() -> None:
     """One of 4 devices is in use; with the pod half of them are, and half of the CPUs."""
     nodes = columns([node("a", allocatable={"cpu": "10", "pods": "110"})])
     nodes.devices.assign(slice_of([device(f"d{number}") for number in range(4)], node="a"))
-    nodes.devices.assign(held({"device": "d0", "pool": "a"}))
+    nodes.devices.assign(allocated_claim({"device": "d0", "pool": "a"}))
     incoming = pod(requests={"cpu": "5", GPU: "1"})
     plugin = _plugin(nodes, "cpu", GPU)
     check = plugin.reuse_check(nodes.compile_pod(incoming), nodes)

@@ -15,7 +15,7 @@ from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
-from tests.support.devices import device, device_class, held, slice_of
+from tests.support.devices import allocated_claim, device, device_class, slice_of
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import OneNode, plain_least, plain_most, plain_ratio
 from tests.support.plugin_calls import scores_of
@@ -178,7 +178,7 @@ def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod]
 def _with_devices(nodes: NodeColumns, extended: str = GPU) -> NodeColumns:
     """Publish 4 devices on node a, one of them in use, and a class that serves an extended resource with them."""
     nodes.devices.assign(slice_of([device(f"d{number}") for number in range(4)], node="a"))
-    nodes.devices.assign(held({"device": "d0", "pool": "a"}))
+    nodes.devices.assign(allocated_claim({"device": "d0", "pool": "a"}))
     served = device_class("gpu")
     nodes.devices.assign(msgspec.structs.replace(served, spec=DeviceClassSpec(extended_resource_name=extended)))
     return nodes

@@ -22,12 +22,12 @@ from tests.support.plugin_calls import filter_statuses
 from tests.support.storage import (
     attachment,
     claim,
+    columns_with_storage,
     csi_driver,
     csi_node,
     mounts,
     scratch,
     storage_class,
-    stored,
     volume,
 )
 
@@ -67,7 +67,7 @@ def test_limit_of_a_driver(limits: dict[str, int | None] | None, fits: bool) -> 
     storage = pairs("old", "new")
     if limits is not None:
         storage.append(csi_node("a", limits))
-    nodes = stored([node("a"), node("b")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
+    nodes = columns_with_storage([node("a"), node("b")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
     assert asked(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL, SUCCESS]
 
 
@@ -83,7 +83,7 @@ def test_limit_of_a_driver(limits: dict[str, int | None] | None, fits: bool) -> 
 def test_volume_is_attached_once(claims: tuple[str, ...], fits: bool) -> None:
     """The limit is two and one volume is there."""
     storage = [*pairs("old", "new", "newer"), csi_node("a", {DRIVER: 2})]
-    nodes = stored([node("a")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
+    nodes = columns_with_storage([node("a")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
     assert asked(pod(volumes=mounts(*claims)), nodes) == [SUCCESS if fits else FULL]
 
 
@@ -99,7 +99,7 @@ def test_volume_is_attached_once(claims: tuple[str, ...], fits: bool) -> None:
 def test_attachments_count(attached: str, fits: bool) -> None:
     """The limit is two; an attachment of the very volume that the pod brings counts beside it."""
     storage = [*pairs("old", "new", "stray"), csi_node("a", {DRIVER: 2}), attachment("va", DRIVER, "a", attached)]
-    nodes = stored([node("a")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
+    nodes = columns_with_storage([node("a")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
     assert asked(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL]
 
 
@@ -125,7 +125,9 @@ def test_required_driver_is_missing(
 ) -> None:
     """A CSIDriver may keep pods from nodes where it is not installed, those without a CSINode included."""
     driver = csi_driver(DRIVER, must_be_installed=required)
-    nodes = stored([node("a"), node("b"), node("c")], [*storage, driver, csi_node("a", {DRIVER: None}), csi_node("b")])
+    nodes = columns_with_storage(
+        [node("a"), node("b"), node("c")], [*storage, driver, csi_node("a", {DRIVER: None}), csi_node("b")]
+    )
     rejected = Status(Code.UNSCHEDULABLE, (f"{DRIVER} CSI driver is not installed on the node",))
     assert asked(wanted, nodes) == [rejected if absent else SUCCESS for absent in missing]
 
@@ -133,7 +135,7 @@ def test_required_driver_is_missing(
 def test_required_driver_of_in_tree_volumes() -> None:
     """Without a CSINode, an in-tree volume has no driver."""
     driver = csi_driver(EBS, must_be_installed=True)
-    nodes = stored([node("a"), node("b"), node("c")], [driver, csi_node("a", {EBS: 5}), csi_node("b")])
+    nodes = columns_with_storage([node("a"), node("b"), node("c")], [driver, csi_node("a", {EBS: 5}), csi_node("b")])
     rejected = Status(Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))
     assert asked(pod(volumes=[EBS_VOLUME]), nodes) == [SUCCESS, rejected, SUCCESS]
 
@@ -142,7 +144,9 @@ def test_missing_driver_goes_before_the_limit() -> None:
     """Of several missing drivers the first is reported, and a full node is reported as such only after them."""
     drivers = [csi_driver(name, must_be_installed=True) for name in ("x", "y")]
     storage = [*pairs("full"), *pairs("one", driver="x"), *pairs("two", driver="y"), *drivers]
-    nodes = stored([node("a"), node("b")], [*storage, csi_node("a", {DRIVER: 0, "x": None}), csi_node("b", {"y": 1})])
+    nodes = columns_with_storage(
+        [node("a"), node("b")], [*storage, csi_node("a", {DRIVER: 0, "x": None}), csi_node("b", {"y": 1})]
+    )
     assert [status.reasons for status in asked(pod(volumes=mounts("full", "one", "two")), nodes)] == [
         ("y CSI driver is not installed on the node",),
         ("x CSI driver is not installed on the node",),
@@ -162,7 +166,7 @@ def test_missing_driver_goes_before_the_limit() -> None:
 def test_in_tree_volumes_count_for_their_driver(storage: list[StorageObject], wanted: Pod, fits: bool) -> None:
     """Where a CSINode says what the node can attach."""
     limits = csi_node("a", {EBS: 0, "csi.vsphere.vmware.com": 0})
-    nodes = stored([node("a"), node("b")], [*storage, limits])
+    nodes = columns_with_storage([node("a"), node("b")], [*storage, limits])
     assert asked(wanted, nodes) == [SUCCESS if fits else FULL, SUCCESS]
 
 
@@ -170,13 +174,13 @@ def test_missing_claim_rejects_every_node() -> None:
     """Preemption cannot help."""
     reason = 'looking up PVC default/gone: persistentvolumeclaim "gone" not found'
     expected = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-    nodes = stored([node("a"), node("b")], pairs("new"))
+    nodes = columns_with_storage([node("a"), node("b")], pairs("new"))
     assert asked(pod(volumes=mounts("new", "gone")), nodes) == [expected, expected]
 
 
 def test_foreign_claim_is_an_error() -> None:
     """A claim of the name that the pod's own would have, made for someone else."""
-    nodes = stored([node("a")], [claim("pod-scratch", owner="someone")])
+    nodes = columns_with_storage([node("a")], [claim("pod-scratch", owner="someone")])
     with pytest.raises(PluginError, match="pod is not owner"):
         asked(pod(volumes=[scratch()]), nodes)
 
@@ -184,9 +188,9 @@ def test_foreign_claim_is_an_error() -> None:
 def test_untranslatable_volume_is_an_error_where_it_matters() -> None:
     """That is on nodes with a CSINode."""
     wanted = pod(volumes=[Volume(name="z", azure_disk=AzureDisk("d", "/d", "Shared"))])
-    assert asked(wanted, stored([node("a")], ())) == [SUCCESS]
+    assert asked(wanted, columns_with_storage([node("a")], ())) == [SUCCESS]
     with pytest.raises(PluginError, match="kind\\(Shared\\) is not supported"):
-        asked(wanted, stored([node("a")], [csi_node("a")]))
+        asked(wanted, columns_with_storage([node("a")], [csi_node("a")]))
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ from tests.support.plugin_calls import filter_statuses
 from tests.support.storage import (
     capacity,
     claim,
+    columns_with_storage,
     csi_driver,
     csi_node,
     mounts,
     scratch,
     storage_class,
-    stored,
     volume,
 )
 
@@ -60,7 +60,7 @@ def asked(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
 
 def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]:
     """Ask about node "a" of zone a and "b" of zone b."""
-    nodes = stored([node("a", labels={ZONE: "a"}), node("b", labels={ZONE: "b"})], storage)
+    nodes = columns_with_storage([node("a", labels={ZONE: "a"}), node("b", labels={ZONE: "b"})], storage)
     status, found = asked(pod(volumes=mounts(*(claims or ("data",)))), nodes)
     assert status == SUCCESS
     return found
@@ -95,7 +95,7 @@ def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]
 )
 def test_claims_that_reject_the_pod(storage: list[StorageObject], status: Status) -> None:
     """Whatever the nodes."""
-    assert asked(pod(volumes=mounts("data")), stored([node()], storage)) == (status, [])
+    assert asked(pod(volumes=mounts("data")), columns_with_storage([node()], storage)) == (status, [])
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_claims_that_reject_the_pod(storage: list[StorageObject], status: Status
 )
 def test_claim_made_for_the_pod(storage: list[StorageObject], status: Status) -> None:
     """It must be there and the pod's own."""
-    assert asked(pod(volumes=[scratch()]), stored([], storage))[0] == status
+    assert asked(pod(volumes=[scratch()]), columns_with_storage([], storage))[0] == status
 
 
 def test_pod_without_claims_is_skipped() -> None:
     """It has nothing to filter by."""
-    nodes = stored([node()], [claim()])
+    nodes = columns_with_storage([node()], [claim()])
     plugin = VolumeBinding(None, FakeHandle(nodes=nodes))
     assert plugin.pre_filter(CycleState(), nodes.compile_pod(pod()), nodes).status.is_skip
 
@@ -153,7 +153,7 @@ def test_first_bound_claim_that_fails_decides() -> None:
 
 def test_all_reasons_of_a_node_are_reported() -> None:
     """Of its bound claims and of its unbound ones."""
-    kept = volume("p", on={ZONE: ["a"]}, kept_for="default/one")
+    kept = volume("p", on={ZONE: ["a"]}, claim_ref="default/one")
     storage: list[StorageObject] = [claim("one", volume="p"), kept, claim("two"), storage_class()]
     found = on_two_zones(storage, "one", "two")
     assert [status.reasons for status in found] == [(CANNOT_BIND,), (OUT_OF_REACH, CANNOT_BIND)]
@@ -173,7 +173,7 @@ EBS_PLUGIN = "kubernetes.io/aws-ebs"
 )
 def test_in_tree_volume_is_reached_by_its_drivers_labels(migrated: str, expected: list[tuple[str, ...]]) -> None:
     """Where a driver has taken over, its own zone label counts: node "a" has the one, "b" the other."""
-    nodes = stored(
+    nodes = columns_with_storage(
         [node("a", labels={ZONE: "z"}), node("b", labels={EBS_ZONE: "z"})],
         [
             claim(volume="pv"),
@@ -188,7 +188,7 @@ def test_in_tree_volume_is_reached_by_its_drivers_labels(migrated: str, expected
 def test_untranslatable_volume_leaves_rows_undecided() -> None:
     """Those where the driver has taken over."""
     spec = PersistentVolumeSpec(aws=AwsElasticBlockStore("aws://zone/disk"))
-    nodes = stored(
+    nodes = columns_with_storage(
         [node("a"), node("b")], [claim(volume="pv"), volume("pv", spec=spec), csi_node("b", migrated=EBS_PLUGIN)]
     )
     plugin, state, info = (
@@ -210,7 +210,7 @@ def test_untranslatable_volume_leaves_rows_undecided() -> None:
         pytest.param(volume(modes=["ReadOnlyMany"]), id="another-access-mode"),
         pytest.param(volume(mode="Block"), id="another-volume-mode"),
         pytest.param(volume(phase="Released"), id="not-available"),
-        pytest.param(volume(kept_for="default/other"), id="kept-for-another"),
+        pytest.param(volume(claim_ref="default/other"), id="kept-for-another"),
         pytest.param(volume(attributes_class="gold"), id="another-attributes-class"),
         pytest.param(volume(on={ZONE: ["c"]}), id="out-of-reach"),
     ],
@@ -227,8 +227,8 @@ def test_volume_that_will_not_do(wrong: StorageObject) -> None:
         pytest.param(volume(size="5Gi"), id="just-large-enough"),
         pytest.param(volume(modes=["ReadOnlyMany", "ReadWriteOnce"]), id="more-access-modes"),
         pytest.param(volume(mode="Filesystem"), id="default-volume-mode"),
-        pytest.param(volume(kept_for="default/data", phase="Pending"), id="kept-for-the-claim-whatever-its-phase"),
-        pytest.param(volume(kept_for=claim(), modes=[]), id="kept-for-the-claim-whatever-its-access-modes"),
+        pytest.param(volume(claim_ref="default/data", phase="Pending"), id="kept-for-the-claim-whatever-its-phase"),
+        pytest.param(volume(claim_ref=claim(), modes=[]), id="kept-for-the-claim-whatever-its-access-modes"),
         pytest.param(volume(attributes_class=""), id="empty-attributes-class"),
     ],
 )
@@ -240,7 +240,7 @@ def test_volume_that_will_do(right: StorageObject) -> None:
 def test_volume_kept_for_the_claim_is_the_only_choice() -> None:
     """Where it is out of reach, a free one does not stand in for it."""
     found = on_two_zones(
-        [claim(), storage_class(), volume("kept", kept_for="default/data", on={ZONE: ["a"]}), volume("free")]
+        [claim(), storage_class(), volume("kept", claim_ref="default/data", on={ZONE: ["a"]}), volume("free")]
     )
     assert found == [SUCCESS, unresolvable(CANNOT_BIND)]
 
@@ -356,7 +356,7 @@ def test_what_is_ending_is_not_used() -> None:
     """A volume is not chosen, and a claim rejects the pod."""
     found = on_two_zones([claim(), storage_class(), _ending(volume())])
     assert found == [unresolvable(CANNOT_BIND)] * 2
-    status, _ = asked(pod(volumes=mounts("data")), stored([node()], [_ending(claim())]))
+    status, _ = asked(pod(volumes=mounts("data")), columns_with_storage([node()], [_ending(claim())]))
     assert status == unresolvable('persistentvolumeclaim "data" is being deleted')
 
 
@@ -367,7 +367,7 @@ def _ending(shown: PersistentVolume | PersistentVolumeClaim) -> StorageObject:
 
 def test_scoring_is_skipped_without_claims() -> None:
     """Every node would get 0."""
-    nodes, state = stored([node("a"), node("b")], ()), CycleState()
+    nodes, state = columns_with_storage([node("a"), node("b")], ()), CycleState()
     plugin, info = VolumeBinding(None, FakeHandle(nodes=nodes)), nodes.compile_pod(pod())
     plugin.pre_filter(state, info, nodes)
     assert plugin.pre_score(state, info, nodes, ALL_ROWS).is_skip

@@ -11,7 +11,16 @@ from scheduler_core.plugins.volume_binding import VolumeBinding
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
-from tests.support.storage import VolumeFields, capacity, claim, csi_driver, mounts, storage_class, stored, volume
+from tests.support.storage import (
+    VolumeFields,
+    capacity,
+    claim,
+    columns_with_storage,
+    csi_driver,
+    mounts,
+    storage_class,
+    volume,
+)
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 DRIVER = "disk.example.com"
@@ -25,7 +34,7 @@ class Disk:
 
     size: int
     zones: tuple[str, ...] | None
-    kept_for: int | None
+    claim_ref: int | None
     mode: str
     available: bool
 
@@ -115,11 +124,11 @@ def _chosen(case: Case, number: int, want: Want, zone: str, taken: set[int]) -> 
     fitting = [
         (disk.size, position)
         for position, disk in enumerate(case.disks)
-        if position not in taken and disk.size >= want.size and disk.kept_for in (None, number)
+        if position not in taken and disk.size >= want.size and disk.claim_ref in (None, number)
     ]
     for _, position in sorted(fitting):
         disk = case.disks[position]
-        if disk.kept_for == number:
+        if disk.claim_ref == number:
             return position if disk.zones is None or zone in disk.zones else None
     for _, position in sorted(fitting):
         disk = case.disks[position]
@@ -137,8 +146,8 @@ def _storage(case: Case) -> list[StorageObject]:
             "modes": [disk.mode],
             "phase": "Available" if disk.available else "Released",
         }
-        if disk.kept_for is not None:
-            fields["kept_for"] = f"default/c{disk.kept_for}"
+        if disk.claim_ref is not None:
+            fields["claim_ref"] = f"default/c{disk.claim_ref}"
         if disk.zones is not None:
             fields["on"] = {"zone": disk.zones}
         storage.append(volume(f"v{position}", **fields))
@@ -161,7 +170,9 @@ def _storage(case: Case) -> list[StorageObject]:
 @given(_CASES)
 def test_all_nodes_at_once_equal_one_at_a_time(case: Case) -> None:
     """Codes, and that claims which are given volumes are given different ones."""
-    nodes = stored([node(f"n{number}", labels={"zone": zone}) for number, zone in enumerate(ZONES)], _storage(case))
+    nodes = columns_with_storage(
+        [node(f"n{number}", labels={"zone": zone}) for number, zone in enumerate(ZONES)], _storage(case)
+    )
     plugin, state = VolumeBinding(None, FakeHandle(nodes=nodes)), CycleState()
     info = nodes.compile_pod(pod(volumes=mounts(*(f"c{number}" for number in range(len(case.wants))))))
     assert plugin.pre_filter(state, info, nodes).status.is_success

@@ -29,10 +29,10 @@ from tests.support.handles import FakeHandle
 from tests.support.storage import (
     RecordingStorageWriter,
     claim,
+    columns_with_storage,
     csi_node,
     mounts,
     storage_class,
-    stored,
     volume,
 )
 
@@ -45,7 +45,7 @@ class World:
     """A pod with claims on its way to node "n"."""
 
     def __init__(self, storage: tuple[StorageObject, ...], *claims: str, timeout: int = 600) -> None:
-        self.nodes: NodeColumns = stored([node("n", labels={"zone": "z"}), node("other")], storage)
+        self.nodes: NodeColumns = columns_with_storage([node("n", labels={"zone": "z"}), node("other")], storage)
         self.writer = RecordingStorageWriter()
         self.handle = FakeHandle(nodes=self.nodes, storage_writer=self.writer)
         self.plugin = VolumeBinding(VolumeBindingArgs(bind_timeout_seconds=timeout), self.handle)
@@ -81,7 +81,7 @@ class World:
         for written in self.writer.volumes:
             self.nodes.storage.assign(written)
         for selected in self.writer.claims:
-            self.nodes.storage.assign(volume(f"pv-of-{selected.metadata.name}", kept_for=selected))
+            self.nodes.storage.assign(volume(f"pv-of-{selected.metadata.name}", claim_ref=selected))
             self.nodes.storage.assign(fully_bound(selected, f"pv-of-{selected.metadata.name}"))
 
 
@@ -129,7 +129,7 @@ def test_reserve_takes_the_smallest_volume() -> None:
 
 def test_volume_that_the_user_bound_is_not_marked() -> None:
     """The mark would let the controller undo what is not its own; a missing UID is filled in."""
-    world = World((claim("want"), storage_class(), volume("pv", kept_for="default/want")), "want")
+    world = World((claim("want"), storage_class(), volume("pv", claim_ref="default/want")), "want")
     world.decide()
     assert current(world).spec.claim_ref == POINTER
     assert current(world).metadata.annotations == {}

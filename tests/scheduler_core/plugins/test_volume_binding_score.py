@@ -13,7 +13,7 @@ from scheduler_core.plugins.volume_binding import VolumeBinding
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
-from tests.support.storage import capacity, claim, csi_driver, mounts, storage_class, stored, volume
+from tests.support.storage import capacity, claim, columns_with_storage, csi_driver, mounts, storage_class, volume
 
 DRIVER, ZONE = "disk.example.com", "zone"
 NODES = (node("a", labels={ZONE: "a"}), node("b", labels={ZONE: "b"}))
@@ -22,7 +22,7 @@ DYNAMIC: tuple[StorageObject, ...] = (storage_class("local", DRIVER), csi_driver
 
 def scores(storage: list[StorageObject], *claims: str, args: VolumeBindingArgs | None = None) -> list[int]:
     """Return the scores of both nodes for a pod with claims."""
-    nodes, state = stored(NODES, storage), CycleState()
+    nodes, state = columns_with_storage(NODES, storage), CycleState()
     plugin, info = VolumeBinding(args, FakeHandle(nodes=nodes)), nodes.compile_pod(pod(volumes=mounts(*claims)))
     assert plugin.pre_filter(state, info, nodes).status.is_success
     codes = plugin.filter(state, info, nodes, ALL_ROWS)

@@ -18,7 +18,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_statuses
-from tests.support.storage import claim, mounts, scratch, stored
+from tests.support.storage import claim, columns_with_storage, mounts, scratch
 
 RWOP = "ReadWriteOncePod"
 NO_DISK = Status(Code.UNSCHEDULABLE, ("node(s) had no available disk",))
@@ -72,7 +72,7 @@ def asked(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
 def test_disk_is_attached_once(wanted: Volume, held: Volume, conflict: bool) -> None:
     """Only the node that has it is ruled out, and the hint of the holder's end agrees."""
     holder = pod("p", node_name="b", volumes=[held])
-    nodes = stored([node("a"), node("b")], (), [holder])
+    nodes = columns_with_storage([node("a"), node("b")], (), [holder])
     incoming = pod(volumes=[wanted])
     assert asked(incoming, nodes) == (SUCCESS, [SUCCESS, NO_DISK if conflict else SUCCESS])
     assert after_pod_deletion(incoming, holder, None) is (Hint.QUEUE if conflict else Hint.SKIP)
@@ -89,13 +89,13 @@ def test_disk_is_attached_once(wanted: Volume, held: Volume, conflict: bool) -> 
 def test_one_pod_claim_has_one_pod(modes: tuple[str, ...], mounted: bool, expected: object) -> None:
     """Wherever the other pod runs."""
     holders = [pod("p", node_name="b", volumes=mounts("data"))] if mounted else []
-    nodes = stored([node("a"), node("b")], [claim(modes=modes)], holders)
+    nodes = columns_with_storage([node("a"), node("b")], [claim(modes=modes)], holders)
     assert asked(pod(volumes=mounts("data")), nodes) == expected
 
 
 def test_disk_goes_before_claim() -> None:
     """A row that fails both gets the disk's reason."""
-    nodes = stored(
+    nodes = columns_with_storage(
         [node("a"), node("b")], [claim(modes=[RWOP])], [pod("p", node_name="b", volumes=[*mounts("data"), gce()])]
     )
     assert asked(pod(volumes=[*mounts("data"), gce()]), nodes) == (SUCCESS, [IN_USE, NO_DISK])
@@ -115,12 +115,12 @@ def test_disk_goes_before_claim() -> None:
 )
 def test_claims_are_looked_up_first(wanted: Pod, status: Status) -> None:
     """A claim that does not exist ends the attempt; one made for the pod is another plugin's matter."""
-    assert asked(wanted, stored([node("a")], ())) == (status, [])
+    assert asked(wanted, columns_with_storage([node("a")], ())) == (status, [])
 
 
 def test_what_if_follows_pods() -> None:
     """Taking the claim's pod away lets the pod in, in the copy of the state alone; its namespace is not looked at."""
-    nodes = stored([node("a")], [claim(modes=[RWOP])], [pod("p", node_name="a", volumes=mounts("data"))])
+    nodes = columns_with_storage([node("a")], [claim(modes=[RWOP])], [pod("p", node_name="a", volumes=mounts("data"))])
     plugin, state, info = (
         VolumeRestrictions(None, FakeHandle(nodes=nodes)),
         CycleState(),

@@ -17,7 +17,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_statuses
-from tests.support.storage import claim, mounts, scratch, storage_class, stored, volume
+from tests.support.storage import claim, columns_with_storage, mounts, scratch, storage_class, volume
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
@@ -51,7 +51,7 @@ def asked(wanted: Pod, nodes: NodeColumns, *, pre_filter: bool = True) -> tuple[
 def test_zones_of_volume_and_node(of_volume: dict[str, str], of_node: dict[str, str], fits: bool) -> None:
     """Every label of the volume must be met."""
     storage = (claim("data", volume="pv"), volume("pv", labels=of_volume))
-    nodes = stored([node("n", labels=of_node), node("bare")], storage)
+    nodes = columns_with_storage([node("n", labels=of_node), node("bare")], storage)
     _, found = asked(pod(volumes=mounts("data")), nodes)
     assert (found or [SUCCESS, SUCCESS]) == [SUCCESS if fits else ELSEWHERE, SUCCESS]
 
@@ -64,7 +64,7 @@ def test_every_volume_counts() -> None:
         claim("two", volume="q"),
         volume("q", labels={REGION: "r"}),
     )
-    nodes = stored([node("n", labels={ZONE: "a"}), node("m", labels={ZONE: "a", REGION: "r"})], storage)
+    nodes = columns_with_storage([node("n", labels={ZONE: "a"}), node("m", labels={ZONE: "a", REGION: "r"})], storage)
     assert asked(pod(volumes=mounts("one", "two")), nodes)[1] == [ELSEWHERE, SUCCESS]
 
 
@@ -97,7 +97,7 @@ def unresolvable(reason: str) -> Status:
 )
 def test_claims_that_cannot_be_followed(storage: tuple[StorageObject, ...], status: Status) -> None:
     """The reasons are the reference's, by PreFilter or, where that is left out, by Filter."""
-    nodes = stored([node("n", labels={ZONE: "a"})], storage)
+    nodes = columns_with_storage([node("n", labels={ZONE: "a"})], storage)
     wanted = pod(volumes=mounts("data"))
     assert asked(wanted, nodes) == (status, [])
     expected = SUCCESS if status.code is Code.SKIP else status
@@ -106,7 +106,7 @@ def test_claims_that_cannot_be_followed(storage: tuple[StorageObject, ...], stat
 
 def test_claims_made_for_the_pod_are_passed_over() -> None:
     """As the reference does."""
-    assert asked(pod(volumes=[scratch()]), stored([node("n")], ())) == (Status(Code.SKIP), [])
+    assert asked(pod(volumes=[scratch()]), columns_with_storage([node("n")], ())) == (Status(Code.SKIP), [])
 
 
 @pytest.mark.parametrize(

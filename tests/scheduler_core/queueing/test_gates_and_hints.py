@@ -43,7 +43,7 @@ def rules(journal: Journal, initial: float = 1.0, longest: float = 10.0) -> Queu
 )
 def test_the_first_closed_gate_decides(answer: object, code: Code, reason: str) -> None:
     """The others are not called; a gate that fails stays closed, and its reason says so."""
-    journal = Journal(answers={"A.preEnqueue": answer})
+    journal = Journal(results={"A.preEnqueue": answer})
     status = rules(journal).gate(queued())
     assert (status.code, status.reasons, status.plugin) == (code, (reason,), "A")
     assert journal.plugins_at("preEnqueue") == ["A"]
@@ -97,11 +97,11 @@ def test_backoff_end(timestamp: float, initial: float, longest: float, end: floa
 
 def test_the_gate_that_holds_a_pod_is_called_first() -> None:
     """Most often it still rejects the pod, and the others need not be called."""
-    journal = Journal(answers={"B.preEnqueue": unschedulable("wait")})
+    journal = Journal(results={"B.preEnqueue": unschedulable("wait")})
     waiting = queued()
     waiting.gated_by = "B"
     assert rules(journal).gate(waiting).plugin == "B"
-    journal.answers = {}
+    journal.results = {}
     assert rules(journal).gate(waiting) == SUCCESS
     assert journal.plugins_at("preEnqueue") == ["B", "B", "A"]
 

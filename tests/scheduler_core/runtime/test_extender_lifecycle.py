@@ -10,7 +10,7 @@ from scheduler_core.config.extender_config import Extender
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.scheduling import Rig, profile, rig
-from tests.support.scripted_extender import ScriptedExtender, extended_profile, extender
+from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile
 
 
 def made_with(clients: list[ScriptedExtender]) -> Rig:
@@ -34,8 +34,8 @@ async def test_a_client_is_closed_with_its_instance() -> None:
     """It is closed once, when the profile is replaced; the new revision has its own client."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
-    made.serve(extended_profile(extender("one"), extender("two")))
-    made.serve(extended_profile(extender("one")))
+    made.serve(extender_profile(extender("one"), extender("two")))
+    made.serve(extender_profile(extender("one")))
     await settle()
     assert [(client.url, client.closed) for client in clients] == [
         ("default-scheduler one", 1),
@@ -48,7 +48,7 @@ async def test_a_client_outlives_the_profile_until_its_last_pod() -> None:
     """An attempt in flight may still use it to bind."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
-    (instance,) = made.serve(extended_profile(extender()))
+    (instance,) = made.serve(extender_profile(extender()))
     instance.begin()
     made.scheduler.withdraw(instance.name)
     await settle()
@@ -62,7 +62,7 @@ async def test_what_is_open_is_closed_when_the_scheduler_stops() -> None:
     """Closing clients are awaited; nothing is closed twice."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
-    made.serve(extended_profile(extender("a")), extended_profile(extender("b"), name="other"))
+    made.serve(extender_profile(extender("a")), extender_profile(extender("b"), name="other"))
     made.scheduler.withdraw("other")
     await made.scheduler.stop(0)
     assert [client.closed for client in clients] == [1, 1]
@@ -79,7 +79,7 @@ async def test_a_client_that_fails_to_close_is_dropped(caplog: pytest.LogCapture
 
     clients = {"stuck": Stuck(), "fine": ScriptedExtender()}
     made = rig(serve=False, ports=SchedulerPorts(make_extender=lambda _, config: clients[config.url_prefix]))
-    made.serve(extended_profile(extender("stuck"), extender("fine")))
+    made.serve(extender_profile(extender("stuck"), extender("fine")))
     await made.scheduler.stop(0)
     assert clients["fine"].closed == 1
     assert "failed to close" in caplog.text
@@ -90,7 +90,7 @@ async def test_an_invalid_extender_rejects_the_profile() -> None:
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     with pytest.raises(ConfigError, match=r"extenders\[1\]: the extender cannot be called: no such certificate"):
-        made.scheduler.build(extended_profile(extender("good"), extender("bad")))
+        made.scheduler.build(extender_profile(extender("good"), extender("bad")))
     await settle()
     assert [client.closed for client in clients] == [1]
 
@@ -103,7 +103,7 @@ def test_problems_of_an_extender_have_their_fields() -> None:
 
     made = rig(serve=False, ports=SchedulerPorts(make_extender=refuse))
     with pytest.raises(ConfigError) as refused:
-        made.scheduler.build(extended_profile(extender()))
+        made.scheduler.build(extender_profile(extender()))
     assert [str(problem) for problem in refused.value.problems] == [
         "extenders[0].tlsConfig.caFile: cannot be read; correct the path"
     ]
@@ -113,7 +113,7 @@ def test_outside_of_a_loop_nothing_is_closed() -> None:
     """Without an event loop no client is connected, so nothing is closed."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
-    made.scheduler.build(extended_profile(extender())).retire()
+    made.scheduler.build(extender_profile(extender())).retire()
     assert clients[0].closed == 0
     asyncio.run(made.scheduler.stop(0))
     assert clients[0].closed == 1
@@ -122,7 +122,7 @@ def test_outside_of_a_loop_nothing_is_closed() -> None:
 def test_without_a_factory_no_extender_is_called() -> None:
     """As in a simulation: the instance has no extenders and registers no events for them."""
     made = rig(serve=False)
-    (instance,) = made.serve(extended_profile(extender()))
+    (instance,) = made.serve(extender_profile(extender()))
     assert (instance.extenders, "Extender" in instance.registrations) == ((), False)
 
 

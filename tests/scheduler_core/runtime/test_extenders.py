@@ -23,7 +23,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import container, node, pod
 from tests.support.scheduling import rig
-from tests.support.scripted_extender import ScriptedExtender, extender, leaves
+from tests.support.scripted_extender import ScriptedExtender, extender, passes_only
 
 MANAGED = {"managedResources": [{"name": "example.com/licence"}, {"name": "example.com/dongle"}]}
 NAMES = ("a", "b", "c")
@@ -83,12 +83,12 @@ async def filtered(*runners: ExtenderRunner) -> tuple[list[str], dict[str, Statu
 async def test_each_extender_filters_the_remaining_nodes() -> None:
     """No extender is called without nodes."""
     first, second, third = (
-        ScriptedExtender("1", leaves("b", "c")),
-        ScriptedExtender("2", leaves()),
+        ScriptedExtender("1", passes_only("b", "c")),
+        ScriptedExtender("2", passes_only()),
         ScriptedExtender("3"),
     )
     assert await filtered(*map(runner, (first, second, third))) == ([], {})
-    assert (first.asked, second.asked, third.asked) == (
+    assert (first.calls, second.calls, third.calls) == (
         [("filter", NAMES)],
         [("filter", ("b", "c"))],
         [],
@@ -101,15 +101,15 @@ async def test_each_extender_filters_the_remaining_nodes() -> None:
 )
 async def test_uninterested_extenders_are_not_called(fields: dict[str, object]) -> None:
     """All nodes remain."""
-    client = ScriptedExtender(on_filter=leaves())
+    client = ScriptedExtender(on_filter=passes_only())
     assert await filtered(runner(client, **fields)) == (list(NAMES), {})
-    assert client.asked == []
+    assert client.calls == []
 
 
 async def test_reasons_of_extenders_are_stored() -> None:
     """Unresolvable reasons take precedence over others, and later reasons over earlier ones."""
-    first = ScriptedExtender("1", leaves("b", "c", failed={"a": "full", "x": "odd"}, hopeless={"a": "broken"}))
-    second = ScriptedExtender("2", leaves("c", failed={"b": "busy", "a": "still"}))
+    first = ScriptedExtender("1", passes_only("b", "c", failed={"a": "full", "x": "odd"}, hopeless={"a": "broken"}))
+    second = ScriptedExtender("2", passes_only("c", failed={"b": "busy", "a": "still"}))
     left, rejections = await filtered(runner(first), runner(second))
     assert left == ["c"]
     assert rejections == {"a": unschedulable("still"), "b": unschedulable("busy"), "x": unschedulable("odd")}
@@ -124,7 +124,7 @@ async def test_an_error_counts_unless_the_extender_is_ignorable(is_unknown: bool
     if is_unknown:
         client.on_filter = lambda _: ExtenderVerdict(("z", "y"), {"a": "full"})
     else:
-        client.fails("filter")
+        client.fail("filter")
     assert await filtered(runner(client, ignorable=True)) == (list(NAMES), {})
     with pytest.raises(
         ExtenderError, match='node "y", which was not in the request' if is_unknown else "extender e: away"
@@ -152,10 +152,10 @@ async def test_scores_add_up_and_errors_are_left_out() -> None:
     """Errors are skipped even if the extender is not ignorable; uninterested extenders are not called."""
     good, bad = ScriptedExtender("good", scores={"a": 1}), ScriptedExtender("bad", scores={"a": 5})
     mute, idle = ScriptedExtender("mute"), ScriptedExtender("idle")
-    bad.fails("prioritize")
+    bad.fail("prioritize")
     runners = [runner(good, weight=3), runner(bad), runner(mute, prioritizeVerb=""), runner(idle, **MANAGED)]
     assert (await run_extender_scores([*runners, runner(good)], POD, NAMES)).tolist() == [40, 0, 0]
-    assert (mute.asked, idle.asked) == ([], [])
+    assert (mute.calls, idle.calls) == ([], [])
 
 
 async def test_extenders_score_concurrently() -> None:
@@ -166,9 +166,9 @@ async def test_extenders_score_concurrently() -> None:
     asking = asyncio.ensure_future(run_extender_scores([runner(client) for client in clients], POD, NAMES))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert [client.verbs() for client in clients] == [["prioritize"], ["prioritize"]]
+    assert [client.called_verbs() for client in clients] == [["prioritize"], ["prioritize"]]
     for client in clients:
-        client.answer()
+        client.release()
     assert (await asking).tolist() == [20, 0, 0]
 
 
@@ -233,8 +233,8 @@ async def test_preemption_calls_extenders_one_after_the_other() -> None:
     assert (
         await left_by(runner(mute, preemptVerb=""), runner(mute, **MANAGED), *map(runner, (first, second, last))) == []
     )
-    assert (first.asked, second.asked) == ([("preempt", ("b", "a"))], [("preempt", ("a",))])
-    assert (mute.asked, last.asked) == ([], [])
+    assert (first.calls, second.calls) == ([("preempt", ("b", "a"))], [("preempt", ("a",))])
+    assert (mute.calls, last.calls) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_what_is_wrong_in_preemption_counts_unless_it_may_be_ignored(
     """An invalid response is an error; an ignorable extender may return a node without victims, which is dropped."""
     client = ScriptedExtender("e")
     if answer is None:
-        client.fails("preempt")
+        client.fail("preempt")
     else:
         client.on_preempt = lambda _: answer
     assert await left_by(runner(client, ignorable=True)) == ignored

@@ -72,15 +72,15 @@ def codes(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
 def test_the_first_plugin_in_order_owns_the_rejection() -> None:
     """Codes of later plugins do not matter."""
     bench = Bench()
-    bench.journal.answers |= {"A.filter": codes(1, 0, 0, 0, 0), "B.filter": codes(1, 1, 1, 0, 0)}
-    bench.journal.answers["B.decode"] = unschedulable("b")
+    bench.journal.results |= {"A.filter": codes(1, 0, 0, 0, 0), "B.filter": codes(1, 1, 1, 0, 0)}
+    bench.journal.results["B.decode"] = unschedulable("b")
     assert bench.reasons(ALL_ROWS)[:4] == ["A why", "OddOnes odd", "B b", "OddOnes odd"]
 
 
 def test_plugins_that_take_one_node_run_only_on_remaining_rows() -> None:
     """Rejected and unused rows cost no Python call."""
     bench = Bench()
-    bench.journal.answers["A.filter"] = codes(1, 0, 0, 1, 0)
+    bench.journal.results["A.filter"] = codes(1, 0, 0, 1, 0)
     bench.reasons(ALL_ROWS)
     assert isinstance(bench.odd, OddOnes)
     assert bench.odd.asked == ["n1", "n2"]
@@ -89,14 +89,14 @@ def test_plugins_that_take_one_node_run_only_on_remaining_rows() -> None:
 def test_selected_rows() -> None:
     """Results are in the order of the rows."""
     bench = Bench()
-    bench.journal.answers["A.filter"] = codes(0, 1)
+    bench.journal.results["A.filter"] = codes(0, 1)
     assert bench.reasons(np.array([1, 2])) == ["OddOnes odd", "A why"]
 
 
 def test_no_rows() -> None:
     """A restricted search may have no rows."""
     bench = Bench()
-    bench.journal.answers["A.filter"] = codes()
+    bench.journal.results["A.filter"] = codes()
     assert bench.reasons(np.array([], dtype=np.intp)) == []
 
 
@@ -104,7 +104,7 @@ def test_undecided_rows_that_an_earlier_plugin_rejected_do_not_matter() -> None:
     """Nor do unused rows: in kube-scheduler the plugin would not be called for them."""
     bench = Bench()
     undecided = UndecidedRowsError("B", codes(0, 7, 1, 7, 7), {7: "unreadable"})
-    bench.journal.answers["B.filter"] = undecided
+    bench.journal.results["B.filter"] = undecided
     assert bench.reasons(ALL_ROWS)[:4] == ["", "OddOnes odd", "B why", "OddOnes odd"]
 
 
@@ -112,7 +112,7 @@ def test_an_undecided_row_that_is_reached_ends_the_attempt() -> None:
     """The error contains the plugin's problem with that row."""
     bench = Bench()
     undecided = UndecidedRowsError("B", codes(0, 7, 8, 7, 7), {7: "unreadable", 8: "broken"})
-    bench.journal.answers["B.filter"] = undecided
+    bench.journal.results["B.filter"] = undecided
     with pytest.raises(PluginError, match='running "B" filter plugin: broken'):
         bench.reasons(ALL_ROWS)
 
@@ -127,7 +127,7 @@ def test_any_code_but_0_is_the_plugins_own(code: int) -> None:
         seen.append(code)
         return unschedulable("x")
 
-    bench.journal.answers["A.filter"] = codes(code)
+    bench.journal.results["A.filter"] = codes(code)
     bench.instance.filters[0].decode = decode  # type: ignore[method-assign]  # to see the number
     assert bench.reasons(np.array([0])) == ["A x"]
     assert seen == [code]

@@ -161,7 +161,7 @@ async def test_a_timeout_says_how_long_it_was(seconds: float, written: str) -> N
 )
 def test_running_permit(answers: dict[str, object], code: Code, waits: dict[str, float]) -> None:
     """All plugins are called unless one rejects, even if others return Wait."""
-    journal = Journal(answers=answers)
+    journal = Journal(results=answers)
     (instance,) = rig([recorder("A", journal), recorder("B", journal)], serve=False).serve(profile())
     status, given = run_permit(instance, CycleState(), WEB, "n0")
     assert (status.code, given) == (code, waits)

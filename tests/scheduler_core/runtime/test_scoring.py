@@ -47,9 +47,9 @@ def bench(journal: Journal, normalization: Normalization = Normalization.OWN) ->
 def test_parts_and_total(normalization: Normalization, raw: list[int], normalized: list[int]) -> None:
     """Each plugin's score is multiplied by its weight; the scores are kept for an explanation."""
     journal = Journal(
-        answers={"A.score": scores(*raw), "A.normalizeScore": scores(7, 8, 9), "B.score": scores(0, 0, 0)}
+        results={"A.score": scores(*raw), "A.normalizeScore": scores(7, 8, 9), "B.score": scores(0, 0, 0)}
     )
-    journal.answers["B.normalizeScore"] = scores(1, 1, 1)
+    journal.results["B.normalizeScore"] = scores(1, 1, 1)
     scoring, instance = bench(journal, normalization)
     table = run_scores(instance, scoring, keep_parts=True)
     assert table.parts["A"].raw.tolist() == raw
@@ -67,7 +67,7 @@ def test_scores_of_plugins_are_optional() -> None:
 @pytest.mark.parametrize("worst", [-1, 101])
 def test_a_normalized_score_out_of_range_names_the_node(worst: int) -> None:
     """So that the author finds the case."""
-    scoring, instance = bench(Journal(answers={"B.score": scores(0, worst, 0)}))
+    scoring, instance = bench(Journal(results={"B.score": scores(0, worst, 0)}))
     with pytest.raises(
         PluginError, match=f'running Score plugins: plugin "B" failed with: returned {worst} for node n1'
     ):
@@ -76,6 +76,6 @@ def test_a_normalized_score_out_of_range_names_the_node(worst: int) -> None:
 
 def test_pre_score_that_rejects_is_an_error() -> None:
     """Nodes are feasible at that point; only Success and Skip are valid."""
-    scoring, instance = bench(Journal(answers={"A.preScore": unschedulable("no")}))
+    scoring, instance = bench(Journal(results={"A.preScore": unschedulable("no")}))
     with pytest.raises(PluginError, match='running PreScore plugin "A": no'):
         run_pre_scores(instance, scoring)

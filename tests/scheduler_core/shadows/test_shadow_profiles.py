@@ -27,7 +27,7 @@ from tests.support.builders import node, pod
 from tests.support.busy_scheduler import WorkingClock
 from tests.support.gangs import group, members
 from tests.support.scheduling import DEFAULT_NAME, Rig, plugin_set, rig
-from tests.support.scripted_extender import ScriptedExtender, extender, leaves
+from tests.support.scripted_extender import ScriptedExtender, extender, passes_only
 
 NAME = "shadow"
 
@@ -244,17 +244,17 @@ def _extended(client: ScriptedExtender) -> tuple[ProfileConfig, SchedulerPorts]:
 
 async def test_extenders_are_not_called_unless_the_profile_says_so() -> None:
     """Without them the decision is not compared; with them it is the shadow's whole decision."""
-    client = ScriptedExtender(on_filter=leaves("a"))
+    client = ScriptedExtender(on_filter=passes_only("a"))
     config, ports = _extended(client)
     silent = made(config, ports=ports)
     silent.add(pod("p"))
     await settle(silent)
-    assert client.asked == []
+    assert client.calls == []
     assert shadow_of(silent).record.skipped[shadows.HAS_EXTENDERS] == 1
     called = made(config, ports=ports, calls_extenders=True)
     called.add(pod("p", requests={"cpu": "1"}))
     await settle(called)
-    assert client.verbs()[0] == "filter"
+    assert client.called_verbs()[0] == "filter"
     assert shadow_of(called).record.compared == 1
     assert called.context.suspension.is_on is False
 
@@ -267,7 +267,7 @@ async def test_an_extender_that_does_not_answer_ends_with_the_budget() -> None:
     found = made(config, ports=ports, calls_extenders=True)
     found.add(pod("p", requests={"cpu": "1"}))
     async with found.running():
-        await found.until(lambda: bool(client.asked))
+        await found.until(lambda: bool(client.calls))
         found.clock.advance(0.2)
         await found.until(lambda: shadow_of(found).record.errors == 1)
         found.add(pod("q", requests={"cpu": "1"}))

@@ -1,13 +1,13 @@
-"""What CSINodes say, by row."""
+"""Volume limits and migrated plugins of CSINodes, by node row."""
 
 from scheduler_core.snapshot.csi_node_columns import CsiNodeColumns
 from tests.support.builders import node
-from tests.support.storage import csi_node, stored
+from tests.support.storage import columns_with_storage, csi_node
 
 
 def test_limits_and_migration_by_row() -> None:
-    """A node without CSINode, and a CSINode without node, say nothing."""
-    nodes = stored(
+    """A node without a CSINode has no limits, and a CSINode without a node is ignored."""
+    nodes = columns_with_storage(
         [node("a"), node("b"), node("c")],
         [csi_node("a", {"d": 3, "e": None}, migrated="p,q"), csi_node("c", {"d": 0}), csi_node("x", {"d": 9})],
     )
@@ -20,9 +20,9 @@ def test_limits_and_migration_by_row() -> None:
     assert (found.limits("e"), found.migrated("r")) == (None, None)
 
 
-def test_changes_are_followed() -> None:
-    """Of a CSINode and of the nodes."""
-    nodes = stored([node("a")], [csi_node("a", {"d": 3})])
+def test_columns_follow_changes() -> None:
+    """Changed CSINodes and added or removed nodes change the columns."""
+    nodes = columns_with_storage([node("a")], [csi_node("a", {"d": 3})])
     found = CsiNodeColumns(nodes)
     assert found.present().tolist() == [True]
     nodes.storage.assign(csi_node("a", {"d": 4}))

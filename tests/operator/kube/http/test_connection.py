@@ -59,7 +59,7 @@ async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) 
     """A request sends its body, token and user agent, and returns the body of the response."""
     api.on("POST", PATH, Answer(201, b"made"))
     assert await connection.request(ApiRequest("POST", PATH, b"{}", params=(("x", "1"),))) == b"made"
-    [seen] = api.seen
+    [seen] = api.received
     assert (seen.body, seen.query) == (b"{}", {"x": "1"})
     assert seen.headers["Authorization"] == "Bearer fake"
     assert seen.headers["Content-Type"] == JSON
@@ -79,7 +79,7 @@ async def test_retry_after_ends_with_the_timeout(api: FakeApi, connection: ApiCo
     api.on("GET", PATH, Answer(429, {"message": "busy"}, {"Retry-After": "4"}))
     with pytest.raises(ServerUnavailableError, match="busy"):
         await connection.request(ApiRequest("GET", PATH, timeout=10.0))
-    assert len(api.seen) == 3
+    assert len(api.received) == 3
 
 
 async def test_timeout_of_a_retried_request(
@@ -152,7 +152,7 @@ async def test_renewed_token_after_401(api: FakeApi, clock: InstantClock) -> Non
     api.on("GET", PATH, refusal(401, "who?"), Answer(200, b"ok"))
     async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
-    assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer old", "Bearer new"]
+    assert [seen.headers["Authorization"] for seen in api.received] == ["Bearer old", "Bearer new"]
 
 
 async def test_token_is_read_again_every_minute(api: FakeApi, clock: InstantClock) -> None:
@@ -164,7 +164,7 @@ async def test_token_is_read_again_every_minute(api: FakeApi, clock: InstantCloc
         await connection.request(ApiRequest("GET", PATH))
         await clock.sleep(61.0)
         await connection.request(ApiRequest("GET", PATH))
-    sent = [seen.headers["Authorization"] for seen in api.seen]
+    sent = [seen.headers["Authorization"] for seen in api.received]
     assert sent == ["Bearer first", "Bearer first", "Bearer second"]
 
 
@@ -194,11 +194,11 @@ async def test_lanes_do_not_share_connections(api: FakeApi, clock: InstantClock)
     options = ConnectionOptions(write_connections=1, bind_connections=1)
     async with ApiConnection(api, options, clock) as connection:
         stuck = [asyncio.create_task(connection.request(ApiRequest("POST", PATH, b"{}"))) for _ in range(3)]
-        await api.until(lambda: len(api.seen) == 1)
+        await api.until(lambda: len(api.received) == 1)
         assert await connection.request(ApiRequest("PUT", PATH, b"{}", lane=Lane.BINDS)) == b"bound"
         gate.set()
         await asyncio.gather(*stuck)
-    assert api.busiest["POST"] == 1
+    assert api.max_concurrent["POST"] == 1
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ async def test_an_unquoted_path_is_rejected(api: FakeApi, connection: ApiConnect
     """A path with unquoted characters is rejected, so a name cannot inject headers."""
     with pytest.raises(ClusterWriteError, match="quote its parts"):
         await connection.request(ApiRequest("POST", path, b"{}", lane=Lane.BINDS))
-    assert api.seen == []
+    assert api.received == []
 
 
 async def test_a_closed_connection_rejects_requests(connection: ApiConnection) -> None:

@@ -12,7 +12,7 @@ import pytest
 from bayplan.kube.http.byte_stream import Endpoint, open_socket
 from bayplan.kube.http.tls_context import client_context
 
-from tests.support.certificates import Authority, Pair
+from tests.support.certificates import Authority, KeyPair
 
 AUTHORITY, OTHER_AUTHORITY = Authority(), Authority("other")
 HOST = "127.0.0.1"
@@ -21,7 +21,7 @@ FOR_OTHER_ADDRESS = AUTHORITY.issue("kube.example", "192.0.2.1")
 
 
 @asynccontextmanager
-async def tls_server(pair: Pair, directory: Path) -> AsyncIterator[int]:
+async def tls_server(pair: KeyPair, directory: Path) -> AsyncIterator[int]:
     """Serve TLS with a certificate and yield the port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pair.write(directory, "tls"))

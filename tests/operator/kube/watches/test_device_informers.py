@@ -114,7 +114,7 @@ async def test_a_server_with_an_older_version(world: World) -> None:
     path = f"{BETA}/namespaces/default/resourceclaims/c"
     world.api.on("PATCH", path, Answer(body=namespaced("c")))
     assert (await world.writes.write_finalizers(claim)).key == "default/c"
-    assert [seen.path for seen in world.api.seen if seen.method == "GET" and seen.path.startswith(f"{API}/")] == []
+    assert [seen.path for seen in world.api.received if seen.method == "GET" and seen.path.startswith(f"{API}/")] == []
 
 
 async def test_taint_rules_of_an_older_version(world: World) -> None:
@@ -123,7 +123,7 @@ async def test_taint_rules_of_an_older_version(world: World) -> None:
     world.serve(ALL, version=BETA)
     async with running(world.informers.run()):
         await until(lambda: not world.devices.withheld)
-    read = {seen.path for seen in world.api.seen if seen.path.count("/") > API.count("/")}
+    read = {seen.path for seen in world.api.received if seen.path.count("/") > API.count("/")}
     assert read == {*(f"{API}/{name}" for name in REQUIRED), f"{BETA}/devicetaintrules"}
 
 

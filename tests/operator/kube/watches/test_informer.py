@@ -132,7 +132,7 @@ async def test_streamed_list_then_watch(
         assert sink.calls[3:] == ["a@1>6", "-b@2", "+c@8"]
         assert sorted(informer.known) == ["n/a", "n/c"]
         assert (informer.resource_version, informer.synced, informer.restarts) == ("8", True, 0)
-    [seen] = api.seen
+    [seen] = api.received
     assert seen.query["sendInitialEvents"] == "true"
     assert seen.query["resourceVersionMatch"] == "NotOlderThan"
     assert seen.query["allowWatchBookmarks"] == "true"
@@ -184,8 +184,8 @@ async def test_resumes_at_the_last_version(
         await sink.until_called("+b@9")
         assert (informer.restarts, informer.relists) == (1, 0)
     assert sink.calls == ["+a@1", "synced", "+b@9"]
-    assert api.seen[1].query["resourceVersion"] == "8"
-    assert "sendInitialEvents" not in api.seen[1].query
+    assert api.received[1].query["resourceVersion"] == "8"
+    assert "sendInitialEvents" not in api.received[1].query
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ async def test_a_server_without_streamed_lists_is_read_in_pages(
     async with run_informer(connection, clock, sink, InformerOptions(page_limit=1)):
         await sink.until_called("+c@8")
     assert sink.calls == ["+a@1", "+b@2", "synced", "+c@8"]
-    assert [seen.query.get("continue") for seen in api.seen[1:3]] == [None, "next"]
-    assert api.seen[1].query["limit"] == "1"
-    assert api.seen[3].query["resourceVersion"] == "7"
+    assert [seen.query.get("continue") for seen in api.received[1:3]] == [None, "next"]
+    assert api.received[1].query["limit"] == "1"
+    assert api.received[3].query["resourceVersion"] == "7"
 
 
 async def test_expired_page_starts_the_list_over(
@@ -268,7 +268,7 @@ async def test_expired_page_starts_the_list_over(
     async with run_informer(connection, clock, sink):
         await sink.until_called("synced")
     assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
-    assert "continue" not in api.seen[3].query
+    assert "continue" not in api.received[3].query
 
 
 async def test_unreadable_object_is_skipped(
@@ -314,7 +314,7 @@ async def test_frozen_server_is_detected(
     api.on("GET", PODS, Stream(added("a", 1), bookmark(2, end=True), HANG), Stream(added("b", 3), HANG))
     async with run_informer(connection, clock, sink, InformerOptions(idle_seconds=0.1)):
         await sink.until_called("+b@3")
-    assert api.seen[1].query["resourceVersion"] == "2"
+    assert api.received[1].query["resourceVersion"] == "2"
 
 
 async def test_errors_back_off(
@@ -323,7 +323,7 @@ async def test_errors_back_off(
     """A server that returns errors is called after growing, jittered delays up to the maximum."""
     api.on("GET", PODS, refusal(500, "no"))
     async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
-        await api.until(lambda: len(api.seen) == 12)
+        await api.until(lambda: len(api.received) == 12)
     steps = [min(0.2 * 2**n, 30.0) for n in range(11)]
     assert all(step / 2 <= slept <= step for step, slept in zip(steps, clock.slept, strict=False))
     assert len(clock.slept) >= 11
@@ -335,7 +335,7 @@ async def test_streams_that_end_at_once_back_off(
     """A server that accepts every watch and ends it at once is called after growing delays."""
     api.on("GET", PODS, Stream(bookmark(1, end=True)), Stream())
     async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
-        await api.until(lambda: len(api.seen) == 10)
+        await api.until(lambda: len(api.received) == 10)
     assert clock.slept[7] > 5.0
 
 
@@ -346,7 +346,7 @@ async def test_backoff_starts_over_after_a_success(
     failures = [refusal(503, "away")] * 5
     api.on("GET", PODS, *failures, Stream(added("a", 1), bookmark(2, end=True)), refusal(503, "away"), Stream(HANG))
     async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
-        await api.until(lambda: len(api.seen) == 8)
+        await api.until(lambda: len(api.received) == 8)
     assert clock.slept[4] > 1.0
     assert clock.slept[5] <= 0.2
     assert sink.calls == ["+a@1", "synced"]
@@ -386,9 +386,9 @@ async def test_selectors_are_sent(api: FakeApi, connection: ApiConnection, clock
     api.on("GET", PODS, Stream(HANG))
     resource = Resource(PODS, "status.phase!=Failed", "app=x")
     task = asyncio.create_task(Informer(connection, resource, Pod, RecordingSink(), clock).run())
-    await api.until(lambda: bool(api.seen))
+    await api.until(lambda: bool(api.received))
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    assert api.seen[0].query["fieldSelector"] == "status.phase!=Failed"
-    assert api.seen[0].query["labelSelector"] == "app=x"
+    assert api.received[0].query["fieldSelector"] == "status.phase!=Failed"
+    assert api.received[0].query["labelSelector"] == "app=x"

@@ -42,7 +42,7 @@ async def test_binding_is_posted(api: FakeApi, binder: Binder) -> None:
     """A bind is one POST with the pod's UID, and after success the pod is not read."""
     api.on("POST", BIND, DONE)
     await binder.bind(BINDING)
-    [seen] = api.seen
+    [seen] = api.received
     assert seen.json == {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -113,7 +113,7 @@ async def test_broken_connection_is_retried_once(api: FakeApi, binder: Binder) -
     api.on("POST", BIND, LOST, DONE)
     api.on("GET", POD, pod_on(""))
     await binder.bind(BINDING)
-    assert [seen.method for seen in api.seen] == ["POST", "GET", "POST"]
+    assert [seen.method for seen in api.received] == ["POST", "GET", "POST"]
 
 
 async def test_a_second_broken_connection_fails_the_bind(api: FakeApi, binder: Binder) -> None:
@@ -122,7 +122,7 @@ async def test_a_second_broken_connection_fails_the_bind(api: FakeApi, binder: B
     api.on("GET", POD, pod_on(""))
     with pytest.raises(ServerUnavailableError, match="was not bound"):
         await binder.bind(BINDING)
-    assert [seen.method for seen in api.seen] == ["POST", "GET", "POST", "GET"]
+    assert [seen.method for seen in api.received] == ["POST", "GET", "POST", "GET"]
 
 
 async def test_timed_out_bind_is_read(api: FakeApi, connection: ApiConnection) -> None:
@@ -139,12 +139,12 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
     for name in "abcde":
         api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
     tasks = [asyncio.create_task(binder.bind(Binding("n", name, "u", "node-1"))) for name in "abcde"]
-    await api.until(lambda: len(api.seen) == 2)
+    await api.until(lambda: len(api.received) == 2)
     assert (binder.in_flight, binder.waiting) == (2, 3)
     gate.set()
     await asyncio.gather(*tasks)
     assert (binder.in_flight, binder.waiting, binder.bound) == (0, 0, 5)
-    assert api.busiest["POST"] == 2
+    assert api.max_concurrent["POST"] == 2
 
 
 @pytest.mark.parametrize(

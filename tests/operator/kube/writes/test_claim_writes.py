@@ -18,7 +18,7 @@ from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResour
 from scheduler_core.plugins.dynamic_resources.extended_resources import claim_in_memory, with_requests
 from scheduler_core.ports import ClaimWriter
 from tests.support.builders import pod
-from tests.support.devices import DRIVER, claim, exactly, held, with_meta
+from tests.support.devices import DRIVER, allocated_claim, claim, exactly, with_meta
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
@@ -41,7 +41,7 @@ def writes(connection: ApiConnection) -> ClaimWrites:
 
 def allocated() -> ResourceClaim:
     """Return an allocated claim with one consumer, with resource version 7."""
-    found = with_meta(held({"device": "d"}, name="c0"), resource_version="7", finalizers=("f",))
+    found = with_meta(allocated_claim({"device": "d"}, name="c0"), resource_version="7", finalizers=("f",))
     assert found.status.allocation is not None
     dated = replace(found.status.allocation, allocation_timestamp=STAMP)
     consumer = ClaimConsumer("pods", "p", "uid-of-p")
@@ -102,7 +102,7 @@ async def test_patches_of_a_version(
     api.on("PATCH", path, WRITTEN)
     written = await write(writes, allocated())
     assert written is None or written.metadata.resource_version == "8"
-    assert (api.seen[0].headers["Content-Type"], api.seen[0].json) == (MERGE, body)
+    assert (api.received[0].headers["Content-Type"], api.received[0].json) == (MERGE, body)
 
 
 async def test_end_of_a_reservation(api: FakeApi, writes: ClaimWrites) -> None:
@@ -110,8 +110,8 @@ async def test_end_of_a_reservation(api: FakeApi, writes: ClaimWrites) -> None:
     api.on("PATCH", f"{CLAIM}/status", WRITTEN)
     await writes.end_reservation(allocated(), "uid-of-p")
     removed = {"reservedFor": [{"$patch": "delete", "uid": "uid-of-p"}]}
-    assert api.seen[0].headers["Content-Type"] == STRATEGIC
-    assert api.seen[0].json == {"metadata": {"uid": "c0"}, "status": removed}
+    assert api.received[0].headers["Content-Type"] == STRATEGIC
+    assert api.received[0].json == {"metadata": {"uid": "c0"}, "status": removed}
 
 
 async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites) -> None:
@@ -122,14 +122,14 @@ async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites
     requested = with_requests(claim_in_memory(user, random_share_id), requests)
     written = await writes.create(with_meta(requested, finalizers=(DELETE_PROTECTION,)))
     assert written.metadata.name == "c0"
-    assert api.seen[0].json["metadata"] == {
+    assert api.received[0].json["metadata"] == {
         "namespace": "ns",
         "generateName": "p-extended-resources-",
         "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
         "finalizers": ["resource.kubernetes.io/delete-protection"],
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-of-p", "controller": True}],
     }
-    (request,) = api.seen[0].json["spec"]["devices"]["requests"]
+    (request,) = api.received[0].json["spec"]["devices"]["requests"]
     assert (request["name"], request["exactly"]["deviceClassName"]) == ("container-0-request-0", "gpu")
 
 
@@ -138,7 +138,7 @@ async def test_deletion(api: FakeApi, writes: ClaimWrites, answer: Answer) -> No
     """A deletion has the UID as precondition, and a missing claim is no error."""
     api.on("DELETE", CLAIM, answer)
     await writes.delete(allocated())
-    assert api.seen[0].json == {"preconditions": {"uid": "c0"}}
+    assert api.received[0].json == {"preconditions": {"uid": "c0"}}
 
 
 async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
@@ -150,7 +150,7 @@ async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
         pod("p", namespace="ns", uid="uid-of-p"), ExtendedResourceClaimStatus((mapping,), "c0")
     )
     mappings = [{"containerName": "main", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}]
-    assert api.seen[0].json == {
+    assert api.received[0].json == {
         "metadata": {"uid": "uid-of-p"},
         "status": {"extendedResourceClaimStatus": {"resourceClaimName": "c0", "requestMappings": mappings}},
     }
@@ -193,5 +193,5 @@ async def test_writes_before_a_bind_use_the_bind_lane(
         return b'{"metadata": {"name": "c0", "namespace": "ns"}}'
 
     monkeypatch.setattr(ApiConnection, "request", request)
-    await write(writes, held(RESULT))
+    await write(writes, allocated_claim(RESULT))
     assert lanes == [lane]

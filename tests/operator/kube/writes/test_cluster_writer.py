@@ -14,7 +14,7 @@ from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, ClusterWriter, Event, ObjectReference, PodDeletion, PodStatusPatch
 from tests.operator.kube.conftest import InstantClock
-from tests.support.devices import held
+from tests.support.devices import allocated_claim
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 POD = "/api/v1/namespaces/n/pods/a"
@@ -36,7 +36,7 @@ async def writer(api: FakeApi, connection: ApiConnection, clock: InstantClock) -
 
 
 def methods(api: FakeApi) -> list[str]:
-    return [f"{seen.method} {seen.path.rsplit('/', 1)[1]}" for seen in api.seen]
+    return [f"{seen.method} {seen.path.rsplit('/', 1)[1]}" for seen in api.received]
 
 
 async def test_implements_the_port(writer: KubeWriter) -> None:
@@ -50,7 +50,7 @@ async def test_patch_in_flight_goes_before_the_bind(api: FakeApi, writer: KubeWr
     gate = asyncio.Event()
     api.on("PATCH", f"{POD}/status", Answer(gate=gate))
     writer.patch_pod_status(PATCH)
-    await api.until(lambda: len(api.seen) == 1)
+    await api.until(lambda: len(api.received) == 1)
     writer.patch_pod_status(PATCH)
     bind = asyncio.create_task(writer.bind(BINDING))
     gate.set()
@@ -64,7 +64,7 @@ async def test_no_patch_follows_its_bind(api: FakeApi, writer: KubeWriter) -> No
     gate = asyncio.Event()
     api.on("POST", f"{POD}/binding", Answer(201, gate=gate))
     bind = asyncio.create_task(writer.bind(BINDING))
-    await api.until(lambda: len(api.seen) == 1)
+    await api.until(lambda: len(api.received) == 1)
     writer.patch_pod_status(PATCH)
     gate.set()
     await bind
@@ -77,7 +77,7 @@ async def test_events_yield_to_the_writes_of_claims(
 ) -> None:
     """Events wait while claims are written, because binds wait for these writes."""
     gate = asyncio.Event()
-    claims = [held({"device": "d"}, name=f"c{number}") for number in range(2)]
+    claims = [allocated_claim({"device": "d"}, name=f"c{number}") for number in range(2)]
     for each in claims:
         api.on(
             "PATCH",
@@ -85,7 +85,7 @@ async def test_events_yield_to_the_writes_of_claims(
             Answer(gate=gate),
         )
     writes = [asyncio.create_task(ClaimWrites(connection, 5.0).write_allocation(each)) for each in claims]
-    await api.until(lambda: len(api.seen) == len(claims))
+    await api.until(lambda: len(api.received) == len(claims))
     writer.record(SCHEDULED)
     bind = asyncio.create_task(writer.bind(BINDING))
     await bind
@@ -100,12 +100,12 @@ async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> 
     gate = asyncio.Event()
     api.on("POST", f"{POD}/binding", Answer(404, {"message": "gone"}, gate=gate))
     bind = asyncio.create_task(writer.bind(BINDING))
-    await api.until(lambda: len(api.seen) == 1)
+    await api.until(lambda: len(api.received) == 1)
     writer.patch_pod_status(PATCH)
     gate.set()
     with pytest.raises(NotFoundError):
         await bind
-    await api.until(lambda: len(api.seen) == 2)
+    await api.until(lambda: len(api.received) == 2)
     assert methods(api) == ["POST binding", "PATCH status"]
 
 
@@ -139,12 +139,12 @@ async def test_events_wait_for_pending_binds(api: FakeApi, writer: KubeWriter) -
     for name in "xyz":
         api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
     binds = [asyncio.create_task(writer.bind(Binding("n", name, "u", "node"))) for name in "xyz"]
-    await api.until(lambda: len(api.seen) == 2)
+    await api.until(lambda: len(api.received) == 2)
     writer.record(SCHEDULED)
     assert writer.dispatcher.queued == 1
     gate.set()
     await asyncio.gather(*binds)
-    await api.until(lambda: len(api.seen) == 4)
+    await api.until(lambda: len(api.received) == 4)
     assert methods(api) == ["POST binding"] * 3 + ["POST events"]
 
 
@@ -158,7 +158,7 @@ async def test_stop_lets_binds_end_and_flushes(api: FakeApi, writer: KubeWriter)
         writer.record(SCHEDULED)
 
     bind = asyncio.create_task(bind_and_report())
-    await api.until(lambda: len(api.seen) == 1)
+    await api.until(lambda: len(api.received) == 1)
     stop = asyncio.create_task(writer.stop(5.0))
     await asyncio.sleep(0)
     with pytest.raises(ServerUnavailableError, match="this process stops"):
@@ -172,7 +172,7 @@ async def test_stop_ends_with_its_grace(api: FakeApi, writer: KubeWriter) -> Non
     """Stopping ends after its grace period if the server does not respond."""
     api.on("POST", EVENTS, Answer(gate=asyncio.Event()))
     writer.record(SCHEDULED)
-    await api.until(lambda: len(api.seen) == 1)
+    await api.until(lambda: len(api.received) == 1)
     async with asyncio.timeout(60):
         await writer.stop(0.05)
     assert writer.dispatcher.in_flight == 0

@@ -71,8 +71,8 @@ async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
     """An event is created with all fields that events.k8s.io requires."""
     api.on("POST", EVENTS, Answer(201))
     recorder.record(replace(FAILED, related=ObjectReference("Node", "node-1")))
-    await api.until(lambda: len(api.seen) == 1)
-    sent = api.seen[0].json
+    await api.until(lambda: len(api.received) == 1)
+    sent = api.received[0].json
     assert sent["reportingInstance"].startswith("bayplan-")
     assert sent["metadata"]["name"].startswith("a.")
     del sent["reportingInstance"], sent["metadata"]["name"]
@@ -103,8 +103,8 @@ async def test_reporting_controller(api: FakeApi, recorder: EventRecorder, contr
     """An event names the profile that reports it, unless the API would reject that name."""
     api.on("POST", EVENTS, Answer(201))
     recorder.record(replace(FAILED, reporting_controller=controller))
-    await api.until(lambda: len(api.seen) == 1)
-    sent = api.seen[0].json
+    await api.until(lambda: len(api.received) == 1)
+    sent = api.received[0].json
     assert (sent["reportingController"], sent["reportingInstance"].startswith(f"{written}-")) == (written, True)
 
 
@@ -113,8 +113,8 @@ async def test_cluster_scoped_object(api: FakeApi, recorder: EventRecorder) -> N
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     api.on("POST", path, Answer(201))
     recorder.record(replace(FAILED, regarding=ObjectReference("Thing", "Über", api_version="x/v1")))
-    await api.until(lambda: len(api.seen) == 1)
-    assert (api.seen[0].path, len(api.seen[0].json["metadata"]["name"])) == (path, 36)
+    await api.until(lambda: len(api.received) == 1)
+    assert (api.received[0].path, len(api.received[0].json["metadata"]["name"])) == (path, 36)
 
 
 async def test_names_are_unique(api: FakeApi, recorder: EventRecorder) -> None:
@@ -122,8 +122,8 @@ async def test_names_are_unique(api: FakeApi, recorder: EventRecorder) -> None:
     api.on("POST", EVENTS, Answer(201))
     for n in range(3):
         recorder.record(replace(FAILED, note=f"note {n}"))
-    await api.until(lambda: len(api.seen) == 3)
-    assert len({seen.json["metadata"]["name"] for seen in api.seen}) == 3
+    await api.until(lambda: len(api.received) == 3)
+    assert len({seen.json["metadata"]["name"] for seen in api.received}) == 3
 
 
 async def test_repetition_becomes_a_series(api: FakeApi, recorder: EventRecorder, time: VirtualClock) -> None:
@@ -185,7 +185,7 @@ async def test_repetition_before_the_event_is_sent(api: FakeApi, connection: Api
     recorder.close()
     await dispatcher.drain(5.0)
     await dispatcher.close()
-    [seen] = api.seen
+    [seen] = api.received
     assert seen.json["series"]["count"] == 3
 
 
@@ -195,7 +195,7 @@ async def test_lost_response_of_a_creation(
     """A creation whose response was lost is repeated, and AlreadyExists counts as success."""
     api.on("POST", EVENTS, Answer(disconnect=True), refusal(409, "exists"))
     recorder.record(FAILED)
-    await api.until(lambda: len(api.seen) == 1)
+    await api.until(lambda: len(api.received) == 1)
     await time.timer_set.wait()
     time.advance(1.0)
     await dispatcher.drain(5.0)
@@ -238,5 +238,5 @@ async def test_event_time_has_microseconds(
 
     api.on("POST", EVENTS, Answer(201))
     EventRecorder(connection, dispatcher, Stopped(), 5.0).record(FAILED)
-    await api.until(lambda: len(api.seen) == 1)
-    assert api.seen[0].json["eventTime"] == written
+    await api.until(lambda: len(api.received) == 1)
+    assert api.received[0].json["eventTime"] == written

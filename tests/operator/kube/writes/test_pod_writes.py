@@ -58,7 +58,7 @@ async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
     """A patch is sent to the status subresource as a strategic merge patch with the UID."""
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE, "node-1"))
-    [seen] = api.seen
+    [seen] = api.received
     assert seen.headers["Content-Type"] == "application/strategic-merge-patch+json"
     assert seen.json == {
         "metadata": {"uid": "uid-a"},
@@ -91,7 +91,7 @@ async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None
     """The nomination is left unchanged, cleared or set."""
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(nominated=nominated))
-    assert api.seen[0].json["status"] == status
+    assert api.received[0].json["status"] == status
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_transition_time(
     lookup.pod = known
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
-    assert ("lastTransitionTime" in api.seen[0].json["status"]["conditions"][0]) == sent
+    assert ("lastTransitionTime" in api.received[0].json["status"]["conditions"][0]) == sent
 
 
 async def test_transition_time_before_the_informer_has_the_pod(api: FakeApi, writes: PodWrites) -> None:
@@ -119,7 +119,7 @@ async def test_transition_time_before_the_informer_has_the_pod(api: FakeApi, wri
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
     await writes.patch_status(patch(UNSCHEDULABLE))
-    assert ["lastTransitionTime" in seen.json["status"]["conditions"][0] for seen in api.seen] == [True, False]
+    assert ["lastTransitionTime" in seen.json["status"]["conditions"][0] for seen in api.received] == [True, False]
 
 
 async def test_patch_of_another_pod_of_the_name(api: FakeApi, writes: PodWrites) -> None:
@@ -141,9 +141,9 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
     api.on("PATCH", f"{POD}/status", Answer())
     api.on("DELETE", POD, Answer())
     await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
-    assert [seen.method for seen in api.seen] == ["PATCH", "DELETE"]
-    assert api.seen[0].json["status"]["conditions"][0]["reason"] == "PreemptionByScheduler"
-    assert api.seen[1].json["preconditions"] == {"uid": "uid-a"}
+    assert [seen.method for seen in api.received] == ["PATCH", "DELETE"]
+    assert api.received[0].json["status"]["conditions"][0]["reason"] == "PreemptionByScheduler"
+    assert api.received[1].json["preconditions"] == {"uid": "uid-a"}
 
 
 @pytest.mark.parametrize(
@@ -242,4 +242,4 @@ async def test_unschedulable_of_a_bound_pod_is_corrected(
     """The condition of a pod that was bound in the meantime is corrected to True."""
     api.on("PATCH", f"{POD}/status", Answer(body={"spec": spec}), Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
-    assert [seen.json["status"]["conditions"][0]["status"] for seen in api.seen] == statuses
+    assert [seen.json["status"]["conditions"][0]["status"] for seen in api.received] == statuses

@@ -32,11 +32,11 @@ async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites)
     """The patch has UID and version, so that it applies only to that version."""
     api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv", "resourceVersion": "8"}}))
     written = await writes.bind_volume(
-        volume(kept_for=claim(), annotations={BOUND_BY_CONTROLLER: "yes", "x": "y"}, version="7")
+        volume(claim_ref=claim(), annotations={BOUND_BY_CONTROLLER: "yes", "x": "y"}, version="7")
     )
     assert written.metadata.resource_version == "8"
-    assert api.seen[0].headers["Content-Type"] == "application/merge-patch+json"
-    assert api.seen[0].json == {
+    assert api.received[0].headers["Content-Type"] == "application/merge-patch+json"
+    assert api.received[0].json == {
         "metadata": {"uid": "uid-of-pv", "resourceVersion": "7", "annotations": {BOUND_BY_CONTROLLER: "yes"}},
         "spec": {
             "claimRef": {
@@ -53,8 +53,8 @@ async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites)
 async def test_a_volume_without_the_annotation(api: FakeApi, writes: StorageWrites) -> None:
     """The annotations of a volume without the bound-by-controller annotation are not changed."""
     api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv"}}))
-    await writes.bind_volume(volume(kept_for=claim()))
-    assert "annotations" not in api.seen[0].json["metadata"]
+    await writes.bind_volume(volume(claim_ref=claim()))
+    assert "annotations" not in api.received[0].json["metadata"]
 
 
 async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
@@ -62,7 +62,7 @@ async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
     api.on("PATCH", CLAIM, Answer(body={"metadata": {"name": "data", "namespace": "default", "resourceVersion": "8"}}))
     written = await writes.select_node(claim(annotations={SELECTED_NODE: "n"}))
     assert written.metadata.resource_version == "8"
-    assert api.seen[0].json == {
+    assert api.received[0].json == {
         "metadata": {"uid": "uid-of-default-data", "resourceVersion": "1", "annotations": {SELECTED_NODE: "n"}}
     }
 
@@ -75,4 +75,4 @@ async def test_refusals(api: FakeApi, writes: StorageWrites, status: int, error:
     """A refusal raises an error of the port."""
     api.on("PATCH", VOLUME, refusal(status, "no"))
     with pytest.raises(error):
-        await writes.bind_volume(volume(kept_for=claim()))
+        await writes.bind_volume(volume(claim_ref=claim()))

@@ -15,7 +15,7 @@ from scheduler_core.plugins.dynamic_resources.binding_conditions import (
     is_past_binding_timeout,
     is_ready_for_binding,
 )
-from tests.support.devices import DRIVER, claim, held
+from tests.support.devices import DRIVER, allocated_claim, claim
 
 CAREFUL = {"device": "d", "bindingConditions": ["ready", "warm"], "bindingFailureConditions": ["broken"]}
 ALLOCATED = datetime.fromisoformat("2026-01-01T00:00:00Z")
@@ -39,15 +39,19 @@ def reporting(of: ResourceClaim, device: str = "d", **conditions: str) -> Resour
     ("shown", "is_ready"),
     [
         pytest.param(claim(), False, id="not allocated"),
-        pytest.param(held({"device": "d"}), True, id="no conditions"),
-        pytest.param(held(CAREFUL), False, id="nothing reported"),
-        pytest.param(reporting(held(CAREFUL), "other", ready="True", warm="True"), False, id="of another device"),
-        pytest.param(reporting(held(CAREFUL), ready="True"), False, id="one of two"),
-        pytest.param(reporting(held(CAREFUL), ready="True", warm="False"), False, id="one is False"),
-        pytest.param(reporting(held(CAREFUL), ready="True", warm="True"), True, id="both"),
-        pytest.param(reporting(held(CAREFUL), ready="True", warm="True", broken="False"), True, id="did not fail"),
+        pytest.param(allocated_claim({"device": "d"}), True, id="no conditions"),
+        pytest.param(allocated_claim(CAREFUL), False, id="nothing reported"),
         pytest.param(
-            reporting(held(CAREFUL, {**CAREFUL, "device": "e"}), ready="True", warm="True"),
+            reporting(allocated_claim(CAREFUL), "other", ready="True", warm="True"), False, id="of another device"
+        ),
+        pytest.param(reporting(allocated_claim(CAREFUL), ready="True"), False, id="one of two"),
+        pytest.param(reporting(allocated_claim(CAREFUL), ready="True", warm="False"), False, id="one is False"),
+        pytest.param(reporting(allocated_claim(CAREFUL), ready="True", warm="True"), True, id="both"),
+        pytest.param(
+            reporting(allocated_claim(CAREFUL), ready="True", warm="True", broken="False"), True, id="did not fail"
+        ),
+        pytest.param(
+            reporting(allocated_claim(CAREFUL, {**CAREFUL, "device": "e"}), ready="True", warm="True"),
             False,
             id="one device of two",
         ),
@@ -61,7 +65,7 @@ def test_ready(shown: ResourceClaim, is_ready: bool) -> None:
 def test_failure() -> None:
     """A failure condition that is True is an error, even if all other conditions are True."""
     with pytest.raises(DeviceError) as caught:
-        is_ready_for_binding(reporting(held(CAREFUL), ready="True", warm="True", broken="True"))
+        is_ready_for_binding(reporting(allocated_claim(CAREFUL), ready="True", warm="True", broken="True"))
     assert str(caught.value) == 'device binding failed: claim=held, reason=Why, message="what"'
 
 
@@ -76,7 +80,7 @@ def test_failure() -> None:
 )
 def test_timeout(conditions: dict[str, object], stamped: bool, seconds: int, is_late: bool) -> None:
     """The timeout runs from the timestamp of an allocation with binding conditions."""
-    shown = held(conditions)
+    shown = allocated_claim(conditions)
     allocation = shown.status.allocation
     assert allocation is not None
     assert has_binding_conditions(shown) is ("bindingConditions" in conditions)

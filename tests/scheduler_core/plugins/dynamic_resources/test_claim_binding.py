@@ -21,10 +21,10 @@ from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from tests.support.builders import pod
-from tests.support.devices import DRIVER, claim, held, with_meta
+from tests.support.devices import DRIVER, allocated_claim, claim, with_meta
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.virtual_clock import PromptClock
+from tests.support.virtual_clock import AutoAdvanceClock
 
 USER = pod("p", namespace="ns", uid="uid-of-p")
 THIS, OTHER = ClaimConsumer("pods", "p", "uid-of-p"), ClaimConsumer("pods", "other", "uid-of-other")
@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, stored: ResourceClaim) -> None:
         self.writer = RecordingClaimWriter()
-        self.binder = ClaimBinder(FakeHandle(clock=PromptClock()), self.writer)
+        self.binder = ClaimBinder(FakeHandle(clock=AutoAdvanceClock()), self.writer)
         self.seen = self.writer.store(stored)
 
     @property
@@ -52,7 +52,7 @@ class World:
 
 def allocation(device: str = "d") -> AllocationResult:
     """Return an allocation of a device."""
-    found = held({"device": device}).status.allocation
+    found = allocated_claim({"device": device}).status.allocation
     assert found is not None
     return found
 
@@ -75,7 +75,7 @@ async def test_a_new_allocation() -> None:
 
 async def test_an_existing_allocation() -> None:
     """Only the reservation is added."""
-    world = World(reserved(held({"device": "d"}), OTHER))
+    world = World(reserved(allocated_claim({"device": "d"}), OTHER))
     written = await world.bind(None)
     assert world.writer.calls == ["write_reservation"]
     assert written.status.reserved_for == (OTHER, THIS)
@@ -83,7 +83,7 @@ async def test_an_existing_allocation() -> None:
 
 async def test_a_member_of_the_gang_wrote_the_allocation() -> None:
     """The same devices are not written again."""
-    world = World(reserved(held({"device": "d"}), OTHER))
+    world = World(reserved(allocated_claim({"device": "d"}), OTHER))
     await world.bind(allocation())
     assert world.writer.calls == ["write_reservation"]
 
@@ -102,13 +102,13 @@ async def test_a_conflict() -> None:
     [
         pytest.param(
             claim(),
-            held({"device": "x"}, name="c0"),
+            allocated_claim({"device": "x"}, name="c0"),
             allocation(),
             "claim ns/c0 got allocated elsewhere in the meantime",
             id="allocated",
         ),
         pytest.param(
-            held({"device": "d"}, name="c0"),
+            allocated_claim({"device": "d"}, name="c0"),
             claim(),
             None,
             "claim ns/c0 got deallocated elsewhere in the meantime",
@@ -188,7 +188,7 @@ async def test_a_write_whose_answer_is_lost(error: ClusterWriteError) -> None:
     """The claim is read: an allocation that was written is not given up, and not written twice."""
     world = World(claim())
     world.writer = ForgetfulWriter(world.writer.claims, lost=[error])
-    world.binder = ClaimBinder(FakeHandle(clock=PromptClock()), world.writer)
+    world.binder = ClaimBinder(FakeHandle(clock=AutoAdvanceClock()), world.writer)
     written = await world.bind(allocation())
     assert world.writer.calls == ["write_finalizers", "write_allocation", "read"]
     assert world.stored == written
@@ -210,7 +210,7 @@ class DeletedOnceWritten(ForgetfulWriter):
 async def test_a_claim_that_is_being_deleted_keeps_its_devices() -> None:
     """If the answer was lost, what is read counts: the devices are in use before a watch shows the allocation."""
     world = World(claim())
-    handle = FakeHandle(clock=PromptClock())
+    handle = FakeHandle(clock=AutoAdvanceClock())
     world.writer = DeletedOnceWritten(world.writer.claims, lost=[WriteTimeoutError("no answer")])
     world.binder = ClaimBinder(handle, world.writer)
     handle.nodes.devices.assign(world.seen)
@@ -222,7 +222,7 @@ async def test_a_claim_that_is_being_deleted_keeps_its_devices() -> None:
 
 async def test_deallocation() -> None:
     """A conflict is retried as long as nobody else uses the claim."""
-    world = World(reserved(held({"device": "d"}), THIS))
+    world = World(reserved(allocated_claim({"device": "d"}), THIS))
     world.writer.store(with_meta(world.seen, annotations={"a": "b"}))
     await world.binder.deallocate(world.seen, USER)
     assert world.writer.calls == ["deallocate", "read", "deallocate"]
@@ -233,14 +233,14 @@ async def test_deallocation() -> None:
 @pytest.mark.parametrize(
     "meanwhile",
     [
-        pytest.param(reserved(held({"device": "d"}), OTHER), id="used by another pod"),
+        pytest.param(reserved(allocated_claim({"device": "d"}), OTHER), id="used by another pod"),
         pytest.param(claim(name="held"), id="deallocated"),
-        pytest.param(with_meta(held({"device": "d"}), uid="uid-of-another"), id="created again"),
+        pytest.param(with_meta(allocated_claim({"device": "d"}), uid="uid-of-another"), id="created again"),
     ],
 )
 async def test_deallocation_is_no_longer_needed(meanwhile: ResourceClaim) -> None:
     """The newer claim is left alone."""
-    world = World(held({"device": "d"}))
+    world = World(allocated_claim({"device": "d"}))
     changed = world.writer.store(meanwhile)
     await world.binder.deallocate(world.seen, USER)
     assert world.stored == changed

@@ -16,10 +16,10 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from tests.support.background import until
 from tests.support.builders import pod
 from tests.support.columns import columns
-from tests.support.devices import held
+from tests.support.devices import allocated_claim
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.virtual_clock import PromptClock
+from tests.support.virtual_clock import AutoAdvanceClock
 
 USERS = [pod(f"p{number}", namespace="ns", uid=f"uid-of-p{number}") for number in range(8)]
 CONSUMERS = tuple(ClaimConsumer("pods", user.metadata.name, user.metadata.uid) for user in USERS)
@@ -42,10 +42,12 @@ class World:
     def __init__(self, *reserved: ClaimConsumer) -> None:
         self.writer = SlowWriter()
         self.nodes = columns([])
-        stored = held({"device": "d"})
+        stored = allocated_claim({"device": "d"})
         self.claim = self.writer.store(replace(stored, status=replace(stored.status, reserved_for=reserved)))
         self.nodes.devices.assign(self.claim)
-        self.binders = [ClaimBinder(FakeHandle(nodes=self.nodes, clock=PromptClock()), self.writer) for _ in range(2)]
+        self.binders = [
+            ClaimBinder(FakeHandle(nodes=self.nodes, clock=AutoAdvanceClock()), self.writer) for _ in range(2)
+        ]
 
     def bind(self, user: Pod, claim: ResourceClaim | None = None) -> asyncio.Task[ResourceClaim]:
         """Begin to reserve the claim for a pod of either profile."""
@@ -105,7 +107,7 @@ async def test_a_failed_write_concerns_one_pod() -> None:
 async def test_a_pod_that_relies_on_another_allocation() -> None:
     """It is not reserved, because its node may not reach the devices that the claim has now."""
     world = World()
-    other = replace(held({"device": "another"}), metadata=world.claim.metadata)
+    other = replace(allocated_claim({"device": "another"}), metadata=world.claim.metadata)
     first = world.bind(USERS[0])
     await asyncio.sleep(0)
     late = world.bind(USERS[1], other)

@@ -16,12 +16,12 @@ from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.columns import columns
-from tests.support.devices import claim, device, device_class, exactly, held, slice_of, using
+from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.virtual_clock import PromptClock
+from tests.support.virtual_clock import AutoAdvanceClock
 
-ALLOCATION = held({"device": "d"}).status.allocation
+ALLOCATION = allocated_claim({"device": "d"}).status.allocation
 WITH_CLAIM = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
 WITH_RESOURCE = pod("p", namespace="ns", uid="uid-of-p", requests={"deviceclass.resource.kubernetes.io/gpu": "1"})
 
@@ -67,7 +67,7 @@ def test_an_allocation_that_is_given_up(ended: tuple[str, ...], written: bool, r
         devices.begin_allocation(stored, ALLOCATION, user)
     in_flight = devices.in_flight_of("a")
     if written:
-        devices.assign(held({"device": "d"}, name="c0"))
+        devices.assign(allocated_claim({"device": "d"}, name="c0"))
     for user in ended:
         devices.end_allocation(stored.metadata.uid, user)
     devices.report_freed(in_flight)
@@ -92,7 +92,7 @@ async def test_a_watch_that_is_ahead_of_the_response(user: Pod, watch: Watch, *,
         devices.assign(each)
     seen: list[tuple[ResourceClaim, ResourceClaim]] = []
     devices.on_freed.append(lambda allocated, now: seen.append((allocated, now)))
-    plugin = DynamicResources(None, FakeHandle(nodes=nodes, claim_writer=writer, clock=PromptClock()))
+    plugin = DynamicResources(None, FakeHandle(nodes=nodes, claim_writer=writer, clock=AutoAdvanceClock()))
     info, state = nodes.compile_pod(user), CycleState()
     assert plugin.pre_filter(state, info, nodes).status.is_success
     plugin.filter(state, info, nodes, ALL_ROWS)

@@ -14,7 +14,7 @@ from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
 from tests.support.builders import pod
-from tests.support.devices import claim, held, using, with_meta
+from tests.support.devices import allocated_claim, claim, using, with_meta
 from tests.support.handles import FakeHandle
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
@@ -23,12 +23,12 @@ OWNED = with_meta(claim(name="made"), owner_references=(OwnerReference("Pod", "p
 
 def share(amount: str) -> ResourceClaim:
     """Return the claim of the pod with a share of a device."""
-    return held({"device": "d", "shareID": "s", "consumedCapacity": {"memory": amount}}, name="c0")
+    return allocated_claim({"device": "d", "shareID": "s", "consumedCapacity": {"memory": amount}}, name="c0")
 
 
 def reported(**state: Any) -> ResourceClaim:
     """Return the claim of the pod with a device whose driver reports a state."""
-    allocated = held({"device": "d"}, name="c0")
+    allocated = allocated_claim({"device": "d"}, name="c0")
     device = {"driver": "gpu.example.com", "pool": "n0", "device": "d", **state}
     decoded = msgspec.json.decode(msgspec.json.encode({"devices": [device]}), type=ResourceClaimStatus)
     return replace(allocated, status=replace(allocated.status, devices=decoded.devices))
@@ -49,10 +49,18 @@ def hints(*claims: ResourceClaim) -> DeviceHints:
         pytest.param([claim()], None, claim(name="x"), Hint.SKIP, id="another claim is created"),
         pytest.param([], None, claim(name="x"), Hint.SKIP, id="a claim of the pod is still missing"),
         pytest.param(
-            [claim()], held({"device": "d"}), claim(name="held"), Hint.QUEUE, id="another claim is deallocated"
+            [claim()],
+            allocated_claim({"device": "d"}),
+            claim(name="held"),
+            Hint.QUEUE,
+            id="another claim is deallocated",
         ),
-        pytest.param([claim()], held({"device": "d"}, name="c0"), claim(), Hint.QUEUE, id="its claim is deallocated"),
-        pytest.param([claim()], claim(), held({"device": "d"}, name="c0"), Hint.QUEUE, id="its claim is allocated"),
+        pytest.param(
+            [claim()], allocated_claim({"device": "d"}, name="c0"), claim(), Hint.QUEUE, id="its claim is deallocated"
+        ),
+        pytest.param(
+            [claim()], claim(), allocated_claim({"device": "d"}, name="c0"), Hint.QUEUE, id="its claim is allocated"
+        ),
         pytest.param([claim()], claim(), with_meta(claim(), annotations={"a": "b"}), Hint.SKIP, id="same status"),
         pytest.param([claim()], share("1Gi"), share("1024Mi"), Hint.SKIP, id="the same amount in another notation"),
         pytest.param([claim()], share("1Gi"), share("2Gi"), Hint.QUEUE, id="another amount"),
@@ -72,7 +80,7 @@ def hints(*claims: ResourceClaim) -> DeviceHints:
             Hint.QUEUE,
             id="only the time of a condition differs",
         ),
-        pytest.param([claim()], held({"device": "d"}), None, Hint.QUEUE, id="an allocated claim is deleted"),
+        pytest.param([claim()], allocated_claim({"device": "d"}), None, Hint.QUEUE, id="an allocated claim is deleted"),
         pytest.param([claim()], claim(name="x"), None, Hint.SKIP, id="an unallocated claim is deleted"),
         pytest.param([claim()], None, USER, Hint.QUEUE, id="unknown object"),
     ],

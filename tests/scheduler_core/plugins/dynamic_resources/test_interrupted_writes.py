@@ -19,7 +19,7 @@ from tests.support.columns import columns
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.virtual_clock import PromptClock
+from tests.support.virtual_clock import AutoAdvanceClock
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
 
@@ -51,7 +51,7 @@ class World:
             nodes.devices.assign(each)
         self.devices = nodes.devices
         self.info = nodes.compile_pod(USER)
-        self.handle = FakeHandle(nodes=nodes, claim_writer=self.writer, clock=PromptClock())
+        self.handle = FakeHandle(nodes=nodes, claim_writer=self.writer, clock=AutoAdvanceClock())
         self.plugin = DynamicResources(None, self.handle)
         self.state = CycleState()
         assert self.plugin.pre_filter(self.state, self.info, nodes).status.is_success

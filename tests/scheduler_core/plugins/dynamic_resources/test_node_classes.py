@@ -9,7 +9,7 @@ import pytest
 from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.plugins.dynamic_resources.node_classes import NO_NODE, NodeClasses
-from tests.support.device_world import World, a_claim
+from tests.support.device_world import DeviceWorld, device_claim
 
 STEPS = 120
 
@@ -18,13 +18,13 @@ STEPS = 120
 @pytest.mark.parametrize("seed", range(20))
 def test_refreshed_classes_equal_new_ones(seed: int, skips_operations: bool) -> None:
     """Rows of one class have equal devices, and rows with equal devices are in one class."""
-    world = World(seed, skips_operations=skips_operations)
+    world = DeviceWorld(seed, skips_operations=skips_operations)
     classes = NodeClasses(world.nodes)
     hardware = world.devices.hardware
     for step in range(STEPS):
         for _ in range(world.dice.choice([1, 1, 1, 2, 5])):
             world.step()
-        allocator = Allocator([a_claim(99)], world.devices.classes, hardware, SearchLimits(lambda: 0.0))
+        allocator = Allocator([device_claim(99)], world.devices.classes, hardware, SearchLimits(lambda: 0.0))
         found = classes.refresh(allocator).tolist()
         keys: dict[int, set[object]] = defaultdict(set)
         for row, number in enumerate(found):

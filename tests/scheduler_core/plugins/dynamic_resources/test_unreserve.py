@@ -24,10 +24,10 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.background import until
 from tests.support.builders import node, pod
 from tests.support.columns import columns
-from tests.support.devices import DRIVER, held, using
+from tests.support.devices import DRIVER, allocated_claim, using
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.virtual_clock import PromptClock
+from tests.support.virtual_clock import AutoAdvanceClock
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "held")
 THIS = ClaimConsumer("pods", "p", "uid-of-p")
@@ -53,12 +53,14 @@ class World:
     def __init__(self) -> None:
         self.writer = SlowWriter()
         nodes = columns([node("n0")])
-        reserved = held({"device": "d"})
+        reserved = allocated_claim({"device": "d"})
         reserved = replace(reserved, status=replace(reserved.status, reserved_for=(THIS,)))
         nodes.devices.assign(self.writer.store(reserved))
         self.nodes = nodes
         self.info = nodes.compile_pod(USER)
-        self.plugin = DynamicResources(None, FakeHandle(nodes=nodes, claim_writer=self.writer, clock=PromptClock()))
+        self.plugin = DynamicResources(
+            None, FakeHandle(nodes=nodes, claim_writer=self.writer, clock=AutoAdvanceClock())
+        )
 
     def attempt(self) -> CycleState:
         """Run everything up to Reserve."""
@@ -131,7 +133,7 @@ LOSSES = pytest.mark.parametrize(
     ("status", "how"),
     [
         pytest.param(ResourceClaimStatus(), "deallocated", id="deallocated"),
-        pytest.param(held({"device": "other"}).status, "allocated", id="allocated again by another pod"),
+        pytest.param(allocated_claim({"device": "other"}).status, "allocated", id="allocated again by another pod"),
     ],
 )
 """Status of a claim that another write has changed, and what the message says of it."""
@@ -168,7 +170,7 @@ async def test_a_reservation_that_ended_before_pre_bind_is_written_again() -> No
     """The version that PreFilter read was reserved for the pod; the newest one is not."""
     world = World()
     state = world.attempt()
-    world.change(held({"device": "d"}).status)
+    world.change(allocated_claim({"device": "d"}).status)
     assert (await world.pre_bind(state)).is_success
     assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
 
@@ -206,7 +208,7 @@ async def test_an_attempt_that_is_cancelled_keeps_its_reservation() -> None:
 def test_a_write_that_is_answered_after_the_deletion() -> None:
     """A claim whose deletion a watch has reported does not come back, and holds no devices."""
     devices = DeviceIndex()
-    deleted = held({"device": "d"})
+    deleted = allocated_claim({"device": "d"})
     devices.assign(deleted)
     devices.remove(deleted)
     devices.claim_written(deleted)

@@ -1,4 +1,4 @@
-"""The storage index finds volumes by class and claim, and lets what was assumed stand before what is shown."""
+"""Index of volumes by class and claim. An assumed object overrides the object of the API server."""
 
 from collections.abc import Callable
 
@@ -14,8 +14,8 @@ from tests.support.storage import capacity, claim, csi_driver, csi_node, reached
 
 def index(*storage: StorageObject) -> StorageIndex:
     filled = StorageIndex(lambda _: -1)
-    for shown in storage:
-        filled.assign(shown)
+    for stored in storage:
+        filled.assign(stored)
     return filled
 
 
@@ -23,14 +23,14 @@ def free(storage: StorageIndex, class_name: str = "local") -> list[str]:
     return [known.volume.metadata.name for known in storage.free_volumes(class_name)]
 
 
-def kept(pv: PersistentVolume, name: str = "data", uid: str = "uid-of-default-data") -> PersistentVolume:
+def reserved(pv: PersistentVolume, name: str = "data", uid: str = "uid-of-default-data") -> PersistentVolume:
     return msgspec.structs.replace(
         pv, spec=msgspec.structs.replace(pv.spec, claim_ref=ClaimPointer("default", name, uid))
     )
 
 
-def test_free_volumes_come_smallest_first_then_by_name() -> None:
-    """Whatever the order in which they came."""
+def test_free_volumes_are_sorted_by_size_and_name() -> None:
+    """The order in which volumes were added has no effect."""
     storage = index(volume("b", size="5Gi"), volume("c", size="1Gi"), volume("a", size="5Gi"))
     assert free(storage) == ["c", "a", "b"]
 
@@ -42,21 +42,23 @@ def test_free_volumes_come_smallest_first_then_by_name() -> None:
         pytest.param(
             volume(storage_class="fast", annotations={"volume.beta.kubernetes.io/storage-class": "slow"}),
             "slow",
-            id="annotation-goes-first",
+            id="annotation-overrides-the-field",
         ),
         pytest.param(volume(storage_class=""), "", id="no-class"),
     ],
 )
 def test_volumes_are_found_by_class(pv: PersistentVolume, found_in: str) -> None:
-    """A volume stands in exactly one class."""
+    """A volume belongs to exactly one class."""
     storage = index(pv)
     assert [name for name in ("fast", "slow", "") if free(storage, name)] == [found_in]
 
 
-def test_volume_that_is_kept_is_not_free() -> None:
-    """It is found through its claim, if that is of the UID which the volume names."""
+def test_reserved_volumes_are_not_free() -> None:
+    """A reserved volume is found by its claim, unless the volume names another UID of the claim."""
     mine, other = claim("data"), claim("other")
-    storage = index(volume("a", kept_for=mine), volume("b", kept_for="default/data"), kept(volume("c"), uid="gone"))
+    storage = index(
+        volume("a", claim_ref=mine), volume("b", claim_ref="default/data"), reserved(volume("c"), uid="gone")
+    )
     assert free(storage) == []
     assert [known.volume.metadata.name for known in storage.volumes_reserved_for(mine)] == ["a", "b"]
     assert storage.volumes_reserved_for(other) == []
@@ -67,28 +69,28 @@ def test_volume_that_is_kept_is_not_free() -> None:
     [
         pytest.param(lambda storage: storage.remove(volume("a")), id="removed"),
         pytest.param(lambda storage: storage.assign(volume("a", storage_class="fast")), id="another-class"),
-        pytest.param(lambda storage: storage.assign(volume("a", kept_for="default/x")), id="kept"),
-        pytest.param(lambda storage: storage.assume_volume(kept(volume("a"))), id="assumed"),
+        pytest.param(lambda storage: storage.assign(volume("a", claim_ref="default/x")), id="reserved-for-a-claim"),
+        pytest.param(lambda storage: storage.assume_volume(reserved(volume("a"))), id="assumed"),
     ],
 )
-def test_volume_leaves_the_free_ones(change: Callable[[StorageIndex], None]) -> None:
-    """A change takes effect at once and touches no other volume."""
+def test_changes_that_make_a_volume_unavailable(change: Callable[[StorageIndex], None]) -> None:
+    """A volume that is removed, reserved, assumed, or of another class is not free."""
     storage = index(volume("a"), volume("b"))
     change(storage)
     assert free(storage) == ["b"]
 
 
-def test_size_of_a_volume_moves_it() -> None:
-    """A volume that has grown stands where its new size belongs."""
+def test_a_resized_volume_is_sorted_again() -> None:
+    """A volume that has grown is sorted by its new size."""
     storage = index(volume("a", size="1Gi"), volume("b", size="2Gi"))
     storage.assign(volume("a", size="3Gi", version="2"))
     assert free(storage) == ["b", "a"]
 
 
-def test_assumed_stands_before_shown_until_restored() -> None:
-    """What other plugins look up stays what the API server shows."""
+def test_an_assumed_volume_overrides_the_stored_one_until_it_is_restored() -> None:
+    """current() returns the assumed volume; get() returns the API server's."""
     storage = index(volume("a"))
-    assumed = kept(volume("a"))
+    assumed = reserved(volume("a"))
     storage.assume_volume(assumed)
     assert storage.volumes.current("a") == assumed
     assert storage.volumes.get("a") == volume("a")
@@ -97,18 +99,18 @@ def test_assumed_stands_before_shown_until_restored() -> None:
     assert free(storage) == ["a"]
 
 
-def test_newer_version_ends_what_was_assumed() -> None:
-    """The API server's word of a later version counts, a resync does not."""
+def test_a_newer_version_replaces_the_assumed_volume() -> None:
+    """An update with a later resourceVersion replaces the assumed volume; a resync does not."""
     storage = index(volume("a"), claim("data"))
-    storage.assume_volume(kept(volume("a")))
+    storage.assume_volume(reserved(volume("a")))
     storage.assign(volume("a"))
     assert free(storage) == []
     storage.assign(volume("a", version="2"))
     assert free(storage) == ["a"]
 
 
-def test_object_that_is_gone_is_not_assumed_any_more() -> None:
-    """Neither under its old version nor when it comes again."""
+def test_a_removed_object_is_not_assumed() -> None:
+    """Removing a claim also removes its assumed version."""
     storage = index(claim("data"))
     storage.assume_claim(claim("data", annotations={"x": "y"}))
     storage.remove(claim("data"))
@@ -117,8 +119,8 @@ def test_object_that_is_gone_is_not_assumed_any_more() -> None:
     assert storage.claims.current("default/data") == claim("data")
 
 
-def test_restoring_an_older_version_changes_nothing() -> None:
-    """A write that happened raised the version; its undoing must not touch what came after."""
+def test_restoring_another_version_changes_nothing() -> None:
+    """restore_claim() has no effect if the given resourceVersion is not that of the assumed claim."""
     storage = index(claim("data"))
     assumed = claim("data", annotations={"x": "y"})
     storage.assume_claim(assumed)
@@ -133,16 +135,16 @@ def test_restoring_an_older_version_changes_nothing() -> None:
         pytest.param(volume("a", version="7"), '"a" is out of sync (stored: 1, assume: 7)', id="another-version"),
     ],
 )
-def test_what_cannot_be_assumed(pv: PersistentVolume, reason: str) -> None:
-    """The error says what is there and what was handed in."""
+def test_volumes_that_cannot_be_assumed(pv: PersistentVolume, reason: str) -> None:
+    """The error has the stored version and the version to assume."""
     storage = index(volume("a"))
     with pytest.raises(StorageError) as caught:
         storage.assume_volume(pv)
     assert str(caught.value) == reason
 
 
-def test_unreadable_quantity_changes_nothing() -> None:
-    """The object of before stays."""
+def test_an_invalid_quantity_changes_nothing() -> None:
+    """The previous volume is still stored."""
     storage = index(volume("a", size="1Gi"))
     with pytest.raises(QuantityError):
         storage.assign(volume("a", size="much"))
@@ -150,7 +152,7 @@ def test_unreadable_quantity_changes_nothing() -> None:
 
 
 def test_capacities_are_found_by_class() -> None:
-    """One that changes its class or goes leaves the old one."""
+    """A capacity that changes its class or is removed is not found in the old class."""
     one, two = capacity("one", "fast", "1Gi", on={}), capacity("two", "fast", "1Gi", on={})
     storage = index(one, two)
     storage.assign(capacity("one", "slow", "1Gi", on={}))
@@ -160,19 +162,19 @@ def test_capacities_are_found_by_class() -> None:
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "stored",
     [
         pytest.param(storage_class("x"), id="class"),
         pytest.param(csi_node("x"), id="csi-node"),
         pytest.param(csi_driver("x"), id="driver"),
     ],
 )
-def test_objects_come_and_go(shown: StorageObject) -> None:
-    """Each kind has its own table."""
-    storage = index(shown)
+def test_objects_are_stored_by_kind(stored: StorageObject) -> None:
+    """Each kind has its own table, from which objects can be removed."""
+    storage = index(stored)
     tables = (storage.classes, storage.csi_nodes, storage.drivers)
-    assert [each for each in (table.get("x") for table in tables) if each is not None] == [shown]
-    storage.remove(shown)
+    assert [each for each in (table.get("x") for table in tables) if each is not None] == [stored]
+    storage.remove(stored)
     assert not any(len(table) for table in tables)
 
 
@@ -192,25 +194,25 @@ NAME = Requirement("metadata.name", "In", ("n1",))
         pytest.param(reached_from({"zone": ["a"]}), True, False, id="label"),
         pytest.param(affinity_of(), False, False, id="no-terms"),
         pytest.param(affinity_of(NodeSelectorTerm()), False, False, id="empty-term"),
-        pytest.param(affinity_of(NodeSelectorTerm((LABEL,), (NAME,))), True, False, id="name-is-passed-over"),
+        pytest.param(affinity_of(NodeSelectorTerm((LABEL,), (NAME,))), True, False, id="name-is-ignored"),
         pytest.param(affinity_of(NodeSelectorTerm((), (NAME,))), True, True, id="name-alone"),
         pytest.param(
             affinity_of(NodeSelectorTerm((Requirement("zone", "Odd"),)), NodeSelectorTerm((LABEL,))),
             True,
             False,
-            id="unreadable-term",
+            id="invalid-term",
         ),
     ],
 )
 def test_affinity_of_a_volume(affinity: VolumeNodeAffinity | None, here: bool, elsewhere: bool) -> None:
-    """Labels decide, names never do."""
+    """Only labels are matched; requirements on node names are ignored."""
     matcher = volume_affinity(affinity)
     for zone, expected in (("a", here), ("b", elsewhere)):
         assert (matcher is None or matcher.matches({"zone": zone}, "n2")) is expected
 
 
 def test_affinity_is_compiled_once() -> None:
-    """A change of a volume that leaves its affinity as it is keeps the compiled one."""
+    """An update of a volume with equal affinity reuses the compiled affinity."""
     storage = index(volume("a", on={"zone": ["a"]}))
     before = storage.known_volume("a")
     storage.assign(volume("a", on={"zone": ["a"]}, version="2"))

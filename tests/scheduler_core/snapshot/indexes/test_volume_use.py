@@ -1,4 +1,4 @@
-"""Volumes in use are counted per row as if all pods and attachments were looked at."""
+"""Number of volumes in use per row: the counts equal a search over all pods and attachments."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from scheduler_core.model.storage import PersistentVolumeSpec, StorageObject
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.storage import attachment, claim, mounts, scratch, storage_class, stored, volume
+from tests.support.storage import attachment, claim, columns_with_storage, mounts, scratch, storage_class, volume
 
 DRIVER = "disk.example.com"
 EBS = "ebs.csi.aws.com"
@@ -42,7 +42,10 @@ BOUND = (claim("data", volume="pv"), volume("pv", csi=(DRIVER, "h")))
         ),
         pytest.param((claim("data"), storage_class("local", "kubernetes.io/aws-ebs")), EBS, 1, id="migrated-class"),
         pytest.param(
-            (claim("data"), storage_class("local", "kubernetes.io/azure-file")), "file.csi.azure.com", 0, id="not-taken"
+            (claim("data"), storage_class("local", "kubernetes.io/azure-file")),
+            "file.csi.azure.com",
+            0,
+            id="not-migrated-class",
         ),
         pytest.param((claim("data", volume="pv"), volume("pv", spec=IN_TREE)), EBS, 1, id="migrated-volume"),
         pytest.param((claim("data", volume="pv"), volume("pv")), DRIVER, 0, id="neither-csi-nor-in-tree"),
@@ -50,11 +53,11 @@ BOUND = (claim("data", volume="pv"), volume("pv", csi=(DRIVER, "h")))
     ],
 )
 @pytest.mark.parametrize("pod_first", [pytest.param(True, id="pod-first"), pytest.param(False, id="storage-first")])
-def test_claim_counts_as_the_volume_behind_it(
+def test_a_claim_counts_as_its_volume(
     storage: tuple[StorageObject, ...], driver: str, expected: int, pod_first: bool
 ) -> None:
-    """Whether the pod or what its claim leads to was seen first."""
-    nodes = stored([node("a"), node("b")], () if pod_first else storage)
+    """A claim counts for its volume's driver, whether the pod or the storage objects are added first."""
+    nodes = columns_with_storage([node("a"), node("b")], () if pod_first else storage)
     nodes.add_pod(running("p", "data"), 1)
     for shown in storage if pod_first else ():
         nodes.storage.assign(shown)
@@ -65,8 +68,8 @@ def test_claim_counts_as_the_volume_behind_it(
 
 
 def test_volume_of_two_pods_counts_once() -> None:
-    """And until the last of them is gone."""
-    nodes = stored([node("a")], BOUND)
+    """A volume of two pods counts once, until both pods are removed."""
+    nodes = columns_with_storage([node("a")], BOUND)
     first, second = running("p", "data"), running("q", "data")
     nodes.add_pod(first, 0)
     nodes.add_pod(second, 0)
@@ -80,16 +83,16 @@ def test_volume_of_two_pods_counts_once() -> None:
 
 
 def test_ephemeral_claim_counts_but_is_not_mounted_by_name() -> None:
-    """It cannot be shared, so no one-pod rule applies to it."""
-    nodes = stored([node("a")], (claim("p-scratch", volume="pv"), volume("pv", csi=(DRIVER, "h"))))
+    """ReadWriteOncePod does not apply to an ephemeral claim, because it cannot be shared."""
+    nodes = columns_with_storage([node("a")], (claim("p-scratch", volume="pv"), volume("pv", csi=(DRIVER, "h"))))
     nodes.add_pod(nodes.compile_pod(pod("p", volumes=[scratch()])), 0)
     assert count(nodes) == [1]
     assert not nodes.storage.use.is_claim_mounted("default/p-scratch")
 
 
-def test_attachment_beside_a_pod_counts_once() -> None:
-    """The same volume, reported twice."""
-    nodes = stored([node("a")], (*BOUND, attachment("va", DRIVER, "a", "pv")))
+def test_a_volume_with_attachment_and_pod_counts_once() -> None:
+    """An attachment and a pod of the same volume count once."""
+    nodes = columns_with_storage([node("a")], (*BOUND, attachment("va", DRIVER, "a", "pv")))
     assert count(nodes) == [1]
     nodes.add_pod(running("p", "data"), 0)
     assert count(nodes) == [1]
@@ -107,23 +110,23 @@ def test_attachment_beside_a_pod_counts_once() -> None:
         pytest.param(lambda nodes: nodes.remove_node("a"), id="node-gone"),
     ],
 )
-def test_attachment_that_counts_no_more(change: Callable[[NodeColumns], object]) -> None:
-    """It needs an attacher, a node and a CSI volume."""
-    nodes = stored([node("a")], (*BOUND, attachment("va", DRIVER, "a", "pv")))
+def test_attachments_that_do_not_count(change: Callable[[NodeColumns], object]) -> None:
+    """An attachment counts only with an attacher, a known node and a CSI volume."""
+    nodes = columns_with_storage([node("a")], (*BOUND, attachment("va", DRIVER, "a", "pv")))
     change(nodes)
     assert count(nodes) == [0]
 
 
-def test_attachment_waits_for_its_node() -> None:
-    """A node that comes later, in whatever row, has it."""
-    nodes = stored([node("a")], (*BOUND, attachment("va", DRIVER, "late", "pv")))
+def test_an_attachment_may_be_added_before_its_node() -> None:
+    """The attachment counts when its node is added."""
+    nodes = columns_with_storage([node("a")], (*BOUND, attachment("va", DRIVER, "late", "pv")))
     nodes.add_node(node("late"))
     assert count(nodes) == [0, 1]
 
 
-def test_disks_are_found_by_how_they_are_mounted() -> None:
-    """Reading beside reading is no conflict."""
-    nodes = stored([node("a"), node("b")], ())
+def test_read_only_mounts_of_a_disk_do_not_conflict() -> None:
+    """disk_rows() omits read-only mounts for a read-only request."""
+    nodes = columns_with_storage([node("a"), node("b")], ())
     for row, read_only in ((0, True), (1, False)):
         disk = Volume(gce=GcePersistentDisk("d", read_only))
         nodes.add_pod(nodes.compile_pod(pod(f"p{row}", volumes=[disk])), row)
@@ -149,7 +152,7 @@ _STEPS = st.one_of(
 
 
 def _expected(nodes: NodeColumns, pods: list[PodInfo]) -> list[int]:
-    """All pods and attachments looked at, one by one."""
+    """Return the counts by a search over all pods and attachments."""
     storage = nodes.storage
     found: list[set[str]] = [set(), set()]
     for info in pods:
@@ -170,9 +173,9 @@ def _expected(nodes: NodeColumns, pods: list[PodInfo]) -> list[int]:
 
 
 @given(st.lists(_STEPS, max_size=25))
-def test_counts_equal_a_full_look(steps: list[tuple[str, object, object]]) -> None:
-    """After any course of events."""
-    nodes = stored([node("n0"), node("n1")], ())
+def test_counts_equal_a_full_search(steps: list[tuple[str, object, object]]) -> None:
+    """The counts equal a full search after any sequence of events."""
+    nodes = columns_with_storage([node("n0"), node("n1")], ())
     pods: list[PodInfo] = []
     for number, (what, first, second) in enumerate(steps):
         if what == "pod" and isinstance(first, list) and isinstance(second, int):

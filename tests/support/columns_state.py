@@ -1,6 +1,6 @@
 """Columns as plain values: two pictures are equal if no reader can see a difference.
 
-:func:`state` walks everything that the columns store, so that a new index is compared without a change here.
+:func:`columns_state` walks everything that the columns store, so that a new index is compared without a change here.
 :func:`by_name` is what the columns say of each node, for columns whose rows and numbers differ.
 """
 
@@ -24,7 +24,7 @@ _COUNTERS = frozenset(("version", "terms_version", "idle_checks", "_version", "_
 _BY_RESOURCE = ("allocatable", "requested")
 
 
-def state(nodes: NodeColumns) -> dict[str, Any]:
+def columns_state(nodes: NodeColumns) -> dict[str, Any]:
     """Return all that columns store."""
     found: dict[str, Any] = _plain(nodes)
     for name in _BY_RESOURCE:
@@ -65,7 +65,7 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
     return {name: _plain(getattr(value, name), (*around, id(value))) for name in names if name not in _COUNTERS}
 
 
-class Questions(Struct, frozen=True):
+class Queries(Struct, frozen=True):
     """What :func:`by_name` asks besides amounts."""
 
     resources: tuple[str, ...]
@@ -77,7 +77,7 @@ class Questions(Struct, frozen=True):
     priorities: tuple[int, ...]
 
 
-def by_name(nodes: NodeColumns, questions: Questions) -> dict[str, Any]:
+def by_name(nodes: NodeColumns, questions: Queries) -> dict[str, Any]:
     """Return what columns say of each node, and of the cluster."""
     index, use = nodes.pod_index, nodes.storage.use
 

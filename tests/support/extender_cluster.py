@@ -23,7 +23,7 @@ _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 
-class ExtendedCluster:
+class ExtenderCluster:
     """What one test makes.
 
     Args:
@@ -107,7 +107,7 @@ class ExtendedCluster:
         }
         self.create({"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}, "spec": fields})
 
-    def started(self, pod: str, when: str) -> None:
+    def set_start_time(self, pod: str, when: str) -> None:
         """Say since when a pod runs, as its kubelet would."""
         patch = json.dumps({"status": {"phase": "Running", "startTime": when}})
         flags = (f"--namespace={self.namespace}", "--subresource=status", "--type=merge", f"--patch={patch}")

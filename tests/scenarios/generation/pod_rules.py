@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scenarios.drawing.scene import APPS, HOST, MOST_NODES, RANK, ZONES, Json, Scene
+from tests.scenarios.generation.scene import APPS, HOST, MOST_NODES, RANK, ZONES, Json, Scene
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

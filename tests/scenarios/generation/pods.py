@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from tests.scenarios.drawing.pod_rules import affinity, prefer_low_ranks, spread_constraints, toleration
-from tests.scenarios.drawing.scene import ABSENT, APPS, HOST, PRIORITIES, ZONES, Json, Scene
-from tests.scenarios.drawing.storage import give_volume
+from tests.scenarios.generation.pod_rules import affinity, prefer_low_ranks, spread_constraints, toleration
+from tests.scenarios.generation.scene import ABSENT, APPS, HOST, PRIORITIES, ZONES, Json, Scene
+from tests.scenarios.generation.storage import give_volume
 from tests.scenarios.scenario import SCHEDULER_NAME
 
 SLOW = "example.com/slow"

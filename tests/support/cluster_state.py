@@ -13,7 +13,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 _ARRAYS = ("allocatable", "requested", "nonzero_requested", "allowed_pods", "pod_count", "taint_set_ids", "alive")
 
 
-def picture(context: CycleContext) -> dict[str, Any]:
+def cluster_state(context: CycleContext) -> dict[str, Any]:
     """Take a picture."""
     cache, queue = context.cache, context.queue
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hack.controlplane.volume_controller import PROVISIONER
-from tests.scenarios.drawing.scene import ABSENT, HOST, ZONES, Json, Scene
+from tests.scenarios.generation.scene import ABSENT, HOST, ZONES, Json, Scene
 
 LATE, MADE, NOW = "late", "made", "now"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"

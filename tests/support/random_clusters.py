@@ -79,7 +79,7 @@ def nodes(draw: st.DrawFn, number: int) -> PlainNode:
         taints=tuple(draw(st.lists(TAINTS, max_size=2, unique=True))),
         cordoned=draw(st.sampled_from([False, False, False, True])),
         images=tuple(draw(st.dictionaries(IMAGES, st.sampled_from([10, 200, 900, 4000]), max_size=2)).items()),
-        runs=tuple(running),
+        running_pods=tuple(running),
     )
 
 

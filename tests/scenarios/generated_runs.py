@@ -13,37 +13,37 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from tests.scenarios.drawing.course import draw
-from tests.scenarios.drawing.scene import Json
-from tests.scenarios.repetition import Course, Difference, lasting_difference, renamed
+from tests.scenarios.generation.scenarios import generate_scenario
+from tests.scenarios.generation.scene import Json
+from tests.scenarios.repetition import Difference, Run, persistent_difference, renamed
 from tests.scenarios.scenario import scenario_of
-from tests.scenarios.stage import CAREFUL, SCHEDULERS, Stage
+from tests.scenarios.scenario_runner import CAREFUL, SCHEDULERS, ScenarioRunner
 
 _PLAYED_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class GeneratedRun:
     """Outcome of one drawn scenario.
 
     Attributes:
         name: Its name.
         document: The scenario, for a file.
-        courses: What kube-scheduler and Bayplan did the first time.
-        played: How often it was run, until both agreed or repetition was given up.
+        runs: What kube-scheduler and Bayplan did the first time.
+        run_count: How often it was run, until both agreed or repetition was given up.
         first: The difference of the first run, by chance or not; None for none.
-        lasting: The difference that every repetition showed; None for none.
+        persistent: The difference that every repetition showed; None for none.
     """
 
     name: str
     document: Json
-    courses: tuple[Course, Course]
-    played: int
+    runs: tuple[Run, Run]
+    run_count: int
     first: Difference | None
-    lasting: Difference | None
+    persistent: Difference | None
 
 
-def play_drawn(seed: int, indices: range, pairs: int) -> Iterator[Drawn]:
+def run_generated(seed: int, indices: range, pairs: int) -> Iterator[GeneratedRun]:
     """Draw scenarios and run them on both schedulers.
 
     Args:
@@ -55,7 +55,7 @@ def play_drawn(seed: int, indices: range, pairs: int) -> Iterator[Drawn]:
         The outcomes, in the order in which they end.
     """
     waiting: SimpleQueue[int] = SimpleQueue()
-    done: SimpleQueue[Drawn | BaseException] = SimpleQueue()
+    done: SimpleQueue[GeneratedRun | BaseException] = SimpleQueue()
     for index in indices:
         waiting.put(index)
     threads = [threading.Thread(target=_lane, args=(seed, waiting, done), daemon=True) for _ in range(pairs)]
@@ -75,34 +75,34 @@ def play_drawn(seed: int, indices: range, pairs: int) -> Iterator[Drawn]:
             thread.join()
 
 
-def _lane(seed: int, waiting: SimpleQueue[int], done: SimpleQueue[Drawn | BaseException]) -> None:
+def _lane(seed: int, waiting: SimpleQueue[int], done: SimpleQueue[GeneratedRun | BaseException]) -> None:
     try:
         with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
-            stages = [stack.enter_context(Stage(scheduler, CAREFUL)) for scheduler in SCHEDULERS]
+            stages = [stack.enter_context(ScenarioRunner(scheduler, CAREFUL)) for scheduler in SCHEDULERS]
             while True:
-                done.put(_play(*draw(seed, waiting.get_nowait()), stages, pool))
+                done.put(_play(*generate_scenario(seed, waiting.get_nowait()), stages, pool))
     except Empty:
         return
     except BaseException as problem:  # noqa: BLE001 - passed on to the reader of the queue
         done.put(problem)
 
 
-def _play(name: str, document: Json, stages: list[Stage], pool: ThreadPoolExecutor) -> Drawn:
-    reference: list[Course] = []
-    ours: list[Course] = []
+def _play(name: str, document: Json, stages: list[ScenarioRunner], pool: ThreadPoolExecutor) -> GeneratedRun:
+    reference: list[Run] = []
+    ours: list[Run] = []
     first: Difference | None = None
-    lasting: Difference | None = None
+    persistent: Difference | None = None
     for repetition in range(_PLAYED_AT_MOST):
         # A namespace is not reused: no controller here would finish its deletion.
         again = f"{name}-{repetition}"
         scenario = scenario_of(again, json.loads(json.dumps(document).replace(name, again)))
         theirs, mine = (
-            renamed(course, again, name) for course in pool.map(Stage.play_by_steps, stages, [scenario] * 2)
+            renamed(course, again, name) for course in pool.map(ScenarioRunner.run_by_steps, stages, [scenario] * 2)
         )
         reference.append(theirs)
         ours.append(mine)
-        lasting = lasting_difference(reference, ours)
-        first = first or lasting
-        if lasting is None:
+        persistent = persistent_difference(reference, ours)
+        first = first or persistent
+        if persistent is None:
             break
-    return Drawn(name, document, (reference[0], ours[0]), len(ours), first, lasting)
+    return GeneratedRun(name, document, (reference[0], ours[0]), len(ours), first, persistent)

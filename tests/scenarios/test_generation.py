@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.drawing.course import draw
-from tests.scenarios.drawing.scene import MOST_NODES
+from tests.scenarios.generation.scenarios import generate_scenario
+from tests.scenarios.generation.scene import MOST_NODES
 from tests.scenarios.scenario import Scenario, scenario_of
 
 _COUNT = 300
@@ -18,7 +18,7 @@ _COUNT = 300
 @cache
 def drawn() -> tuple[Scenario, ...]:
     """A number of scenarios, in the form in which they are played."""
-    return tuple(scenario_of(*draw(1, index)) for index in range(_COUNT))
+    return tuple(scenario_of(*generate_scenario(1, index)) for index in range(_COUNT))
 
 
 def pods() -> list[dict[str, Any]]:
@@ -29,9 +29,9 @@ def pods() -> list[dict[str, Any]]:
 
 def test_a_seed_gives_the_same_scenarios() -> None:
     """Byte by byte; another seed or number gives others."""
-    assert draw(1, 2) == draw(1, 2)
-    assert draw(1, 2)[1] != draw(1, 3)[1]
-    assert draw(1, 2)[1] != draw(2, 2)[1]
+    assert generate_scenario(1, 2) == generate_scenario(1, 2)
+    assert generate_scenario(1, 2)[1] != generate_scenario(1, 3)[1]
+    assert generate_scenario(1, 2)[1] != generate_scenario(2, 2)[1]
 
 
 def test_later_events_do_not_change_what_was_created() -> None:

@@ -14,7 +14,7 @@ from tests.support.operator_process import OperatorProcess
 
 
 @dataclass
-class Asker:
+class ExplainCommand:
     """Asks a running operator, or the API server without it.
 
     Args:
@@ -25,11 +25,11 @@ class Asker:
     plane: ControlPlane
     operator: OperatorProcess
 
-    def operator_says(self, asked: str) -> dict[str, Any]:
+    def online(self, asked: str) -> dict[str, Any]:
         """Ask the operator."""
         return self._explained(asked, f"--server={self.operator.url}")
 
-    def api_server_says(self, asked: str) -> dict[str, Any]:
+    def offline(self, asked: str) -> dict[str, Any]:
         """Read the cluster and decide in memory."""
         return self._explained(asked, "--offline", f"--kubeconfig={self.plane.kubeconfig}")
 

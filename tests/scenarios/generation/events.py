@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hack.controlplane.volume_controller import PROVISIONER
-from tests.scenarios.drawing.nodes import node, volume_limit
-from tests.scenarios.drawing.pods import pod
-from tests.scenarios.drawing.scene import ABSENT, APPS, MOST_NODES, ZONES, Json, Scene
-from tests.scenarios.drawing.storage import LATE, MADE, NO_PROVISIONER, NOW, claim, storage_class, volume
+from tests.scenarios.generation.nodes import node, volume_limit
+from tests.scenarios.generation.pods import pod
+from tests.scenarios.generation.scene import ABSENT, APPS, MOST_NODES, ZONES, Json, Scene
+from tests.scenarios.generation.storage import LATE, MADE, NO_PROVISIONER, NOW, claim, storage_class, volume
 
 _TRIES = 20
 _RESIZED = ("50m", "100m", "2")

@@ -6,17 +6,17 @@ A drawn scenario is a document in the format of :mod:`tests.scenarios.scenario`,
 
 from __future__ import annotations
 
-from tests.scenarios.drawing.events import budget, event
-from tests.scenarios.drawing.nodes import node, volume_limit
-from tests.scenarios.drawing.pods import pod
-from tests.scenarios.drawing.scene import PRIORITIES, Json, Scene
-from tests.scenarios.drawing.storage import storage_classes
+from tests.scenarios.generation.events import budget, event
+from tests.scenarios.generation.nodes import node, volume_limit
+from tests.scenarios.generation.pods import pod
+from tests.scenarios.generation.scene import PRIORITIES, Json, Scene
+from tests.scenarios.generation.storage import storage_classes
 
 _MOST_PODS = 14
 _NODES = (1, 1, 2, 2, 2, 3, 3, 4, 5)
 
 
-def draw(seed: int, index: int) -> tuple[str, Json]:
+def generate_scenario(seed: int, index: int) -> tuple[str, Json]:
     """Draw a scenario.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 from hack.controlplane.volume_controller import PROVISIONER
-from tests.scenarios.drawing.scene import HOST, RANK, ZONES, Json, Scene
+from tests.scenarios.generation.scene import HOST, RANK, ZONES, Json, Scene
 
 
 def node(scene: Scene, name: str) -> Json:

@@ -55,7 +55,7 @@ CAREFUL = Pace(1.3, careful=True)
 
 
 @dataclass(frozen=True, slots=True)
-class PodReading:
+class PodOutcome:
     """State of a pod that still exists.
 
     Attributes:
@@ -72,7 +72,7 @@ class PodReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Outcome:
     """What one scheduler did in one scenario.
 
     Attributes:
@@ -84,14 +84,14 @@ class Reading:
         refused: Requests that the API server rejected.
     """
 
-    pods: dict[str, PodReading]
+    pods: dict[str, PodOutcome]
     gone: tuple[str, ...]
     events: tuple[tuple[str, ...], ...]
     late: tuple[str, ...]
     repeated: frozenset[tuple[str, str]] = frozenset()
     refused: tuple[str, ...] = ()
 
-    def differences(self, other: Reading) -> list[str]:
+    def differences(self, other: Outcome) -> list[str]:
         """Return the differences from another reading."""
         found = []
         for name in sorted({*self.pods, *other.pods}):
@@ -118,7 +118,7 @@ class Reading:
         return ", ".join([*parts, *(f"{name} gone" for name in self.gone)])
 
 
-class Stage:
+class ScenarioRunner:
     """A control plane with a scheduler; a context manager.
 
     Args:
@@ -147,15 +147,15 @@ class Stage:
     ) -> None:
         self._stack.__exit__(kind, value, traceback)
 
-    def play(self, scenario: Scenario) -> Reading:
+    def run(self, scenario: Scenario) -> Outcome:
         """Run a scenario on the empty cluster, and remove its objects.
 
         Args:
             scenario: The scenario.
         """
-        return self.play_by_steps(scenario)[-1]
+        return self.run_by_steps(scenario)[-1]
 
-    def play_by_steps(self, scenario: Scenario) -> list[Reading]:
+    def run_by_steps(self, scenario: Scenario) -> list[Outcome]:
         """Run a scenario on the empty cluster, read the state after each step, and remove its objects.
 
         Args:
@@ -257,11 +257,11 @@ class Stage:
                 seen, since = looks, now
             time.sleep(_POLL_SECONDS)
 
-    def _read(self, namespace: str, names: dict[str, str], late: list[str]) -> Reading:
+    def _read(self, namespace: str, names: dict[str, str], late: list[str]) -> Outcome:
         pods = {}
         for pod in self._pods(namespace):
             scheduled, disrupted = _condition(pod, "PodScheduled"), _condition(pod, "DisruptionTarget")
-            pods[pod["metadata"]["name"]] = PodReading(
+            pods[pod["metadata"]["name"]] = PodOutcome(
                 pod["spec"].get("nodeName", ""),
                 pod["status"].get("nominatedNodeName", ""),
                 (scheduled.get("status", ""), scheduled.get("reason", ""), _named(scheduled, names)),
@@ -281,7 +281,7 @@ class Stage:
         }
         repeated = frozenset((one["regarding"]["name"], one["reason"]) for one in written if one.get("series"))
         gone = tuple(sorted(set(names.values()) - set(pods)))
-        return Reading(pods, gone, tuple(sorted(events)), tuple(late), repeated, tuple(self._refused))
+        return Outcome(pods, gone, tuple(sorted(events)), tuple(late), repeated, tuple(self._refused))
 
     def _pods(self, namespace: str) -> list[Manifest]:
         return self.api.items(f"/api/v1/namespaces/{namespace}/pods")
