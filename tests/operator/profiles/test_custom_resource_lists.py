@@ -1,4 +1,4 @@
-"""Tests of the lists of custom resources beside the watch."""
+"""Tests of ResourceLists, which list custom resources in addition to the watch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Server:
-    """Lists one profile and no PluginConfig, or raises the next failure."""
+    """API server with one profile and no PluginConfig, which raises scripted failures."""
 
     def __init__(self) -> None:
         self.failures: list[ClusterWriteError] = []
@@ -33,7 +33,7 @@ class Server:
 
 
 class Receiver:
-    """Records the lists."""
+    """Receiver that records the lists."""
 
     def __init__(self) -> None:
         self.lists: list[tuple[str, int, str]] = []
@@ -42,49 +42,49 @@ class Receiver:
         self.lists.append((kind.definition.plural, len(list(bodies)), resource_version))
 
 
-async def turns(count: int = 20) -> None:
+async def run_loop(count: int = 20) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def test_plugin_configs_come_first() -> None:
-    """A profile that refers to a PluginConfig is never validated before that is known."""
+async def test_plugin_configs_are_listed_first() -> None:
+    """PluginConfigs are listed before the profiles that refer to them."""
     receiver = Receiver()
     await ResourceLists(PROFILES, Server(), receiver, VirtualClock()).list_once()
     assert receiver.lists == [("pluginconfigs", 0, "7"), ("schedulerprofiles", 1, "7")]
 
 
 async def test_groups_are_listed_separately() -> None:
-    """A list of profiles does not read thousands of groups."""
+    """Groups are listed separately, so a list of profiles does not read thousands of groups."""
     receiver = Receiver()
     await ResourceLists(GROUPS, Server(), receiver, VirtualClock()).list_once()
     assert receiver.lists == [("podgroups", 0, "7")]
 
 
 async def test_lists_are_periodic_and_on_request() -> None:
-    """Between lists there are no requests; a failed list is retried soon."""
+    """Lists are periodic or on request, and a failed list is retried soon."""
     server, receiver, clock = Server(), Receiver(), VirtualClock()
     lists = ResourceLists(PROFILES, server, receiver, clock)
     running = asyncio.create_task(lists.run())
-    await turns()
+    await run_loop()
     assert server.requests == 0
     clock.advance(15)
-    await turns()
+    await run_loop()
     assert server.requests == 2
     server.failures.append(ServerUnavailableError("away"))
     lists.request()
-    await turns()
+    await run_loop()
     assert server.requests == 3
     clock.advance(1)
-    await turns()
+    await run_loop()
     assert len(receiver.lists) == 4
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
 
 
-def test_missing_definitions_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The message says what to install, and is not repeated while nothing changes."""
+def test_missing_crds_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A missing CRD is logged once with the remedy."""
     lists = ResourceLists(PROFILES, Server(), Receiver(), VirtualClock())
     with caplog.at_level(logging.ERROR):
         lists.log_failure(NotFoundError("404"))

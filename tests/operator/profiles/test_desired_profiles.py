@@ -1,4 +1,4 @@
-"""Tests of the desired state of all objects: names, references, args, and every problem with its path."""
+"""Tests of desired_state(): scheduler names, references, args, and problems with their paths."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def paths(profile: DesiredProfile) -> list[str]:
 
 
 def test_a_profile_claims_its_own_name() -> None:
-    """Without schedulerName the object's name is claimed."""
+    """A profile without schedulerName claims its own name."""
     (profile,) = validate(profile_manifest("batch")).profiles
     assert (profile.scheduler_name, profile.holds_name, profile.problems) == ("batch", True, ())
     assert profile.config is not None
@@ -49,12 +49,12 @@ def test_a_profile_claims_its_own_name() -> None:
             {"name": "b", "age": 1, "deletionTimestamp": "2026-01-02T00:00:00Z"},
             {"name": "a", "age": 2},
             "a",
-            id="the-older-is-being-deleted",
+            id="older-is-being-deleted",
         ),
     ],
 )
 def test_the_oldest_claim_holds_a_name(first: Manifest, second: Manifest, holder: str) -> None:
-    """Of two profiles that claim a name one holds it, in any order; the other's problem names the holder."""
+    """The oldest claim holds a scheduler name, whatever the order, and the other profile's problem names the holder."""
     claims = [profile_manifest(spec={"schedulerName": "shared"}, **dict(one)) for one in (first, second)]
     for order in (claims, claims[::-1]):
         state = validate(*order)
@@ -66,7 +66,7 @@ def test_the_oldest_claim_holds_a_name(first: Manifest, second: Manifest, holder
 
 
 def test_an_invalid_profile_keeps_its_claim() -> None:
-    """An invalid edit does not give up the name."""
+    """An invalid profile still holds its scheduler name."""
     older = profile_manifest("a", {"schedulerName": "shared", "percentageOfNodesToScore": 500}, age=1)
     state = validate(older, profile_manifest("b", {"schedulerName": "shared"}, age=2))
     assert profile_of(state, "a").holds_name
@@ -74,17 +74,18 @@ def test_an_invalid_profile_keeps_its_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "problems"), [pytest.param(False, ["spec.schedulerName"], id="not"), pytest.param(True, [], id="yes")]
+    ("allowed", "problems"),
+    [pytest.param(False, ["spec.schedulerName"], id="not-allowed"), pytest.param(True, [], id="allowed")],
 )
 def test_default_scheduler_must_be_allowed(allowed: bool, problems: list[str]) -> None:
-    """kube-scheduler's own name is rejected unless the operator allows it."""
+    """The name default-scheduler is rejected unless the operator allows it."""
     claim = profile_manifest("x", {"schedulerName": "default-scheduler"})
     (profile,) = validate(claim, allow_default_scheduler=allowed).profiles
     assert (paths(profile), profile.holds_name) == (problems, allowed)
 
 
 def test_references_become_plugin_config() -> None:
-    """Args of a PluginConfig come after the profile's own."""
+    """The args of a referenced PluginConfig follow the profile's own pluginConfig."""
     spec = {"pluginConfig": [{"name": "NodeAffinity", "args": {}}], "pluginConfigRefs": [{"name": "pack"}]}
     state = validate(profile_manifest(spec=spec), plugin_config_manifest(args=most_allocated()))
     (profile,) = state.profiles
@@ -96,8 +97,8 @@ def test_references_become_plugin_config() -> None:
     ]
 
 
-def test_an_edit_of_a_plugin_config_is_another_revision() -> None:
-    """The revision includes the referenced args."""
+def test_the_revision_includes_referenced_args() -> None:
+    """An edit of a referenced PluginConfig changes the revision of the profile."""
     profile = profile_manifest(spec={"pluginConfigRefs": [{"name": "pack"}]})
     configs = [
         validate(profile, plugin_config_manifest(args=args)).profiles[0].config for args in ({}, most_allocated(), {})
@@ -119,14 +120,14 @@ REFERENCE_RULES = [
         [plugin_config_manifest(args={"scoringStrategy": {"type": "Most"}})],
         "spec.pluginConfigRefs[0].name",
         "spec.args.scoringStrategy.type",
-        id="not-valid",
+        id="invalid",
     ),
     pytest.param(
         {"pluginConfig": [{"name": "NodeResourcesFit"}], "pluginConfigRefs": [{"name": "pack"}]},
         [plugin_config_manifest()],
         "spec.pluginConfigRefs[0].name",
         "which pluginConfig[0] configures already",
-        id="inline-too",
+        id="also-inline",
     ),
     pytest.param(
         {"pluginConfigRefs": [{"name": "pack"}, {"name": "spread"}]},
@@ -147,14 +148,14 @@ REFERENCE_RULES = [
 
 @pytest.mark.parametrize(("spec", "configs", "path", "words"), REFERENCE_RULES)
 def test_a_bad_reference_is_reported(spec: Manifest, configs: list[Manifest], path: str, words: str) -> None:
-    """A reference that cannot be resolved is one problem at its own path."""
+    """A reference that cannot be resolved is one problem with its own path."""
     (profile,) = validate(profile_manifest(spec=spec), *configs).profiles
     assert paths(profile) == [path]
     assert words in profile.problems[0].message
 
 
 def test_every_problem_is_reported() -> None:
-    """A bad field, a lost name and a missing reference are reported together, and the rest is validated."""
+    """All problems of a profile are reported together, and the rest of its spec is read."""
     spec: dict[str, Any] = {
         "schedulerName": "shared",
         "percentageOfNodesToScore": 101,
@@ -172,7 +173,7 @@ def test_every_problem_is_reported() -> None:
     assert profile.config.plugins.score.enabled[0].name == "Nothing"
 
 
-def test_a_spec_that_cannot_be_read_at_all() -> None:
+def test_a_spec_of_the_wrong_type_is_a_problem() -> None:
     """A spec of the wrong type is a problem and not an exception."""
     manifest = {**profile_manifest("x"), "spec": "text"}
     (profile,) = validate(manifest).profiles
@@ -188,8 +189,8 @@ def test_a_spec_that_cannot_be_read_at_all() -> None:
         pytest.param("", "spec", id="whole"),
     ],
 )
-def test_problems_of_the_build_have_the_users_path(built: str, written: str) -> None:
-    """A path of the merged profile is translated to one of the object."""
+def test_paths_of_the_merged_profile_are_translated(built: str, written: str) -> None:
+    """The path of a problem in the merged profile is translated to the path in the object."""
     spec = {"pluginConfig": [{"name": "NodeAffinity"}], "pluginConfigRefs": [{"name": "pack"}]}
     (profile,) = validate(profile_manifest(spec=spec), plugin_config_manifest()).profiles
     assert profile.located(Problem(built, "is wrong")).path == written
@@ -197,9 +198,9 @@ def test_problems_of_the_build_have_the_users_path(built: str, written: str) -> 
 
 PLUGIN_CONFIG_RULES = [
     pytest.param("NodeResourcesFit", most_allocated(), [], id="valid"),
-    pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 5}, [], id="known-to-kube-scheduler"),
+    pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 5}, [], id="kube-scheduler-plugin"),
     pytest.param("NodeResourceFit", {}, ["spec.plugin"], id="unknown-plugin"),
-    pytest.param("NodeName", {"x": 1}, ["spec.args"], id="takes-none"),
+    pytest.param("NodeName", {"x": 1}, ["spec.args"], id="plugin-without-args"),
     pytest.param("NodeName", {"kind": "NodeNameArgs"}, [], id="kind-alone"),
     pytest.param(
         "NodeResourcesFit",
@@ -220,7 +221,7 @@ def test_plugin_configs_are_validated_by_their_plugin(plugin: str, args: Manifes
 
 
 def test_referenced_by_names_every_profile() -> None:
-    """Invalid profiles count as references, too."""
+    """The field referencedBy names invalid profiles, too."""
     state = validate(
         plugin_config_manifest("pack"),
         profile_manifest("z", {"pluginConfigRefs": [{"name": "pack"}]}),

@@ -1,4 +1,4 @@
-"""Tests of finding revisions and rolling back, with and without rights, against a scripted API server."""
+"""Tests of reading revisions and rolling back, with different permissions, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, No
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Answer, FakeApi, refusal
 
-EVERYWHERE = "/apis/apps/v1/controllerrevisions"
+ALL_NAMESPACES = "/apis/apps/v1/controllerrevisions"
 PROFILE = f"{PROFILES}/batch"
 
 
-def within(namespace: str) -> str:
+def revisions_path(namespace: str) -> str:
     return f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
 
 
@@ -57,28 +57,28 @@ async def api() -> AsyncIterator[FakeApi]:
         yield made
 
 
-async def history(api: FakeApi, namespace: str | None = None) -> ProfileHistory:
+async def read_profile_history(api: FakeApi, namespace: str | None = None) -> ProfileHistory:
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         return await read_history(connection, "batch", namespace, "own")
 
 
-def keeps(api: FakeApi, path: str, *revisions: dict[str, Any]) -> None:
+def serve_revisions(api: FakeApi, path: str, *revisions: dict[str, Any]) -> None:
     api.on("GET", path, Answer(body={"items": list(revisions)}))
 
 
 async def test_all_namespaces_are_searched(api: FakeApi) -> None:
-    """Without a namespace the revisions are found in the operator's; those of an earlier object are ignored."""
-    keeps(api, EVERYWHERE, revision(1, 10), revision(2, 20), revision(3, 30, uid="earlier"))
-    found = await history(api)
+    """Without a namespace all namespaces are searched, and revisions of an earlier profile object are ignored."""
+    serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20), revision(3, 30, uid="earlier"))
+    found = await read_profile_history(api)
     assert [each.number for each in found.revisions] == [2, 1]
     assert found.current is found.revisions[0]
 
 
-async def test_the_own_namespace_is_searched_without_the_right_to_list_all(api: FakeApi) -> None:
-    """A user who may not list everywhere gets those in the namespace of the kubeconfig's context."""
-    api.on("GET", EVERYWHERE, refusal(403, "no"))
-    keeps(api, within("own"), revision(1, 20, "own"))
-    assert [each.number for each in (await history(api)).revisions] == [1]
+async def test_a_forbidden_list_falls_back_to_the_context_namespace(api: FakeApi) -> None:
+    """Without permission to list all namespaces, the namespace of the kubeconfig's context is searched."""
+    api.on("GET", ALL_NAMESPACES, refusal(403, "no"))
+    serve_revisions(api, revisions_path("own"), revision(1, 20, "own"))
+    assert [each.number for each in (await read_profile_history(api)).revisions] == [1]
 
 
 @pytest.mark.parametrize(
@@ -88,44 +88,44 @@ async def test_the_own_namespace_is_searched_without_the_right_to_list_all(api: 
         pytest.param("ops", "in namespace ops; name the operator's namespace with --namespace", id="named"),
     ],
 )
-async def test_without_any_right(api: FakeApi, namespace: str | None, words: str) -> None:
-    """The message says where, and what to do."""
-    for path in (EVERYWHERE, within("own"), within("ops")):
+async def test_a_forbidden_list_is_an_error(api: FakeApi, namespace: str | None, words: str) -> None:
+    """Without permission to list any namespace, the error names the searched namespaces and the flag."""
+    for path in (ALL_NAMESPACES, revisions_path("own"), revisions_path("ops")):
         api.on("GET", path, refusal(403, "no"))
     with pytest.raises(ForbiddenError, match=words):
-        await history(api, namespace)
+        await read_profile_history(api, namespace)
 
 
-async def test_two_operators(api: FakeApi) -> None:
-    """Revisions in two namespaces are not mixed."""
-    keeps(api, EVERYWHERE, revision(1, 10, "a"), revision(1, 20, "b"))
+async def test_revisions_in_two_namespaces_are_an_error(api: FakeApi) -> None:
+    """Revisions of two operators in two namespaces are not mixed."""
+    serve_revisions(api, ALL_NAMESPACES, revision(1, 10, "a"), revision(1, 20, "b"))
     with pytest.raises(ConfigError, match="in a, b; name one of them"):
-        await history(api)
+        await read_profile_history(api)
 
 
-async def test_a_missing_profile(api: FakeApi) -> None:
-    """The error names it."""
+async def test_a_missing_profile_is_an_error(api: FakeApi) -> None:
+    """The error names the missing profile."""
     api.on("GET", PROFILE, refusal(404, "not found"))
     with pytest.raises(NotFoundError, match='there is no SchedulerProfile "batch"'):
-        await history(api)
+        await read_profile_history(api)
 
 
 @pytest.mark.parametrize(
     ("body", "number"),
     [
-        pytest.param(profile(20, "hash20"), 1, id="live: the one before"),
-        pytest.param(profile(10, "hash10"), None, id="the first is live: none"),
-        pytest.param(profile(99, "hash20", accepted=False), 2, id="refused: the last good one"),
-        pytest.param(profile(99, "hash10", accepted=False), 1, id="refused while an older one is live"),
-        pytest.param(profile(99), 2, id="nothing is live: the newest"),
-        pytest.param({**profile(20), "status": {}}, 1, id="not judged, and written as the newest: the one before"),
+        pytest.param(profile(20, "hash20"), 1, id="newest live: previous revision"),
+        pytest.param(profile(10, "hash10"), None, id="first live: none"),
+        pytest.param(profile(99, "hash20", accepted=False), 2, id="rejected: last good revision"),
+        pytest.param(profile(99, "hash10", accepted=False), 1, id="rejected with an older one live: previous revision"),
+        pytest.param(profile(99), 2, id="none live: newest revision"),
+        pytest.param({**profile(20), "status": {}}, 1, id="not validated yet: previous revision"),
     ],
 )
-async def test_the_previous_good_one(api: FakeApi, body: dict[str, Any], number: int | None) -> None:
+async def test_the_default_target(api: FakeApi, body: dict[str, Any], number: int | None) -> None:
     """Without a number, the target is the newest valid revision that differs from the current spec."""
     api.on("GET", PROFILE, Answer(body=body))
-    keeps(api, EVERYWHERE, revision(1, 10), revision(2, 20))
-    found = await history(api)
+    serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
+    found = await read_profile_history(api)
     if number is None:
         with pytest.raises(NotFoundError, match="no earlier revision"):
             target(found, None)
@@ -145,13 +145,15 @@ async def test_the_previous_good_one(api: FakeApi, body: dict[str, Any], number:
         pytest.param(Answer(body={"spec": {"plugin": "Other", "args": {"x": 1}}}), "has changed", id="other-plugin"),
     ],
 )
-async def test_references(api: FakeApi, answer: Answer, words: str) -> None:
-    """A PluginConfig that has changed prevents writing the references, but not the args themselves."""
+async def test_a_changed_plugin_config_prevents_references(api: FakeApi, answer: Answer, words: str) -> None:
+    """If a PluginConfig has changed, a rollback cannot write the references, but it can write the resolved args."""
     entry = {"name": "NodeResourcesFit", "args": {"x": 1}}
     referring: dict[str, Any] = {"profile": {"pluginConfig": [entry]}, "spec": {"pluginConfigRefs": [{"name": "pack"}]}}
-    keeps(api, EVERYWHERE, revision(1, 10, references={"pack": "NodeResourcesFit"}, **referring), revision(2, 20))
+    serve_revisions(
+        api, ALL_NAMESPACES, revision(1, 10, references={"pack": "NodeResourcesFit"}, **referring), revision(2, 20)
+    )
     api.on("GET", f"{PLUGIN_CONFIGS}/pack", answer)
-    found = await history(api)
+    found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         with pytest.raises(RollbackError, match=words):
             await plan_rollback(connection, found, 1, resolved=False)
@@ -159,11 +161,11 @@ async def test_references(api: FakeApi, answer: Answer, words: str) -> None:
     assert planned.spec == {"percentageOfNodesToScore": 10, "pluginConfig": [entry]}
 
 
-async def test_what_is_written(api: FakeApi) -> None:
-    """The whole object with the version that was read, so that no other change is lost, and the change cause."""
-    keeps(api, EVERYWHERE, revision(1, 10), revision(2, 20))
+async def test_the_rollback_replaces_the_object(api: FakeApi) -> None:
+    """A rollback writes the whole object with the version that was read, and a change cause."""
+    serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
     api.on("PUT", PROFILE, Answer(body=profile(10)))
-    found = await history(api)
+    found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         await write(connection, await plan_rollback(connection, found, None, resolved=False), dry_run=True)
     (request,) = api.requests("PUT", PROFILE)
@@ -181,10 +183,10 @@ async def test_what_is_written(api: FakeApi) -> None:
     ],
 )
 async def test_refused_writes(api: FakeApi, status: int, error: type[Exception], words: str) -> None:
-    """Each refusal has a message with what to do."""
-    keeps(api, EVERYWHERE, revision(1, 10), revision(2, 20))
+    """Each rejected write raises an error with a remedy."""
+    serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
     api.on("PUT", PROFILE, refusal(status, "no"))
-    found = await history(api)
+    found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         planned = await plan_rollback(connection, found, None, resolved=False)
         with pytest.raises(error, match=words):

@@ -24,8 +24,8 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from tests.support.certificates import Authority
 
 
-def test_kopf_neither_posts_nor_gives_up() -> None:
-    """It writes no events, never kills the process, and its retries never end."""
+def test_settings_of_kopf() -> None:
+    """With these settings kopf records no events, never exits the process, and retries without end."""
     settings = operator_settings()
     assert not settings.posting.enabled
     assert settings.process.ultimate_exiting_timeout is None
@@ -33,8 +33,8 @@ def test_kopf_neither_posts_nor_gives_up() -> None:
     assert isinstance(settings.networking.error_backoffs, EndlessBackoff)
 
 
-def test_backoffs_grow_to_a_bound_and_never_end() -> None:
-    """After a thousand attempts there is another one, and none waits long."""
+def test_backoffs_are_bounded_and_endless() -> None:
+    """Delays grow up to a bound and never end."""
     delays = list(itertools.islice(EndlessBackoff(), 1000))
     assert len(delays) == 1000
     assert delays[0] <= 0.5
@@ -42,7 +42,7 @@ def test_backoffs_grow_to_a_bound_and_never_end() -> None:
 
 
 class Watcher:
-    """Records the events that it receives."""
+    """Watcher that records its events."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, type[CustomResource], Body]] = []
@@ -56,7 +56,7 @@ class Watcher:
 
 def _access(credentials: Credentials) -> ConfiguredAccess:
     async def reload() -> None:
-        """Do nothing: there is nothing to reload."""
+        """Do nothing, because the credentials never change."""
 
     return ConfiguredAccess(credentials, reload)
 
@@ -74,7 +74,7 @@ def _access(credentials: Credentials) -> ConfiguredAccess:
 async def test_every_event_goes_to_the_watcher_of_its_kind(
     kind: type[CustomResource], event: str | None, call: str
 ) -> None:
-    """PodGroups go to the receiver of groups, profiles to that of profiles, and no event goes to both."""
+    """Each event is delivered to the watcher of its resource, and only to that watcher."""
     watchers = {each: Watcher() for each in (SchedulerProfile, PluginConfig, PodGroup)}
     registry = handler_registry(_access(Credentials()))
     (handler,) = (
@@ -91,7 +91,7 @@ async def test_every_event_goes_to_the_watcher_of_its_kind(
 
 
 async def test_kopf_uses_the_operators_credentials(tmp_path: Path) -> None:
-    """Its requests go to the same server, with the same token, authority and name of the certificate."""
+    """The client of kopf uses the operator's server, token, certificate authority and TLS server name."""
     authority = Authority()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("kube.example", "192.0.2.1").write(tmp_path, "tls"))

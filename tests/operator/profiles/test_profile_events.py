@@ -1,4 +1,4 @@
-"""Tests of events about profiles and plugin configurations: one event for each change."""
+"""Tests of the events about profiles and plugin configurations: one event for each change."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 META = ObjectMeta(name="batch", uid="u", generation=1)
 BAD = (Problem("spec.plugins", "is bad"),)
 WORSE = (*BAD, Problem("spec.extenders", "are bad too"))
-TAKEN = (Problem("spec.schedulerName", "is held by another"),)
-LOST = Progress(lost_binds=1, last_lost_bind=LostBind("n/p", "ours", "theirs", NOW))
+NAME_TAKEN = (Problem("spec.schedulerName", "is held by another"),)
+LOST_BIND = Progress(lost_binds=1, last_lost_bind=LostBind("n/p", "ours", "theirs", NOW))
 
 
 def status(progress: Progress | None = None, **fields: Any) -> dict[str, Any]:
@@ -37,20 +37,20 @@ def events(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str
 
 CASES = [
     pytest.param({}, status(), [("Normal", "Accepted"), ("Normal", "Activated")], id="new"),
-    pytest.param({}, status(problems=BAD, live_revision=""), [("Warning", "Rejected")], id="new-and-bad"),
+    pytest.param({}, status(problems=BAD, live_revision=""), [("Warning", "Rejected")], id="new-and-invalid"),
     pytest.param(
         {},
-        status(problems=TAKEN, holds_name=False, live_revision=""),
+        status(problems=NAME_TAKEN, holds_name=False, live_revision=""),
         [("Warning", "SchedulerNameTaken")],
         id="name-taken",
     ),
     pytest.param(
         {},
-        status(problems=TAKEN, holds_name=False, live_revision="", name_is_reserved=True),
+        status(problems=NAME_TAKEN, holds_name=False, live_revision="", name_is_reserved=True),
         [("Warning", "SchedulerNameReserved")],
         id="name-reserved",
     ),
-    pytest.param(status(), status(), [], id="nothing-new"),
+    pytest.param(status(), status(), [], id="unchanged"),
     pytest.param(status(), status(Progress(active=5)), [], id="counts"),
     pytest.param(
         status(),
@@ -58,39 +58,41 @@ CASES = [
         [("Normal", "Accepted"), ("Normal", "Activated")],
         id="another-revision",
     ),
-    pytest.param(status(), status(generation=2), [("Normal", "Accepted")], id="an-edit-of-no-effect"),
-    pytest.param(status(), status(live_revision="b"), [("Normal", "Activated")], id="by-a-plugin-config"),
-    pytest.param(status(), status(generation=2, problems=BAD), [("Warning", "Rejected")], id="a-bad-edit"),
-    pytest.param(status(problems=BAD), status(problems=BAD), [], id="still-bad"),
-    pytest.param(status(problems=BAD), status(problems=WORSE), [("Warning", "Rejected")], id="bad-for-other-reasons"),
-    pytest.param(status(problems=BAD), status(), [("Normal", "Accepted")], id="mended-by-others"),
+    pytest.param(status(), status(generation=2), [("Normal", "Accepted")], id="edit-without-effect"),
+    pytest.param(status(), status(live_revision="b"), [("Normal", "Activated")], id="edit-of-a-plugin-config"),
+    pytest.param(status(), status(generation=2, problems=BAD), [("Warning", "Rejected")], id="invalid-edit"),
+    pytest.param(status(problems=BAD), status(problems=BAD), [], id="still-invalid"),
+    pytest.param(
+        status(problems=BAD), status(problems=WORSE), [("Warning", "Rejected")], id="invalid-for-other-reasons"
+    ),
+    pytest.param(status(problems=BAD), status(), [("Normal", "Accepted")], id="valid-again-without-an-edit"),
     pytest.param(
         status(),
-        status(problems=TAKEN, holds_name=False, live_revision=""),
+        status(problems=NAME_TAKEN, holds_name=False, live_revision=""),
         [("Warning", "SchedulerNameTaken"), ("Warning", "Withdrawn")],
-        id="the-name-is-lost",
+        id="name-lost",
     ),
-    pytest.param(status(), status(LOST), [("Warning", "BindLost")], id="a-rival"),
-    pytest.param(status(LOST), status(LOST), [], id="still-a-rival"),
-    pytest.param(status(LOST), status(), [], id="no-rival-any-more"),
+    pytest.param(status(), status(LOST_BIND), [("Warning", "BindLost")], id="bind-lost"),
+    pytest.param(status(LOST_BIND), status(LOST_BIND), [], id="still-contested"),
+    pytest.param(status(LOST_BIND), status(), [], id="no-longer-contested"),
 ]
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), CASES)
 def test_profile_events(before: dict[str, Any], after: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    """A transition of the status is an event, and nothing else is."""
+    """Each transition of the status is recorded as one event, and nothing else is."""
     assert events(before, after) == expected
 
 
-def test_another_process_repeats_nothing() -> None:
-    """A state that is in the status was recorded before, by any process."""
+def test_a_restart_repeats_no_event() -> None:
+    """A state that is in the status was recorded before and is not recorded again."""
     before = status(problems=BAD)
     findings = ProfileFindings(1, "batch", holds_name=True, problems=BAD, live_revision="a")
     assert events(before, profile_status(findings, Progress(), before, NOW + timedelta(days=9))) == []
 
 
-def test_a_swap_names_both_revisions() -> None:
-    """The live revision and the one that it replaces."""
+def test_activated_names_both_revisions() -> None:
+    """The event Activated names the live revision and the previous one."""
     _, activated = profile_events(META, status(), status(generation=2, live_revision="b"))
     assert activated.note == "Revision b is live, a before."
     regarding = activated.regarding
@@ -104,12 +106,12 @@ def test_a_swap_names_both_revisions() -> None:
 
 
 def test_plugin_config_events() -> None:
-    """Valid, then invalid, then invalid for other reasons: one event for each."""
+    """A PluginConfig has one event when it becomes valid, becomes invalid, or is invalid for other reasons."""
     statuses: list[dict[str, Any]] = [{}]
     reasons = []
     for args in ({}, {"no": 1}, {"no": 1}, {"nothing": 1}):
         manifest = plugin_config_manifest("pack", args=args)
-        [judged] = desired_state([], [manifest], PluginConfigValidation(in_tree_registry())).plugin_configs
-        statuses.append(plugin_config_status(judged, statuses[-1], NOW))
-        reasons.append([event.reason for event in plugin_config_events(judged.meta, *statuses[-2:])])
+        [desired] = desired_state([], [manifest], PluginConfigValidation(in_tree_registry())).plugin_configs
+        statuses.append(plugin_config_status(desired, statuses[-1], NOW))
+        reasons.append([event.reason for event in plugin_config_events(desired.meta, *statuses[-2:])])
     assert reasons == [["Valid"], ["Invalid"], [], ["Invalid"]]

@@ -1,4 +1,4 @@
-"""Tests of the profiles of one configuration file, and of the notice of a simulation that skips extenders."""
+"""Tests of the sources of profiles: a configuration file, and custom resources."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def configuration(**fields: Any) -> RunConfiguration:
 
 
 async def test_the_profiles_of_the_file_are_live() -> None:
-    """All of them run, with the file's percentage; nothing else runs or is written."""
+    """All profiles of the file run after activation, with the file's percentage."""
     scheduler = offline_scheduler()
     profiles = [{"schedulerName": "default-scheduler"}, {"schedulerName": "b", "percentageOfNodesToScore": 7}]
     source = ConfiguredProfiles(scheduler, configuration(profiles=profiles))
@@ -53,7 +53,7 @@ async def test_the_profiles_of_the_file_are_live() -> None:
 
 
 def test_every_problem_of_every_profile_is_reported() -> None:
-    """With its path in the file."""
+    """Each problem is reported with its path in the file."""
     unknown = {"score": {"enabled": [{"name": "Nope"}]}}
     profiles = [{"schedulerName": name, "plugins": unknown} for name in ("a", "b")]
     with pytest.raises(ConfigError) as caught:
@@ -68,7 +68,7 @@ NOTE_OF_FIT = "NodeResourcesFit has no effect: Bayplan has no extension point pl
 
 
 def test_an_entry_without_effect_of_the_file_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """One log line with the file and the field path, also for the points of the group cycle."""
+    """A plugin entry without effect is logged with the file and the field path."""
     score = {"placementScore": {"enabled": [{"name": "NodeResourcesFit"}]}}
     ConfiguredProfiles(offline_scheduler(), configuration(profiles=[{"plugins": {**GANGS, **score}}]))
     assert caplog.messages == [
@@ -78,7 +78,7 @@ def test_an_entry_without_effect_of_the_file_is_logged(caplog: pytest.LogCapture
 
 
 def test_an_entry_without_effect_of_a_scheduler_profile_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """One log line when the revision goes live."""
+    """A plugin entry without effect is logged once when the revision goes live."""
     scheduler = offline_scheduler()
     manifest = {"metadata": {"name": "batch", "uid": "1"}, "spec": {"plugins": GANGS}}
     live = ProfileRollout(scheduler, lambda _: ())
@@ -87,8 +87,8 @@ def test_an_entry_without_effect_of_a_scheduler_profile_is_logged(caplog: pytest
     assert caplog.messages == [f"profile batch: spec.plugins.multiPoint.enabled[0]: {NOTE}"]
 
 
-def test_a_simulation_with_extenders_says_so() -> None:
-    """The notices of its result say so."""
+def test_a_simulation_reports_skipped_extenders() -> None:
+    """A simulation of a profile with extenders has a notice that they are not called."""
     body = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     placed: Placed[dict[str, Any]] = Placed({**body, "extenders": EXTENDERS}, Place("kube.yaml", 1))
     result = simulate(AdmittedCluster(configurations=(placed,)))
@@ -102,7 +102,7 @@ EMPTY = Answer(body={"items": [], "metadata": {"resourceVersion": "5"}})
 def source_of(
     api: FakeApi, connection: ApiConnection, scheduler: Scheduler, profiles: Answer
 ) -> CustomResourceProfiles:
-    """Return a source for an API server that answers lists of profiles so and has nothing else."""
+    """Return a source for an API server with this response to a list of profiles."""
     api.on("GET", f"{OWN}/schedulerprofiles", profiles)
     api.on("GET", f"{OWN}/pluginconfigs", EMPTY)
     api.on("GET", "/apis/apps/v1/namespaces/system/controllerrevisions", EMPTY)
@@ -112,8 +112,8 @@ def source_of(
     return CustomResourceProfiles(scheduler, ports, load_settings({"namespace": "system"}))
 
 
-async def test_pod_groups_that_are_refused_hold_no_profile_back() -> None:
-    """The profiles are read; PodGroups are unknown, with the reason, until a list of them arrives."""
+async def test_forbidden_pod_groups_do_not_block_profiles() -> None:
+    """Profiles are read although PodGroups are forbidden; PodGroups count as unread, with the reason."""
     scheduler = offline_scheduler()
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         api.on("GET", f"{OWN}/podgroups", EMPTY, refusal(403, "not yours"), EMPTY)
@@ -127,14 +127,14 @@ async def test_pod_groups_that_are_refused_hold_no_profile_back() -> None:
 
 
 async def test_profiles_are_live_while_kopf_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The profiles are live before the import of kopf, which takes place outside of the event loop's thread."""
+    """Profiles are live before kopf is imported, and the import runs outside the event loop's thread."""
     scheduler, threads = offline_scheduler(), []
 
-    def interrupted(name: str) -> None:
+    def failing_import(name: str) -> None:
         threads.append(threading.current_thread())
         raise ImportError(name)
 
-    monkeypatch.setattr(profile_sources, "import_module", interrupted)
+    monkeypatch.setattr(profile_sources, "import_module", failing_import)
     profile = {"metadata": {"name": "batch", "uid": "1"}, "spec": {}}
     listed = Answer(body={"items": [profile], "metadata": {"resourceVersion": "5"}})
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:

@@ -1,4 +1,4 @@
-"""Tests of revisions stored as ControllerRevisions."""
+"""Tests of RevisionHistory, which stores revisions as ControllerRevisions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config(percentage: int) -> ProfileConfig:
 
 
 async def store_revisions(store: FakeRevisions, *percentages: int, uid: str = "uid-1") -> RevisionHistory:
-    """Store revisions one after the other, by a history that was loaded before."""
+    """Store revisions one after the other in a loaded history, and return the history."""
     history = RevisionHistory(store)
     await history.load()
     for percentage in percentages:
@@ -38,15 +38,15 @@ async def store_revisions(store: FakeRevisions, *percentages: int, uid: str = "u
     return history
 
 
-async def loaded(store: FakeRevisions, uid: str = "uid-1") -> list[int | None]:
-    """Return the revisions that another process finds, newest first."""
+async def load_percentages(store: FakeRevisions, uid: str = "uid-1") -> list[int | None]:
+    """Return the revisions that another process loads, newest first."""
     history = RevisionHistory(store)
     await history.load()
     return [one.percentage_of_nodes_to_score for one in history.last_good(uid)]
 
 
 async def test_a_revision_is_owned_and_labelled() -> None:
-    """It is deleted with its profile, and users find it by label."""
+    """A stored revision has its profile as owner and as label."""
     store = FakeRevisions()
     await store_revisions(store, 5)
     (stored,) = store.stored.values()
@@ -58,26 +58,26 @@ async def test_a_revision_is_owned_and_labelled() -> None:
 
 
 async def test_another_process_finds_the_newest_first() -> None:
-    """Numbers increase over restarts."""
+    """Revision numbers increase over restarts."""
     store = FakeRevisions()
     await store_revisions(store, 5, 6)
     await store_revisions(store, 7)
-    assert await loaded(store) == [7, 6, 5]
+    assert await load_percentages(store) == [7, 6, 5]
 
 
 async def test_the_same_revision_is_stored_once() -> None:
-    """A restart with the newest live writes nothing; content applied again gets a new number and loses its old one."""
+    """A restart writes no revision; an older revision that is live again gets a new number."""
     store = FakeRevisions()
     await store_revisions(store, 5)
     await store_revisions(store, 5)
-    assert await loaded(store) == [5]
+    assert await load_percentages(store) == [5]
     await store_revisions(store, 6, 5)
-    assert await loaded(store) == [5, 6]
+    assert await load_percentages(store) == [5, 6]
     assert [one.revision for one in await store.list(LABELS)] == [2, 3]
 
 
 async def test_the_origin_of_a_revision_is_stored() -> None:
-    """The spec as written, its references, its field manager and the change cause are stored beside the content."""
+    """The written spec, its references, its field manager and the change cause are stored with the revision."""
     body: dict[str, Any] = {
         "metadata": {
             "annotations": {"kubernetes.io/change-cause": "pack"},
@@ -102,7 +102,7 @@ async def test_the_origin_of_a_revision_is_stored() -> None:
 
 
 async def test_a_late_change_cause_is_stored() -> None:
-    """An annotation set after the edit is added to the live revision, once."""
+    """A change cause that is set after the edit is added to the live revision once."""
     store = FakeRevisions()
     history = await store_revisions(store, 5, 6)
     for cause in ("", "six is better", "six is better"):
@@ -111,8 +111,8 @@ async def test_a_late_change_cause_is_stored() -> None:
     assert [read_revision(one).origin.cause for one in await store.list(LABELS)] == ["", "six is better"]
 
 
-async def test_the_change_cause_of_a_deleted_revision() -> None:
-    """A revision that a user has deleted gets no change cause, and that is no error."""
+async def test_a_change_cause_of_a_deleted_revision_is_dropped() -> None:
+    """The change cause of a revision that a user has deleted is dropped without an error."""
     store = FakeRevisions()
     history = await store_revisions(store, 5)
     history.explain("uid-1", config(5).revision(), "why")
@@ -122,24 +122,24 @@ async def test_the_change_cause_of_a_deleted_revision() -> None:
 
 
 async def test_old_revisions_are_deleted() -> None:
-    """Ten are stored."""
+    """The newest ten revisions are stored and older ones are deleted."""
     store = FakeRevisions()
     await store_revisions(store, *range(1, REVISION_HISTORY_LIMIT + 4))
-    assert await loaded(store) == list(range(REVISION_HISTORY_LIMIT + 3, 3, -1))
+    assert await load_percentages(store) == list(range(REVISION_HISTORY_LIMIT + 3, 3, -1))
     assert len(store.stored) == REVISION_HISTORY_LIMIT
 
 
 async def test_a_recreated_profile_has_no_history() -> None:
-    """Revisions of an earlier object of the same name are not used, and do not block new ones."""
+    """Revisions of an earlier object of the same name are not used and do not block new ones."""
     store = FakeRevisions()
     await store_revisions(store, 5, uid="uid-1")
-    assert await loaded(store, "uid-2") == []
+    assert await load_percentages(store, "uid-2") == []
     await store_revisions(store, 5, uid="uid-2")
-    assert await loaded(store, "uid-2") == [5]
+    assert await load_percentages(store, "uid-2") == [5]
 
 
-async def test_a_deleted_profile_leaves_nothing() -> None:
-    """Its stored and queued revisions are dropped; other profiles keep theirs."""
+async def test_a_deleted_profile_has_no_history() -> None:
+    """The stored and queued revisions of a deleted profile are dropped; other profiles keep theirs."""
     store = FakeRevisions()
     history = await store_revisions(store, 5)
     history.note(profile("other", "uid-2"), config(7))
@@ -153,7 +153,7 @@ async def test_a_deleted_profile_leaves_nothing() -> None:
 
 
 async def test_a_refused_write_is_retried() -> None:
-    """What could not be stored stays queued."""
+    """A revision that could not be stored stays queued."""
     store = FakeRevisions()
     history = await store_revisions(store)
     store.failures.append(ServerUnavailableError("away"))
@@ -162,27 +162,27 @@ async def test_a_refused_write_is_retried() -> None:
         await history.save()
     except ServerUnavailableError:
         await history.save()
-    assert await loaded(store) == [5]
+    assert await load_percentages(store) == [5]
 
 
 async def test_a_lost_response_stores_one_revision() -> None:
-    """A create whose response was lost is found again and not repeated."""
+    """A revision whose create response was lost is found and not created again."""
     store = FakeRevisions()
-    unaware = await store_revisions(store)
+    stale_history = await store_revisions(store)
     await store_revisions(store, 5)
-    unaware.note(profile(), config(5))
-    await unaware.save()
-    assert await loaded(store) == [5]
+    stale_history.note(profile(), config(5))
+    await stale_history.save()
+    assert await load_percentages(store) == [5]
 
 
 async def test_revisions_that_cannot_be_read_are_ignored() -> None:
-    """A revision of another version is no error; the one before is used."""
+    """An unreadable revision is ignored, and the previous one is used."""
     store = FakeRevisions()
     await store_revisions(store, 5)
     owner = OwnerReference("SchedulerProfile", "batch", "uid-1")
     meta = RevisionMeta("odd", labels=LABELS, owner_references=(owner,))
     store.stored["odd"] = ControllerRevision(meta, 9, {"profile": {"schedulerName": "batch", "later": 1}})
-    assert await loaded(store) == [5]
+    assert await load_percentages(store) == [5]
 
 
 async def test_long_names_fit() -> None:

@@ -1,4 +1,4 @@
-"""Shadow profiles from their objects to their statuses, with a scheduler of one profile."""
+"""Tests of shadow profiles from their objects to their statuses, with a scheduler that has one profile."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ OPEN = {"plugins": {"filter": _NO_PORTS, "preFilter": _NO_PORTS}}
 
 
 def desired(*specs: tuple[str, dict[str, Any]]) -> DesiredState:
-    """The desired state of profiles by name and spec."""
+    """Return the desired state of profiles by name and spec."""
     manifests = [profile_manifest(name, spec) for name, spec in specs]
     return desired_state(manifests, [], PluginConfigValidation(in_tree_registry()))
 
 
-def applied(rollout: ShadowRollout, **spec: Any) -> AppliedProfile:
-    """The record of one shadow after its spec was applied."""
+def apply_shadow(rollout: ShadowRollout, **spec: Any) -> AppliedProfile:
+    """Apply the spec of one shadow and return its record."""
     (found,) = rollout.apply(desired(("next", {"shadowOf": DEFAULT_NAME, **spec})).shadows)
     return found
 
 
 def status_of(world: Rig, found: AppliedProfile) -> dict[str, Any]:
-    """The status that would be written."""
+    """Return the status that would be written."""
     running = running_shadow(world.scheduler, "next")
     return profile_status(found.findings, Progress(shadow=running), {}, NOW)
 
 
 def reasons(status: dict[str, Any]) -> dict[str, str]:
-    """Reason of each condition."""
+    """Return the reason of each condition."""
     return {each["type"]: each["reason"] for each in status["conditions"]}
 
 
 @pytest.fixture
 def world() -> Rig:
-    """A scheduler with two nodes."""
+    """Return a scheduler with two nodes."""
     made = rig(defaults=default_plugins())
     made.add(node("a"), node("b"))
     return made
 
 
 def test_a_shadow_claims_no_scheduler_name() -> None:
-    """A live profile may have the shadow's name as its schedulerName; neither is contested."""
+    """A live profile can have a shadow's name as its schedulerName without a conflict."""
     state = desired(("next", {"shadowOf": "batch"}), ("other", {"schedulerName": "next"}))
     assert {each.meta.name: each.holds_name for each in state.profiles} == {"next": False, "other": True}
     assert all(not each.problems for each in state.profiles)
@@ -82,7 +82,7 @@ def test_a_shadow_claims_no_scheduler_name() -> None:
     ],
 )
 def test_invalid_shadows(spec: dict[str, Any], problem: str) -> None:
-    """Problems name the field and the remedy."""
+    """A problem of a shadow names the field and the remedy."""
     (found,) = desired(("next", spec)).profiles
     assert problem.lower() in [str(each).lower() for each in found.problems] or problem.split(":", maxsplit=1)[0] in [
         each.path for each in found.problems
@@ -90,9 +90,9 @@ def test_invalid_shadows(spec: dict[str, Any], problem: str) -> None:
 
 
 async def test_status_and_conditions(world: Rig) -> None:
-    """What was compared is in the status, and its counts are written no sooner than other counts."""
+    """The status has the results of the comparison, which are written with the other counts."""
     rollout = ShadowRollout(world.scheduler)
-    found = applied(rollout, **OPEN)
+    found = apply_shadow(rollout, **OPEN)
     assert found.findings.live_revision
     before = status_of(world, found)
     assert reasons(before) == {"Accepted": "Valid", "Ready": "Shadow", "Comparing": "Comparing"}
@@ -113,10 +113,10 @@ async def test_status_and_conditions(world: Rig) -> None:
 
 
 def test_an_invalid_edit_does_not_end_a_running_shadow(world: Rig) -> None:
-    """As for live profiles, the last valid revision keeps running."""
+    """After an invalid edit the last valid revision of a shadow keeps running."""
     rollout = ShadowRollout(world.scheduler)
-    good = applied(rollout).findings.live_revision
-    broken = applied(rollout, plugins={"score": {"enabled": [{"name": "Nothing"}]}})
+    good = apply_shadow(rollout).findings.live_revision
+    broken = apply_shadow(rollout, plugins={"score": {"enabled": [{"name": "Nothing"}]}})
     assert [each.path for each in broken.findings.problems] == ["spec.plugins.score.enabled[0].name"]
     assert broken.findings.live_revision == good
     assert reasons(status_of(world, broken))["Ready"] == "LastGoodRevision"
@@ -124,12 +124,12 @@ def test_an_invalid_edit_does_not_end_a_running_shadow(world: Rig) -> None:
 
 
 def test_conditions_of_a_shadow_without_a_live_profile_or_a_revision(world: Rig) -> None:
-    """Comparing is False with the reason."""
+    """Comparing is False with a reason if the live profile or a valid revision is missing."""
     rollout = ShadowRollout(world.scheduler)
-    (found,) = rollout.apply(desired(("next", {"shadowOf": "nobody"})).shadows)
+    (found,) = rollout.apply(desired(("next", {"shadowOf": "missing"})).shadows)
     assert reasons(status_of(world, found))["Comparing"] == "NoLiveProfile"
     fresh = ShadowRollout(world.scheduler)
-    broken = applied(fresh, plugins={"score": {"enabled": [{"name": "Nothing"}]}})
+    broken = apply_shadow(fresh, plugins={"score": {"enabled": [{"name": "Nothing"}]}})
     assert reasons(status_of(world, broken)) | {"Stalled": ""} == {
         "Accepted": "InvalidSpec",
         "Ready": "NotLive",
@@ -138,12 +138,12 @@ def test_conditions_of_a_shadow_without_a_live_profile_or_a_revision(world: Rig)
     }
 
 
-def test_a_changed_setting_starts_again_and_a_deleted_shadow_is_closed(world: Rig) -> None:
-    """The instance stays for another sample, and is closed with the object."""
+def test_shadow_settings_and_deletion(world: Rig) -> None:
+    """A new sample percentage restarts the comparison with the same instance, which is closed on deletion."""
     rollout = ShadowRollout(world.scheduler)
-    applied(rollout)
+    apply_shadow(rollout)
     (first,) = world.scheduler.shadows
-    applied(rollout, samplePercent=50)
+    apply_shadow(rollout, samplePercent=50)
     (second,) = world.scheduler.shadows
     assert first is not second
     assert first.instance is second.instance

@@ -1,4 +1,4 @@
-"""Tests of short differences between specs."""
+"""Tests of the short differences between specs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ TAINTS = {"name": "TaintToleration"}
     ("old", "new", "expected"),
     [
         pytest.param({}, {}, [], id="equal"),
-        pytest.param({"a": 1}, {"a": 2}, ["a: 1 → 2"], id="a-value"),
-        pytest.param({}, {"a": "x"}, ["+a: x"], id="a-field-more"),
-        pytest.param({"a": [1, 2]}, {}, ["-a: [1, 2]"], id="a-field-less"),
+        pytest.param({"a": 1}, {"a": 2}, ["a: 1 → 2"], id="changed-value"),
+        pytest.param({}, {"a": "x"}, ["+a: x"], id="added-field"),
+        pytest.param({"a": [1, 2]}, {}, ["-a: [1, 2]"], id="removed-field"),
         pytest.param(
             {"pluginConfig": [TAINTS, FIT]},
             {"pluginConfig": [PACK, TAINTS]},
             ["pluginConfig[NodeResourcesFit].args.scoringStrategy.type: LeastAllocated → MostAllocated"],
             id="entries-by-name",
         ),
-        pytest.param({"enabled": []}, {"enabled": [TAINTS]}, ["+enabled[TaintToleration]", "-enabled: []"], id="entry"),
+        pytest.param(
+            {"enabled": []}, {"enabled": [TAINTS]}, ["+enabled[TaintToleration]", "-enabled: []"], id="added-entry"
+        ),
         pytest.param({"x": [TAINTS, FIT]}, {"x": [FIT, TAINTS]}, ["order of entries"], id="order"),
         pytest.param({"a": "x" * 99}, {"a": "y"}, [f"a: {'x' * 44} ... → y"], id="long-values-are-cut"),
         pytest.param(
@@ -37,7 +39,7 @@ TAINTS = {"name": "TaintToleration"}
     ],
 )
 def test_changes(old: dict[str, Any], new: dict[str, Any], expected: list[str]) -> None:
-    """Each difference has its path; list entries are identified by their names."""
+    """Each difference has its path, and list entries are identified by their names."""
     assert sorted(changes(old, new)) == sorted(expected)
 
 
@@ -50,11 +52,11 @@ def test_changes(old: dict[str, Any], new: dict[str, Any], expected: list[str]) 
     ],
 )
 def test_summary(differences: list[str], text: str) -> None:
-    """The first difference is named, the others are counted."""
+    """The summary has the first difference and the number of the others."""
     assert changes_summary(differences) == text
 
 
 def test_diff() -> None:
-    """Line by line, like ``diff -u``; empty for equal specs."""
+    """The unified diff has the format of ``diff -u`` and is empty for equal specs."""
     assert unified_diff({"a": 1}, {"a": 2}, ("now", "revision 1")).splitlines()[-2:] == ["-a: 1", "+a: 2"]
     assert unified_diff({"a": 1}, {"a": 1}, ("now", "revision 1")) == ""

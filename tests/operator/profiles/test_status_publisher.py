@@ -1,4 +1,4 @@
-"""Tests of statuses and the events about their changes: what is recorded, when, and what follows a failure."""
+"""Tests of StatusPublisher: which events are recorded, when, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.virtual_clock import VirtualClock
 REGARDING = ObjectReference("SchedulerProfile", "batch")
 
 
-class Story:
-    """A status that the test sets, and the events recorded about it."""
+class PublishedStatus:
+    """Status that the test sets, and the events recorded about it."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -32,7 +32,7 @@ class Story:
         return StatusPublisher(self.statuses, self.clock, lambda event: self.recorded.append(event.note))
 
     async def publish(self, *, counts_too: bool = False, **wanted: Any) -> None:
-        """Publish this status from now on."""
+        """Set the status and publish it."""
         self.wanted = wanted
         seen = dict(self.statuses.statuses.get(("schedulerprofiles", "batch"), {}))
         meta = ObjectMeta(name="batch", uid="u")
@@ -54,49 +54,49 @@ class Story:
 
 
 async def test_a_transition_is_recorded_once() -> None:
-    """However often it is published."""
-    story = Story()
+    """A transition is recorded once, however often the status is published."""
+    published = PublishedStatus()
     for revision in ("a", "a", "b", "b"):
-        await story.publish(activeRevision=revision)
-    assert story.recorded == ["None -> a", "a -> b"]
+        await published.publish(activeRevision=revision)
+    assert published.recorded == ["None -> a", "a -> b"]
 
 
-async def test_a_restart_repeats_nothing() -> None:
-    """A change that the object's status shows was recorded before."""
-    story = Story()
-    await story.publish(activeRevision="a")
-    story.restart()
-    await story.publish(activeRevision="a")
-    await story.publish(activeRevision="b")
-    assert story.recorded == ["None -> a", "a -> b"]
+async def test_a_restart_repeats_no_event() -> None:
+    """A change that is already in the object's status is not recorded again."""
+    published = PublishedStatus()
+    await published.publish(activeRevision="a")
+    published.restart()
+    await published.publish(activeRevision="a")
+    await published.publish(activeRevision="b")
+    assert published.recorded == ["None -> a", "a -> b"]
 
 
 async def test_the_event_follows_the_write() -> None:
-    """A failed write is retried, and the event is recorded after the one that succeeds."""
-    story = Story()
-    story.statuses.failures.append(ServerUnavailableError("away"))
+    """After a failed write the event is recorded when the retry succeeds."""
+    published = PublishedStatus()
+    published.statuses.failures.append(ServerUnavailableError("away"))
     with pytest.raises(ServerUnavailableError):
-        await story.publish(activeRevision="a")
-    assert story.recorded == []
-    await story.publish(activeRevision="a")
-    assert story.recorded == ["None -> a"]
+        await published.publish(activeRevision="a")
+    assert published.recorded == []
+    await published.publish(activeRevision="a")
+    assert published.recorded == ["None -> a"]
 
 
 async def test_no_event_about_a_deleted_object() -> None:
-    """Its reader would look for an object that does not exist."""
-    story = Story()
-    story.statuses.failures.append(NotFoundError("gone"))
-    await story.publish(activeRevision="a")
-    assert story.recorded == []
+    """No event is recorded about a deleted object."""
+    published = PublishedStatus()
+    published.statuses.failures.append(NotFoundError("gone"))
+    await published.publish(activeRevision="a")
+    assert published.recorded == []
 
 
-async def test_an_untouched_object_is_not_written() -> None:
-    """However often it is reconciled, and by any process."""
-    story = Story()
-    await story.publish(activeRevision="a", pending=1)
-    story.statuses.patches.clear()
+async def test_an_unchanged_object_is_not_written() -> None:
+    """An unchanged object is not written, however often it is reconciled and by any process."""
+    published = PublishedStatus()
+    await published.publish(activeRevision="a", pending=1)
+    published.statuses.patches.clear()
     for _ in range(50):
-        story.clock.advance(60)
-        story.restart()
-        await story.publish(activeRevision="a", pending=1, counts_too=True)
-    assert story.statuses.patches == []
+        published.clock.advance(60)
+        published.restart()
+        await published.publish(activeRevision="a", pending=1, counts_too=True)
+    assert published.statuses.patches == []
