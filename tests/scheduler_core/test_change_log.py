@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from scheduler_core.change_log import ChangeLog
 
 
-def test_a_reader_gets_what_came_since() -> None:
-    """In order, and twice what changed twice."""
+def test_since_returns_later_changes() -> None:
+    """Changes are returned in order, and a row that changed twice occurs twice."""
     log = ChangeLog(10)
     log.append(7)
     position = log.position
@@ -17,8 +17,8 @@ def test_a_reader_gets_what_came_since() -> None:
     assert log.since(log.position) == []
 
 
-def test_a_reader_that_fell_behind_is_detected() -> None:
-    """None means that it must rebuild."""
+def test_a_reader_that_is_too_far_behind() -> None:
+    """since() returns None if changes were dropped, so that the reader must rebuild."""
     log = ChangeLog(limit=2)
     for row in range(4):
         log.append(row)
@@ -39,8 +39,8 @@ def test_a_change_of_everything_makes_every_earlier_position_too_old() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
-def test_the_log_is_bounded_and_never_wrong(limit: int, rows: list[int]) -> None:
-    """Returned changes are right, and the last ``limit`` changes are always available."""
+def test_the_log_is_bounded_and_complete(limit: int, rows: list[int]) -> None:
+    """Returned changes are complete, and the last ``limit`` changes are always available."""
     log = ChangeLog(limit)
     for count, row in enumerate(rows, start=1):
         log.append(row)

@@ -1,4 +1,4 @@
-"""Constraints over list-typed attributes (gate DRAListTypeAttributes) and derived ones (gate DRADerivedAttributes)."""
+"""Constraints over list-typed (gate DRAListTypeAttributes) and derived attributes (gate DRADerivedAttributes)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MATCH, DISTINCT = [{"matchAttribute": LINK}], [{"distinctAttribute": LINK}]
 
 
 def rows(*links: Body | None) -> list[Body]:
-    """Return devices ``d0``, ``d1`` and so on with this attribute."""
+    """Return devices ``d0``, ``d1``, ... with these values of the attribute ``link``."""
     return [device(f"d{index}", attributes={"link": link} if link else {}) for index, link in enumerate(links)]
 
 
@@ -42,7 +42,7 @@ def strings(*values: str) -> Body:
     return {"strings": list(values)}
 
 
-def found(features: DeviceFeatures, devices: list[Body], *wanted: ResourceClaim) -> list[str] | None:
+def allocated(features: DeviceFeatures, devices: list[Body], *wanted: ResourceClaim) -> list[str] | None:
     return names(allocator(cluster(slice_of(devices), features=features), list(wanted)).allocate("n0", {}))
 
 
@@ -65,7 +65,7 @@ def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any
             4,
             "1234",
             None,
-            id="match-undoes-what-narrowed-the-values",
+            id="match-restores-values-on-backtracking",
         ),
         pytest.param(
             MATCH,
@@ -73,14 +73,16 @@ def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any
             3,
             "023",
             None,
-            id="match-narrows-to-what-all-have",
+            id="match-narrows-to-common-values",
         ),
         pytest.param(MATCH, [strings("a"), {"string": "a"}], 2, "01", None, id="match-list-and-scalar"),
         pytest.param(MATCH, [{"string": "a"}, {"string": "a"}], 2, "01", "01", id="match-scalars"),
         pytest.param(MATCH, [{"ints": [1]}, strings("1")], 2, None, None, id="match-types-differ"),
         pytest.param(MATCH, [{"ints": [1]}, {"bools": [True]}, {"int": 1}], 2, "02", None, id="match-1-is-not-true"),
         pytest.param(MATCH, [{"versions": ["1.0.0"]}, {"version": "1.0.0"}], 2, "01", None, id="match-versions"),
-        pytest.param(MATCH, [{"versions": ["1.0.0"]}, strings("1.0.0")], 2, None, None, id="match-version-is-no-text"),
+        pytest.param(
+            MATCH, [{"versions": ["1.0.0"]}, strings("1.0.0")], 2, None, None, id="match-version-is-not-a-string"
+        ),
         pytest.param(MATCH, [None, strings("a"), strings("a")], 2, "12", None, id="match-absent"),
         pytest.param(MATCH, [strings("a"), {"string": "a"}], 1, "0", "0", id="match-one-list"),
         pytest.param(
@@ -103,10 +105,10 @@ def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any
     ],
 )
 def test_lists(constraints: list[Body], links: list[Body | None], count: int, on: str | None, off: str | None) -> None:
-    """With the gate lists are compared as sets; without it they equal nothing, but the first device may have one."""
+    """If the gate is on, lists are compared as sets; if off, a list equals no value of another device."""
     wanted = claim(exactly("r", count=count), constraints=constraints)
     for features, expected in ((LISTS, on), (OFF, off)):
-        assert found(features, rows(*links), wanted) == (expected and [f"r=d{each}" for each in expected])
+        assert allocated(features, rows(*links), wanted) == (expected and [f"r=d{each}" for each in expected])
 
 
 @pytest.mark.parametrize(
@@ -115,23 +117,27 @@ def test_lists(constraints: list[Body], links: list[Body | None], count: int, on
         pytest.param([deriving("r", f"string({AT}.link.size())", count=2)], MATCH, BOTH, ["r=d0", "r=d2"], id="text"),
         pytest.param([deriving("r", f"{AT}.link.size()", count=2)], MATCH, DERIVED, ["r=d0", "r=d2"], id="scalar"),
         pytest.param([deriving("r", f"{AT}.link", count=2)], MATCH, BOTH, ["r=d0", "r=d1"], id="list"),
-        pytest.param([deriving("r", f"{AT}.link", count=2)], MATCH, DERIVED, None, id="list-without-lists"),
+        pytest.param([deriving("r", f"{AT}.link", count=2)], MATCH, DERIVED, None, id="list-with-list-gate-off"),
         pytest.param([deriving("r", "[1].filter(each, each > 1)")], MATCH, BOTH, None, id="empty-list"),
         pytest.param(
-            [deriving("r", "[1].filter(each, each > 1)")], MATCH, DERIVED, ["r=d0"], id="empty-list-without-lists"
+            [deriving("r", "[1].filter(each, each > 1)")], MATCH, DERIVED, ["r=d0"], id="empty-list-with-list-gate-off"
         ),
         pytest.param(
             [exactly("r"), deriving("s", '"c"')], MATCH, BOTH, ["r=d1", "s=d0"], id="derived-matches-the-device's"
         ),
         pytest.param(
-            [deriving("r", f"{AT}.absent", attribute="a.example.com/b")], MATCH, BOTH, ["r=d0"], id="unread-is-unused"
+            [deriving("r", f"{AT}.absent", attribute="a.example.com/b")],
+            MATCH,
+            BOTH,
+            ["r=d0"],
+            id="not-evaluated-if-not-read",
         ),
         pytest.param(
             [exactly("r"), deriving("s", f"{AT}.absent")],
             [{"matchAttribute": LINK, "requests": ["r"]}],
             BOTH,
             ["r=d0", "s=d1"],
-            id="of-a-request-that-no-constraint-covers",
+            id="request-without-constraint",
         ),
         pytest.param(
             [
@@ -151,9 +157,9 @@ def test_lists(constraints: list[Body], links: list[Body | None], count: int, on
 def test_derived(
     requests: list[Body], constraints: list[Body], features: DeviceFeatures, expected: list[str] | None
 ) -> None:
-    """Constraints read what the request derives instead of the attribute of the device."""
+    """Constraints read the derived value instead of the device's attribute."""
     links = (strings("a", "b"), strings("b", "c", "d"), strings("e", "f"))
-    assert found(features, rows(*links), claim(*requests, constraints=constraints)) == expected
+    assert allocated(features, rows(*links), claim(*requests, constraints=constraints)) == expected
 
 
 @pytest.mark.parametrize(
@@ -192,41 +198,41 @@ def test_derived(
             id="compilation",
         ),
         pytest.param(
-            # Three devices are needed, and two exist; the reference takes both before it notices.
+            # Three devices are needed and two exist; kube-scheduler evaluates both before it fails.
             [deriving("r", f'{AT}.link == "y" ? {AT}.absent : "z"', count=3)],
             BOTH,
             f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d1 failed: no such key: absent",
-            id="although-too-few-devices-remain",
+            id="even-if-too-few-devices-remain",
         ),
     ],
 )
 def test_errors(requests: list[Body], features: DeviceFeatures, message: str) -> None:
-    """An expression that fails ends the attempt when a constraint reads it."""
+    """An expression that fails raises AllocationError when a constraint reads it."""
     with pytest.raises(AllocationError) as caught:
-        found(features, rows({"string": "z"}, {"string": "y"}), claim(*requests, constraints=MATCH))
+        allocated(features, rows({"string": "z"}, {"string": "y"}), claim(*requests, constraints=MATCH))
     assert str(caught.value) == message
 
 
 def test_a_device_that_an_earlier_constraint_rejects_is_not_evaluated() -> None:
-    """Constraints are checked in order."""
+    """Constraints are checked in order, so that a rejected device causes no error in a later constraint."""
     constraints = [{"matchAttribute": f"{DRIVER}/other"}, *MATCH]
     wanted = claim(deriving("r", f"{AT}.absent"), constraints=constraints)
-    assert found(BOTH, rows(strings("a")), wanted) is None
+    assert allocated(BOTH, rows(strings("a")), wanted) is None
 
 
-def test_a_device_is_evaluated_although_too_few_remain() -> None:
-    """The first device has no partner; the reference takes the second one next, before it notices that none is left."""
+def test_a_device_is_evaluated_even_if_too_few_remain() -> None:
+    """The second device is evaluated, as in kube-scheduler, although no other device could match it."""
     devices = [device(f"d{index}", attributes={"a": {"int": index}}) for index in range(2)]
     wanted = claim(
         deriving("r", f"{AT}.a == 1 ? {AT}.absent : 0", count=2),
         constraints=[{"matchAttribute": f"{DRIVER}/a"}, *MATCH],
     )
     with pytest.raises(AllocationError, match=r"/n0/d1 failed: no such key: absent$"):
-        found(BOTH, devices, wanted)
+        allocated(BOTH, devices, wanted)
 
 
 def test_equal_devices_are_evaluated_once() -> None:
-    """Values are stored by what the expression reads, also for other nodes and pods."""
+    """Derived values are cached by the attributes that the expression reads, for all nodes and pods."""
     same = [device(f"d{index}", attributes={"link": strings("a"), "serial": {"int": index}}) for index in range(8)]
     devices = cluster(*(slice_of(same, node=node) for node in ("n0", "n1")), features=BOTH)
     for node in ("n0", "n1"):
@@ -236,8 +242,8 @@ def test_equal_devices_are_evaluated_once() -> None:
     assert devices.knowledge.attributes.derived.evaluations == 1
 
 
-def test_nodes_share_a_search_if_equal_values_are_at_the_same_places() -> None:
-    """Values of lists are numbered, as scalars are; a node with one more common value is searched for itself."""
+def test_nodes_share_a_search_if_the_same_values_are_equal() -> None:
+    """Nodes with other list values share a search if the same devices overlap; otherwise each has its own."""
     per_node = {
         "n0": [strings("a", "b"), strings("b", "c"), strings("c", "d")],
         "n1": [strings("p", "q"), strings("q", "r"), strings("r", "s")],

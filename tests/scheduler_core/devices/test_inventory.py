@@ -1,4 +1,4 @@
-"""Which devices nodes see, and how changes of slices and taint rules are applied."""
+"""Devices that each node can use, and updates for changed slices and taint rules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator"
 TAINT = {"key": "k", "effect": "NoSchedule"}
 
 
-def seen(devices: ClusterDevices, node: str = "n0", zone: str = "a") -> list[str]:
-    """Return the pools that a node sees: ``pool: devices``, or what is wrong with it."""
+def pools_of(devices: ClusterDevices, node: str = "n0", zone: str = "a") -> list[str]:
+    """Return the pools of a node as ``pool: devices``, or ``pool: problem``."""
     rows = []
     for view in devices.inventory.pools(node, {"zone": zone}):
         problem = "incomplete" if view.is_incomplete else "invalid" if view.is_invalid else ""
@@ -69,18 +69,20 @@ def consumer(name: str, counter_set: str = "s", counter: str = "x") -> dict[str,
         pytest.param([part(2), part(1)], ["p: d1 d2"], id="slices by name"),
         pytest.param([part(1)], ["p: incomplete"], id="a slice is missing"),
         pytest.param([part(1), part(2, node="n1")], ["p: d1"], id="a slice of another node completes the pool"),
-        pytest.param([part(1), part(2, node="n1", generation=2)], [], id="a newer generation elsewhere"),
+        pytest.param([part(1), part(2, node="n1", generation=2)], [], id="a newer generation on another node"),
         pytest.param(
             [part(1, count=1), part(2, node="n1", generation=2)],
             ["p: d1"],
-            id="a newer generation elsewhere, not noticed",
+            id="a complete pool ignores a newer generation on another node",
         ),
         pytest.param([part(1), part(2, generation=2, count=1)], ["p: d2"], id="an older generation"),
         pytest.param(
-            [part(1, devices=[device("x")]), part(2, devices=[device("x")])], ["p: invalid"], id="device twice"
+            [part(1, devices=[device("x")]), part(2, devices=[device("x")])], ["p: invalid"], id="duplicate device"
         ),
         pytest.param(
-            [part(1, devices=[device("x")]), part(2, devices=[device("x")], node="n1")], ["p: x"], id="not on this node"
+            [part(1, devices=[device("x")]), part(2, devices=[device("x")], node="n1")],
+            ["p: x"],
+            id="duplicate device on another node",
         ),
         pytest.param([network("a", allNodes=True)], ["net: a"], id="all nodes"),
         pytest.param([network("a", nodeSelector=ZONE_A)], ["net: a"], id="node selector"),
@@ -127,7 +129,7 @@ def consumer(name: str, counter_set: str = "s", counter: str = "x") -> dict[str,
                 part(3, count=3, devices=[], sharedCounters=COUNTERS),
             ],
             ["p: invalid"],
-            id="counter set twice",
+            id="duplicate counter set",
         ),
         pytest.param(
             [
@@ -151,30 +153,30 @@ def consumer(name: str, counter_set: str = "s", counter: str = "x") -> dict[str,
                 part(2, count=2),
             ],
             ["p: incomplete"],
-            id="so does one that consumes resources of the node",
+            id="a slice that consumes resources of the node counts as missing",
         ),
         pytest.param(
             [part(1, count=1, skipNodeOperations=["*"]), part(2, count=2)],
             ["p: incomplete"],
-            id="and one that needs nodes that skip operations",
+            id="a slice that needs skipped node operations counts as missing",
         ),
     ],
 )
 def test_pools_of_a_node(slices: list[ResourceSlice], expected: list[str]) -> None:
-    assert seen(cluster(*slices)) == expected
+    assert pools_of(cluster(*slices)) == expected
 
 
-def test_labels_of_the_node_decide_and_can_change() -> None:
+def test_node_selectors_follow_changed_labels() -> None:
     devices = cluster(network("a", nodeSelector=ZONE_A))
-    assert [seen(devices, zone=zone) for zone in "aba"] == [["net: a"], [], ["net: a"]]
+    assert [pools_of(devices, zone=zone) for zone in "aba"] == [["net: a"], [], ["net: a"]]
 
 
-def test_an_invalid_node_selector_ends_the_attempt() -> None:
+def test_an_invalid_node_selector_raises() -> None:
     broken = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]}
     with pytest.raises(
         AllocationError, match=r"^gather pool information: failed to perform node selection for slice net"
     ):
-        seen(cluster(network("a", nodeSelector=broken)))
+        pools_of(cluster(network("a", nodeSelector=broken)))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def untainted(records: Any) -> list[int]:
     return [position for position, record in enumerate(records) if not record.taints]
 
 
-def test_taint_rules_behind_their_gate() -> None:
+def test_taint_rules_are_ignored_if_the_gate_is_off() -> None:
     features = DeviceFeatures(device_taint_rules=False)
     devices = cluster(slice_of([device("a")]), taint_rule("r", TAINT, {}), features=features)
     assert [untainted(view.records) for view in devices.inventory.pools("n0", {})] == [[0]]
@@ -245,7 +247,7 @@ EVENTS = st.lists(
 )
 
 
-def picture(inventory: DeviceInventory) -> list[Any]:
+def pools_of_both_nodes(inventory: DeviceInventory) -> list[Any]:
     return [
         (
             view.key,
@@ -261,7 +263,7 @@ def picture(inventory: DeviceInventory) -> list[Any]:
 
 
 @given(EVENTS)
-def test_incremental_changes_equal_a_new_inventory(events: list[Any]) -> None:
+def test_incremental_changes_equal_a_rebuild(events: list[Any]) -> None:
     changed = DeviceInventory(DeviceFeatures())
     slices: dict[str, ResourceSlice] = {}
     rules: dict[str, DeviceTaintRule] = {}
@@ -285,7 +287,7 @@ def test_incremental_changes_equal_a_new_inventory(events: list[Any]) -> None:
             fresh.put_slice(one)
         for rule in rules.values():
             fresh.put_taint_rule(rule)
-        assert picture(changed) == picture(fresh)
+        assert pools_of_both_nodes(changed) == pools_of_both_nodes(fresh)
 
 
 def test_equal_devices_share_records_that_are_released() -> None:

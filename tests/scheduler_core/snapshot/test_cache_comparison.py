@@ -1,4 +1,4 @@
-"""What the cache check finds, and what it keeps quiet about."""
+"""Differences between the cache and the API server that the cache check reports."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def cache_of(nodes: list[Node], pods: list[Pod]) -> ClusterCache:
     cache = ClusterCache()
     for each in nodes:
         cache.add_node(each)
-    for placed in pods:
-        cache.add_pod(placed)
+    for bound in pods:
+        cache.add_pod(bound)
     return cache
 
 
@@ -26,15 +26,15 @@ def running(name: str, node_name: str = "a", cpu: str = "1") -> Pod:
     return pod(name, node_name=node_name, requests={"cpu": cpu})
 
 
-def test_caches_that_agree_differ_in_nothing() -> None:
-    """Whatever the order in which things came."""
+def test_equal_caches_have_no_differences() -> None:
+    """The order in which nodes and pods were added is no difference."""
     ours = cache_of([node("a"), node("b")], [running("p"), running("q", "b")])
     actual = cache_of([node("b"), node("a")], [running("q", "b"), running("p")])
     assert differences(ours, actual) == []
 
 
-def test_an_assumed_pod_is_no_difference() -> None:
-    """The API server does not know of it yet."""
+def test_an_assumed_pod_is_not_a_difference() -> None:
+    """An assumed pod is not reported, because the API server has not bound it yet."""
     ours, actual = cache_of([node("a")], []), cache_of([node("a")], [])
     ours.assume(ours.columns.compile_pod(pod("p", requests={"cpu": "1"})), "a")
     assert differences(ours, actual) == []
@@ -46,11 +46,11 @@ Change = Callable[[ClusterCache], object]
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        pytest.param(lambda cache: cache.remove_node("b"), "Node b: is not in the cache", id="node lost"),
+        pytest.param(lambda cache: cache.remove_node("b"), "Node b: is not in the cache", id="node missing"),
         pytest.param(
             lambda cache: cache.add_node(node("c")),
             "Node c: is in the cache; the API server has no such node",
-            id="node left over",
+            id="stale node",
         ),
         pytest.param(
             lambda cache: cache.update_node(node("b", labels={"x": "y"})),
@@ -60,17 +60,17 @@ Change = Callable[[ClusterCache], object]
         pytest.param(
             lambda cache: cache.remove_pod(running("p").metadata.uid),
             "Pod default/p: is bound to node a and not in the cache",
-            id="pod lost",
+            id="pod missing",
         ),
         pytest.param(
             lambda cache: cache.add_pod(running("r")),
             "Pod default/r: is in the cache on node a; the API server has no such running pod",
-            id="pod left over",
+            id="stale pod",
         ),
         pytest.param(
             lambda cache: cache.add_pod(running("p", "b")),
             "Pod default/p: is bound to node a, the cache has it on b",
-            id="pod elsewhere",
+            id="pod on another node",
         ),
         pytest.param(
             lambda cache: cache.columns._account(cache.placed_pods()[0].info, 0, 1),
@@ -80,7 +80,7 @@ Change = Callable[[ClusterCache], object]
     ],
 )
 def test_each_difference_is_named(change: Change, expected: str) -> None:
-    """By kind, name and what is otherwise."""
+    """A difference has the kind, the name, and the differing field."""
     ours = cache_of([node("a"), node("b")], [running("p")])
     actual = cache_of([node("a"), node("b")], [running("p")])
     change(ours)

@@ -1,4 +1,4 @@
-"""The cache's state machine: assumed, bound, added, forgotten, and nodes that come and go under it."""
+"""State transitions of pods in the cache (assumed, bound, added, forgotten) while nodes are added and removed."""
 
 import pytest
 
@@ -42,8 +42,8 @@ def placement_of(cache: ClusterCache, info: PodInfo) -> Placement | None:
     return None if entry is None else entry.placement
 
 
-def test_an_assumed_pod_counts_at_once(cache: ClusterCache) -> None:
-    """The next cycle must not give its room away."""
+def test_an_assumed_pod_uses_resources(cache: ClusterCache) -> None:
+    """The requests of an assumed pod count on its node, so that the next cycle does not use them again."""
     info = assume(cache, "p", "a")
     assert cpu_of(cache, "a", "b") == [1000, 0]
     assert (info.node_name, info.row) == ("a", cache.columns.row_of("a"))
@@ -51,15 +51,15 @@ def test_an_assumed_pod_counts_at_once(cache: ClusterCache) -> None:
 
 
 def test_a_pod_is_assumed_once(cache: ClusterCache) -> None:
-    """The message says where it is."""
+    """Assuming a pod twice raises an error that names the pod's node."""
     info = assume(cache, "p", "a")
     with pytest.raises(CacheError, match="node a already"):
         cache.assume(info, "b")
     assert cpu_of(cache, "a", "b") == [1000, 0]
 
 
-def test_a_forgotten_pod_gives_back_what_it_held(cache: ClusterCache) -> None:
-    """As if it had never been assumed."""
+def test_a_forgotten_pod_uses_no_resources(cache: ClusterCache) -> None:
+    """forget() releases the requests of an assumed pod, which can then be assumed again."""
     info = assume(cache, "p", "a")
     cache.forget(info)
     assert cpu_of(cache, "a") == [0]
@@ -68,22 +68,22 @@ def test_a_forgotten_pod_gives_back_what_it_held(cache: ClusterCache) -> None:
     assert cpu_of(cache, "a", "b") == [0, 1000]
 
 
-def test_forgetting_by_a_recompiled_pod_gives_back_what_was_assumed(cache: ClusterCache) -> None:
-    """The queue recompiles a pod when it is updated, also while it is being bound."""
+def test_forget_accepts_a_recompiled_pod(cache: ClusterCache) -> None:
+    """forget() finds the assumed pod by UID, because the queue recompiles a pod that is updated during its bind."""
     info = assume(cache, "p", "a")
     cache.forget(cache.columns.compile_pod(info.pod))
     assert cpu_of(cache, "a") == [0]
     assert (info.row, len(cache)) == (NO_ROW, 0)
 
 
-def test_a_pod_unknown_to_the_cache_is_forgotten_without_ado(cache: ClusterCache) -> None:
-    """It may be gone meanwhile."""
+def test_forget_ignores_an_unknown_pod(cache: ClusterCache) -> None:
+    """The pod may have been deleted before forget() is called."""
     cache.forget(cache.columns.compile_pod(pod("p")))
     assert len(cache) == 0
 
 
-def test_a_confirmed_pod_keeps_its_place(cache: ClusterCache) -> None:
-    """And is counted once."""
+def test_a_confirmed_pod_is_counted_once(cache: ClusterCache) -> None:
+    """The watch event of a bound pod changes its state to ADDED and not its requests."""
     info = assume(cache, "p", "a")
     cache.finish_binding(info.uid, 5.0)
     assert placement_of(cache, info) is Placement.BOUND
@@ -94,8 +94,8 @@ def test_a_confirmed_pod_keeps_its_place(cache: ClusterCache) -> None:
     assert cpu_of(cache, "a") == [1000]
 
 
-def test_a_watch_may_be_faster_than_the_bind(cache: ClusterCache) -> None:
-    """What comes late then changes nothing: neither the answer of the bind nor its failure."""
+def test_the_watch_event_may_arrive_before_the_bind_response(cache: ClusterCache) -> None:
+    """After the watch event, neither a successful nor a failed bind response changes the cache."""
     info = assume(cache, "p", "a")
     cache.add_pod(placed("p", "a"))
     cache.finish_binding(info.uid, 5.0)
@@ -105,16 +105,16 @@ def test_a_watch_may_be_faster_than_the_bind(cache: ClusterCache) -> None:
     assert cache.overdue(100.0) == []
 
 
-def test_confirming_twice_is_confirming_once(cache: ClusterCache) -> None:
-    """Watches repeat themselves."""
+def test_a_repeated_watch_event_is_ignored(cache: ClusterCache) -> None:
+    """A pod that is added twice is counted once."""
     assume(cache, "p", "a")
     for _ in range(2):
         cache.add_pod(placed("p", "a"))
     assert (cpu_of(cache, "a"), len(cache)) == ([1000], 1)
 
 
-def test_the_api_server_is_right_about_the_node(cache: ClusterCache) -> None:
-    """A pod that was assumed elsewhere moves."""
+def test_the_watch_event_overrides_the_assumed_node(cache: ClusterCache) -> None:
+    """A pod that is bound to another node than the assumed one moves there."""
     info = assume(cache, "p", "a")
     moved = cache.add_pod(placed("p", "b"))
     assert cpu_of(cache, "a", "b") == [0, 1000]
@@ -124,13 +124,13 @@ def test_the_api_server_is_right_about_the_node(cache: ClusterCache) -> None:
 
 
 def test_a_pod_that_another_scheduler_bound(cache: ClusterCache) -> None:
-    """It just comes."""
+    """A bound pod that was never assumed is added."""
     info = cache.add_pod(placed("p", "a", cpu="2"))
     assert (cpu_of(cache, "a"), placement_of(cache, info)) == ([2000], Placement.ADDED)
 
 
 def test_a_resized_pod_is_counted_again(cache: ClusterCache) -> None:
-    """By its spec and by what its status says is in force."""
+    """A resized pod counts with its new spec, or with the resources in force in its status if larger."""
     cache.add_pod(placed("p", "a", cpu="1"))
     cache.add_pod(placed("p", "a", cpu="2"))
     assert cpu_of(cache, "a") == [2000]
@@ -139,8 +139,8 @@ def test_a_resized_pod_is_counted_again(cache: ClusterCache) -> None:
     assert cpu_of(cache, "a") == [3000]
 
 
-def test_an_update_that_changes_no_amount_keeps_the_compiled_pod(cache: ClusterCache) -> None:
-    """But takes over the object."""
+def test_an_update_without_changed_amounts_reuses_the_compiled_pod(cache: ClusterCache) -> None:
+    """The compiled pod refers to the updated object."""
     info = cache.add_pod(placed("p", "a"))
     running = pod("p", node_name="a", requests={"cpu": "1"}, phase="Running", priority=0)
     assert cache.add_pod(running) is info
@@ -148,8 +148,8 @@ def test_an_update_that_changes_no_amount_keeps_the_compiled_pod(cache: ClusterC
 
 
 @pytest.mark.parametrize("is_assumed", [pytest.param(True, id="assumed"), pytest.param(False, id="added")])
-def test_changed_labels_are_counted_and_not_compiled(cache: ClusterCache, is_assumed: bool) -> None:
-    """Selectors of other pods count by them; the API server adds a node's topology to the labels of what it binds."""
+def test_changed_labels_are_counted_without_recompilation(cache: ClusterCache, is_assumed: bool) -> None:
+    """Changed labels change the counts of selectors. The API server adds topology labels to each pod that it binds."""
     info = assume(cache, "p", "a") if is_assumed else cache.add_pod(placed("p", "a"))
     counts = cache.columns.pod_index.query(PodQuery(compile_label_selector(LabelSelector({"app": "x"})), DEFAULT))
     unchanged = cache.columns.pod_index.query(PodQuery(compile_label_selector(LabelSelector()), DEFAULT))
@@ -160,8 +160,8 @@ def test_changed_labels_are_counted_and_not_compiled(cache: ClusterCache, is_ass
     assert (unchanged.version, cache.columns.changes.since(position)) == (version, [row])
 
 
-def test_labels_that_change_while_the_node_is_away_count_when_it_is_back(cache: ClusterCache) -> None:
-    """There is no row to count them on before."""
+def test_labels_that_change_before_the_node_is_added(cache: ClusterCache) -> None:
+    """The changed labels count when the node is added, because there is no row before."""
     cache.add_pod(placed("p", "later"))
     info = cache.add_pod(pod("p", node_name="later", requests={"cpu": "1"}, labels={"app": "x"}))
     cache.add_node(node("later"))
@@ -170,8 +170,8 @@ def test_labels_that_change_while_the_node_is_away_count_when_it_is_back(cache: 
 
 
 @pytest.mark.parametrize("is_assumed", [pytest.param(True, id="assumed"), pytest.param(False, id="added")])
-def test_a_pod_that_is_gone(cache: ClusterCache, is_assumed: bool) -> None:
-    """It leaves nothing behind."""
+def test_remove_pod(cache: ClusterCache, is_assumed: bool) -> None:
+    """Removing a pod releases its requests; removing it again returns None."""
     info = assume(cache, "p", "a") if is_assumed else cache.add_pod(placed("p", "a"))
     assert cache.remove_pod(info.uid) is info
     assert (cpu_of(cache, "a"), len(cache), cache.assumed_count) == ([0], 0, 0)
@@ -180,18 +180,18 @@ def test_a_pod_that_is_gone(cache: ClusterCache, is_assumed: bool) -> None:
 
 @pytest.mark.parametrize(
     ("before", "overdue"),
-    [pytest.param(5.0, [], id="not-yet"), pytest.param(5.1, ["default/bound"], id="late")],
+    [pytest.param(5.0, [], id="not-overdue"), pytest.param(5.1, ["default/bound"], id="overdue")],
 )
-def test_overdue_pods_are_those_bound_and_not_confirmed(cache: ClusterCache, before: float, overdue: list[str]) -> None:
-    """Assumed pods whose bind is under way are not asked about."""
+def test_overdue_pods_are_bound_but_not_confirmed(cache: ClusterCache, before: float, overdue: list[str]) -> None:
+    """Assumed pods with a bind in progress are not overdue."""
     bound = assume(cache, "bound", "a")
     assume(cache, "binding", "a")
     cache.finish_binding(bound.uid, 5.0)
     assert [info.key for info in cache.overdue(before)] == overdue
 
 
-def test_a_removed_nodes_pods_come_back_with_it(cache: ClusterCache) -> None:
-    """Whatever row it gets."""
+def test_pods_of_a_removed_node_count_when_it_is_added_again(cache: ClusterCache) -> None:
+    """The pods count on the node's new row."""
     cache.add_pod(placed("p", "a"))
     assumed = assume(cache, "q", "a")
     cache.remove_node("a")
@@ -203,16 +203,16 @@ def test_a_removed_nodes_pods_come_back_with_it(cache: ClusterCache) -> None:
     assert cpu_of(cache, "a") == [1000]
 
 
-def test_pods_may_come_before_their_node(cache: ClusterCache) -> None:
-    """Watches of two kinds are not ordered."""
+def test_pods_may_be_added_before_their_node(cache: ClusterCache) -> None:
+    """The watches of pods and nodes are not ordered."""
     info = cache.add_pod(placed("p", "late"))
     assert (info.row, info.node_name) == (NO_ROW, "late")
     cache.add_node(node("late"))
     assert cpu_of(cache, "late") == [1000]
 
 
-def test_a_pod_that_goes_while_its_node_is_away_stays_gone(cache: ClusterCache) -> None:
-    """It is not brought back by the node."""
+def test_a_pod_that_is_removed_after_its_node(cache: ClusterCache) -> None:
+    """Adding the node again does not restore pods that were removed or forgotten."""
     gone, forgotten = cache.add_pod(placed("p", "a")), assume(cache, "q", "a")
     cache.remove_node("a")
     cache.remove_pod(gone.uid)
@@ -222,8 +222,8 @@ def test_a_pod_that_goes_while_its_node_is_away_stays_gone(cache: ClusterCache) 
     assert len(cache) == 0
 
 
-def test_a_pod_changed_while_its_node_is_away_comes_back_changed(cache: ClusterCache) -> None:
-    """Once, with its new amount."""
+def test_a_pod_that_changes_after_its_node_is_removed(cache: ClusterCache) -> None:
+    """When the node is added again, the pod counts once, with its new amount."""
     cache.add_pod(placed("p", "a", cpu="1"))
     cache.remove_node("a")
     cache.add_pod(placed("p", "a", cpu="3"))
@@ -232,17 +232,17 @@ def test_a_pod_changed_while_its_node_is_away_comes_back_changed(cache: ClusterC
 
 
 def test_adding_a_known_node_updates_it(cache: ClusterCache) -> None:
-    """Its pods stay, and an update of an unknown one adds it."""
+    """The pods of the node still count, and updating an unknown node adds it."""
     cache.add_pod(placed("p", "a"))
     cache.add_node(node("a", allocatable={"cpu": "9"}))
     cache.update_node(node("new"))
-    cache.remove_node("never-known")
+    cache.remove_node("unknown")
     assert cpu_of(cache, "a", "new") == [1000, 0]
     assert cache.columns.allocatable[CPU_COLUMN, cache.columns.row_of("a")] == 9000
 
 
-def test_sidecar_ports_are_free_after_their_pod(cache: ClusterCache) -> None:
-    """Ports follow the same states."""
+def test_sidecar_ports_are_released_with_their_pod(cache: ClusterCache) -> None:
+    """Host ports of an assumed pod are in use until the pod is forgotten."""
     ports = (("TCP", 80, "0.0.0.0"),)  # noqa: S104 - an address to compare with
     sidecar = container(name="s", ports=[80], restart_policy="Always")
     info = cache.columns.compile_pod(pod("p", init_containers=[sidecar]))
@@ -252,8 +252,8 @@ def test_sidecar_ports_are_free_after_their_pod(cache: ClusterCache) -> None:
     assert not len(cache.columns.host_ports.conflicting_rows(ports))
 
 
-def test_placed_pods_are_all_of_them(cache: ClusterCache) -> None:
-    """Assumed, added and those without a node that is known."""
+def test_placed_pods(cache: ClusterCache) -> None:
+    """placed_pods() returns assumed pods, added pods, and pods on unknown nodes."""
     assume(cache, "p", "a")
     cache.add_pod(placed("q", "b"))
     cache.add_pod(placed("r", "elsewhere"))

@@ -1,4 +1,4 @@
-"""The law of the cache: what nodes have taken is the sum over their pods, whatever happened in whatever order."""
+"""Law of the cache: each node's requested amounts are the sums over its pods, after any sequence of events."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ PORTS = st.sets(st.integers(80, 82), max_size=2)
 
 @dataclass
 class Expected:
-    """What the test knows of a placed pod, in plain numbers."""
+    """Expected state of an assumed or bound pod."""
 
     node_name: str
     amounts: dict[str, int]
@@ -33,7 +33,7 @@ class Expected:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Drives a cache, and a dictionary beside it."""
+    """Applies the same events to a cache and to dictionaries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert (columns.nonzero_requested[1] == counts * 200 * 1024 * 1024).all()
 
     @invariant()
-    def nodes_are_where_they_are_said_to_be(self) -> None:
+    def each_node_has_one_row(self) -> None:
         columns = self.cache.columns
         rows = {name: columns.row_of(name) for name in self.nodes}
         assert len(set(rows.values())) == len(rows) == columns.count == columns.alive.sum()
@@ -129,7 +129,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert columns.size <= 3
 
     @invariant()
-    def pods_are_where_they_are_said_to_be(self) -> None:
+    def each_pod_is_on_the_row_of_its_node(self) -> None:
         columns = self.cache.columns
         assert len(self.cache) == len(self.pods)
         for name, expected in self.pods.items():
@@ -141,7 +141,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert row == NO_ROW or columns.pods[row][entry.info.uid] is entry.info
 
     @invariant()
-    def ports_are_taken_where_their_pods_are(self) -> None:
+    def ports_are_in_use_on_the_rows_of_their_pods(self) -> None:
         columns = self.cache.columns
         for port in (80, 81, 82):
             taken = set(columns.host_ports.conflicting_rows((("TCP", port, "1.1.1.1"),)).tolist())

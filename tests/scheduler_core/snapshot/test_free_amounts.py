@@ -1,4 +1,4 @@
-"""What is free of a resource on all nodes together."""
+"""Free amount of a resource, summed over all nodes."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ NODES = st.lists(
 
 
 @given(NODES)
-def test_the_sum_over_nodes(drawn: list[tuple[int, list[tuple[int, bool]]]]) -> None:
-    """It is what each node has free, at least 0, without the pods that leave."""
+def test_the_sum_over_nodes(generated: list[tuple[int, list[tuple[int, bool]]]]) -> None:
+    """The sum has each node's free amount, at least 0, after the simulated removal of pods."""
     cache = ClusterCache()
-    leaving = []
+    removed = []
     cpu = slots = 0
-    for number, (room, pods) in enumerate(drawn):
-        cache.add_node(node(f"n{number}", allocatable={"cpu": room, "pods": 2}))
-        for index, (asked, leaves) in enumerate(pods):
-            info = cache.add_pod(pod(f"p{number}-{index}", node_name=f"n{number}", requests={"cpu": asked}))
-            leaving += [info] if leaves else []
-        stay = [asked for asked, leaves in pods if not leaves]
-        cpu += max(0, room - sum(stay))
-        slots += max(0, 2 - len(stay))
+    for number, (capacity, pods) in enumerate(generated):
+        cache.add_node(node(f"n{number}", allocatable={"cpu": capacity, "pods": 2}))
+        for index, (requested, is_removed) in enumerate(pods):
+            info = cache.add_pod(pod(f"p{number}-{index}", node_name=f"n{number}", requests={"cpu": requested}))
+            removed += [info] if is_removed else []
+        remaining = [requested for requested, is_removed in pods if not is_removed]
+        cpu += max(0, capacity - sum(remaining))
+        slots += max(0, 2 - len(remaining))
     with ColumnsOverlay(cache.columns) as overlay:
-        overlay.remove(leaving)
+        overlay.remove(removed)
         assert free_amount(cache.columns, "cpu") == 1000 * cpu
         assert free_amount(cache.columns, PODS) == slots
 
 
-def test_what_no_node_has() -> None:
-    """Nothing is free of a resource that no node offers, nor of any without nodes."""
+def test_resources_that_no_node_offers() -> None:
+    """The free amount is 0 if there are no nodes or no node offers the resource."""
     cache = ClusterCache()
     assert free_amount(cache.columns, "cpu") == 0
     cache.add_node(node("n0"))
     assert free_amount(cache.columns, "example.com/gpu") == 0
 
 
-def test_a_node_that_is_gone() -> None:
-    """Its row is not read."""
+def test_a_removed_node() -> None:
+    """The row of a removed node does not count."""
     cache = ClusterCache()
     cache.add_node(node("n0"))
     cache.remove_node("n0")
@@ -53,7 +53,7 @@ def test_a_node_that_is_gone() -> None:
 
 
 def test_more_than_int64() -> None:
-    """The sum of many nodes may be larger than any one of them may be."""
+    """The sum of several nodes may exceed int64."""
     cache = ClusterCache()
     for number in range(3):
         cache.add_node(node(f"n{number}", allocatable={"example.com/gpu": str(2**63 - 1)}))

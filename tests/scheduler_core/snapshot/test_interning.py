@@ -1,4 +1,4 @@
-"""Interners give equal keys one small number."""
+"""Interners, which assign one small number to equal keys."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +15,8 @@ from scheduler_core.snapshot.interning import (
 )
 
 
-def test_numbers_count_up_and_stay() -> None:
-    """In the order of first use."""
+def test_numbers_are_assigned_in_order() -> None:
+    """Keys are numbered in the order of their first use, and find() assigns no number."""
     interner: Interner[str] = Interner()
     assert [interner.intern(key) for key in ("x", "y", "x", "z")] == [0, 1, 0, 2]
     assert interner.keys == ["x", "y", "z"]
@@ -27,15 +27,15 @@ def test_numbers_count_up_and_stay() -> None:
 
 
 def test_well_known_resources_have_their_columns() -> None:
-    """So that plugins need not look them up."""
+    """cpu, memory and ephemeral-storage have constant columns, so that plugins need no lookup."""
     interner = ResourceNames()
     assert interner.find("cpu") == CPU_COLUMN
     assert interner.find("memory") == MEMORY_COLUMN
     assert interner.find("ephemeral-storage") == EPHEMERAL_STORAGE_COLUMN
 
 
-def test_a_number_is_given_back_by_its_last_holder() -> None:
-    """And then given to the next key."""
+def test_a_number_is_reused_after_its_last_release() -> None:
+    """A number that all holders released is assigned to the next key."""
     interner: CountingInterner[str] = CountingInterner()
     first = interner.acquire("x")
     assert interner.acquire("x") == first
@@ -49,7 +49,7 @@ def test_a_number_is_given_back_by_its_last_holder() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcd"))))
 def test_holders_are_counted(steps: list[tuple[bool, str]]) -> None:
-    """A key has a number of its own as long as someone holds it; numbers stay few."""
+    """A key has its own number while it has a holder, and there are no more numbers than keys in use at once."""
     interner: CountingInterner[str] = CountingInterner()
     held: dict[str, list[int]] = {key: [] for key in "abcd"}
     most = 0
@@ -68,7 +68,7 @@ def test_holders_are_counted(steps: list[tuple[bool, str]]) -> None:
 
 
 def test_only_offered_resources_have_columns() -> None:
-    """A name that no node offers costs nothing."""
+    """A resource that no node offers has no column."""
     names = ResourceNames()
     assert names.find("example.com/gpu") is None
     assert names.offer("example.com/gpu")
@@ -76,7 +76,7 @@ def test_only_offered_resources_have_columns() -> None:
 
 
 def test_a_column_is_reused_after_its_last_offer() -> None:
-    """Two nodes offer a resource: its column stays until both are gone."""
+    """The column of a resource that two nodes offer is released when both have withdrawn it."""
     names = ResourceNames()
     assert names.offer("example.com/a")
     assert not names.offer("example.com/a")
@@ -90,7 +90,7 @@ def test_a_column_is_reused_after_its_last_offer() -> None:
 
 
 def test_resources_beyond_the_limit_wait_for_a_column() -> None:
-    """The first that waits gets the column that is free next."""
+    """The first waiting resource is assigned the next free column."""
     names = ResourceNames(limit=3)
     assert [names.offer(f"example.com/{letter}") for letter in "abcde"] == [True, True, True, False, False]
     assert names.adopt() is None
@@ -103,7 +103,7 @@ def test_resources_beyond_the_limit_wait_for_a_column() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef")), max_size=200))
 def test_new_keys_are_logged(steps: list[tuple[bool, str]]) -> None:
-    """A table that follows the log of three entries, or is rebuilt when it is behind, has the keys of all numbers."""
+    """A reader that follows the log, and rebuilds if it is too far behind, has the current keys of all numbers."""
     interner: LoggedInterner[str] = LoggedInterner(limit=3)
     table: dict[int, str] = {}
     held: list[str] = []

@@ -1,4 +1,4 @@
-"""Label columns mirror the labels of all nodes, key by key."""
+"""Label columns: the labels of all nodes, one column for each label key."""
 
 from collections.abc import Mapping
 
@@ -13,26 +13,26 @@ from tests.support.columns import columns
 
 
 def values_of(column: LabelColumn) -> list[str | None]:
-    """The value of each row, read back from the numbers."""
+    """Return the label value of each row."""
     return [None if number == NO_VALUE else column.values.keys[number] for number in column.ids.tolist()]
 
 
-def test_a_column_is_filled_when_it_is_first_used() -> None:
-    """From the nodes that are there."""
+def test_a_column_is_filled_at_its_first_use() -> None:
+    """A new column has the labels of all current nodes."""
     nodes = columns([node("a", labels={"zone": "x"}), node("b"), node("c", labels={"zone": "y"})])
     assert values_of(nodes.label_column("zone")) == ["x", None, "y"]
     assert nodes.label_column("zone") is nodes.label_column("zone")
 
 
 def test_equal_values_share_a_number() -> None:
-    """And different ones do not."""
+    """Rows with equal values have equal numbers, and rows with different values have different numbers."""
     nodes = columns([node(name, labels={"zone": zone}) for name, zone in zip("abc", "xyx", strict=True)])
     first, second, third = nodes.label_column("zone").ids.tolist()
     assert first == third != second
 
 
 def test_a_column_follows_its_nodes() -> None:
-    """As they come, change and go."""
+    """A column follows nodes that are added, updated and removed."""
     nodes = columns([node("a", labels={"zone": "x"}), node("b")])
     column = nodes.label_column("zone")
     nodes.add_node(node("c", labels={"zone": "z"}))
@@ -55,7 +55,7 @@ def test_a_column_follows_its_nodes() -> None:
     ],
 )
 def test_the_version_moves_with_values_only(before: str | None, after: str | None, changed: bool) -> None:
-    """What was computed stays good while nothing changes."""
+    """The version increases if a value changes, and does not if the value is the same."""
     column = LabelColumn("zone", 1)
     column.resize(1, 1)
     column.assign(0, before)
@@ -65,24 +65,24 @@ def test_the_version_moves_with_values_only(before: str | None, after: str | Non
     assert values_of(column) == [after]
 
 
-def test_a_table_asks_once_per_value() -> None:
-    """Its last slot answers for nodes without the key."""
+def test_a_table_calls_the_predicate_once_per_value() -> None:
+    """The last slot of a table is the result for nodes without the key."""
     nodes = columns([node(str(row), labels={"zone": "xy"[row % 2]}) for row in range(10)] + [node("none")])
     column = nodes.label_column("zone")
-    asked: list[str | None] = []
+    evaluated: list[str | None] = []
 
     def predicate(value: str | None) -> bool:
-        asked.append(value)
+        evaluated.append(value)
         return value in ("y", None)
 
     table = column.table(predicate)
-    assert sorted(asked, key=str) == [None, "x", "y"]
+    assert sorted(evaluated, key=str) == [None, "x", "y"]
     assert table.dtype == np.bool_
     assert table[column.ids].tolist() == [False, True] * 5 + [True]
 
 
 def test_a_released_number_is_not_used() -> None:
-    """A table keeps its slot, which no row reaches."""
+    """The slot of a released number is False."""
     column = LabelColumn("zone", 2)
     column.resize(2, 2)
     column.assign(0, "x")
@@ -92,14 +92,14 @@ def test_a_released_number_is_not_used() -> None:
 
 
 def test_ids_are_not_writeable() -> None:
-    """They are handed to plugins."""
+    """The ids are read-only because plugins receive them."""
     column = columns([node("a", labels={"zone": "x"})]).label_column("zone")
     with pytest.raises(ValueError, match="read-only"):
         column.ids[0] = 5
 
 
 def test_a_column_grows_with_the_nodes() -> None:
-    """Without losing a value."""
+    """Growing a column does not lose values."""
     nodes = columns([node("n0", labels={"zone": "z0"})])
     column = nodes.label_column("zone")
     for row in range(1, 200):
@@ -112,7 +112,7 @@ _LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["1", "2", ""])
 
 @given(st.lists(st.tuples(st.integers(0, 4), _LABELS), max_size=20))
 def test_columns_equal_the_labels_after_any_changes(changes: list[tuple[int, dict[str, str]]]) -> None:
-    """Also of a key that is asked for late."""
+    """A column has the current labels, whether it is created before or after the changes."""
     rows: list[Mapping[str, str] | None] = [None] * 5
     labels = LabelColumns(lambda row: rows[row])
     labels.resize(8, 5)
@@ -126,14 +126,14 @@ def test_columns_equal_the_labels_after_any_changes(changes: list[tuple[int, dic
         assert {value for value in column.values.keys if value is not None} == in_use
 
 
-def test_the_oldest_column_goes() -> None:
-    """Keys that pods make up do not pile up, and what comes again is what the labels say now."""
+def test_the_oldest_column_is_evicted() -> None:
+    """Columns are bounded, and a column that is created again has the current labels."""
     labels = {"zone": "a"}
     columns = LabelColumns(lambda _: labels, limit=2)
     columns.resize(1, 1)
     first = columns.column("zone")
     for number in range(100):
-        columns.column(f"made-up-{number}")
+        columns.column(f"key-{number}")
     labels["zone"] = "b"
     again = columns.column("zone")
     assert again is not first

@@ -1,4 +1,4 @@
-"""Node columns: rows, amounts, and the pods that are summed into them."""
+"""Node columns: rows, allocatable amounts, and the sums of the pods' requests."""
 
 from collections.abc import Callable
 
@@ -18,8 +18,8 @@ from tests.support.columns import columns
 MIB = 1024 * 1024
 
 
-def test_a_node_in_columns() -> None:
-    """Everything that a cycle reads of it."""
+def test_columns_of_a_node() -> None:
+    """The columns have each field of a node that a scheduling cycle reads."""
     nodes = columns(
         [
             node(
@@ -42,7 +42,7 @@ def test_a_node_in_columns() -> None:
 
 
 def test_unknown_nodes_have_no_row() -> None:
-    """And free rows no name."""
+    """row_of() returns NO_ROW for a removed node, and the name of a free row raises CacheError."""
     nodes = columns([node("a")])
     nodes.remove_node("a")
     assert nodes.row_of("a") == NO_ROW
@@ -50,8 +50,8 @@ def test_unknown_nodes_have_no_row() -> None:
         nodes.node_name(0)
 
 
-def test_a_freed_row_is_blank_and_used_again() -> None:
-    """With nothing left of the node before."""
+def test_a_freed_row_is_cleared_and_reused() -> None:
+    """The row of a removed node has none of its values, and the next node uses the row."""
     nodes = columns([node("a", taints=["x:NoSchedule"], unschedulable=True), node("b")])
     nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "1"}, ports=[80])), 0)
     nodes.remove_node("a")
@@ -68,8 +68,8 @@ def test_a_freed_row_is_blank_and_used_again() -> None:
     assert nodes.allocatable[:, 0].tolist() == [0, MIB, 0, 0]
 
 
-def test_an_update_replaces_what_the_node_said() -> None:
-    """Resources that it names no more are gone; its pods stay."""
+def test_an_update_replaces_the_columns_of_a_node() -> None:
+    """Resources that the updated node does not offer are removed; its pods still count."""
     nodes = columns([node("a", allocatable={"cpu": "4", "example.com/gpu": "3"}, images={"old": 1})])
     nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "1"})), 0)
     nodes.update_node(node("a", allocatable={"cpu": "2"}, images={"new": 1}, taints=["x:NoSchedule"]))
@@ -88,16 +88,16 @@ def test_an_update_replaces_what_the_node_said() -> None:
         pytest.param(lambda nodes: nodes.remove_node("b"), "b", id="remove-unknown"),
     ],
 )
-def test_misuse_is_reported(misuse: Callable[[NodeColumns], object], name: str) -> None:
-    """Rather than doing half of it."""
+def test_misuse_raises(misuse: Callable[[NodeColumns], object], name: str) -> None:
+    """Adding a known node, or updating or removing an unknown one, raises CacheError and changes nothing."""
     nodes = columns([node("a")])
     with pytest.raises(CacheError, match=f'"{name}"'):
         misuse(nodes)
     assert nodes.count == 1
 
 
-def test_an_unreadable_node_changes_nothing() -> None:
-    """Neither when it comes nor when it changes."""
+def test_an_invalid_node_changes_nothing() -> None:
+    """Adding or updating a node with an invalid quantity raises and does not change the columns."""
     nodes = columns([node("a", allocatable={"cpu": "4"})])
     with pytest.raises(QuantityError):
         nodes.add_node(node("b", allocatable={"cpu": "many"}))
@@ -107,8 +107,8 @@ def test_an_unreadable_node_changes_nothing() -> None:
     assert nodes.allocatable[CPU_COLUMN, 0] == 4000
 
 
-def test_pods_are_summed_and_taken_off() -> None:
-    """In the units of the columns, with the defaults for what is not asked."""
+def test_pods_are_added_and_subtracted() -> None:
+    """Sums are in the units of the columns; nonzero_requested includes the defaults for missing requests."""
     nodes = columns([node("a")])
     first = nodes.compile_pod(pod("first", requests={"cpu": "1", "memory": "1Mi"}))
     second = nodes.compile_pod(pod("second"))
@@ -124,8 +124,8 @@ def test_pods_are_summed_and_taken_off() -> None:
     assert nodes.pod_count[0] == 1
 
 
-def test_removing_a_node_hands_its_pods_back() -> None:
-    """They are accounted nowhere then."""
+def test_removing_a_node_returns_its_pods() -> None:
+    """The returned pods have no row."""
     nodes = columns([node("a")])
     info = nodes.compile_pod(pod(requests={"cpu": "1"}))
     nodes.add_pod(info, 0)
@@ -134,7 +134,7 @@ def test_removing_a_node_hands_its_pods_back() -> None:
 
 
 def test_columns_grow_with_nodes_and_resources() -> None:
-    """Without losing an amount."""
+    """Growing the columns does not lose amounts."""
     nodes = NodeColumns()
     for row in range(150):
         nodes.add_node(node(f"n{row}", allocatable={"cpu": str(row), f"example.com/r{row % 10}": "1"}))
@@ -162,8 +162,8 @@ def test_columns_grow_with_nodes_and_resources() -> None:
         "unschedulable",
     ],
 )
-def test_what_plugins_see_is_not_writeable(name: str) -> None:
-    """And is as long as there are rows."""
+def test_columns_are_read_only(name: str) -> None:
+    """The columns that plugins receive are read-only and have one entry for each row."""
     nodes = columns([node("a"), node("b")])
     column = getattr(nodes, name)
     assert column.shape[-1] == 2
@@ -172,7 +172,7 @@ def test_what_plugins_see_is_not_writeable(name: str) -> None:
 
 
 def test_views_show_later_changes() -> None:
-    """As long as no row or resource is added, a column that was taken stays live."""
+    """A column is a live view until a row or resource is added."""
     nodes = columns([node("a")])
     requested = nodes.requested
     nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "1"})), 0)
@@ -180,7 +180,7 @@ def test_views_show_later_changes() -> None:
 
 
 def test_changes_are_logged() -> None:
-    """Pods change a row; the version counts changes of nodes only."""
+    """The log has the rows of changed pods and nodes; the version counts changes of nodes only."""
     nodes = columns([node("a"), node("b")])
     position, version = nodes.changes.position, nodes.version
     info = nodes.compile_pod(pod())
@@ -201,7 +201,7 @@ _CPU = st.integers(0, 3)
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), _CPU), max_size=40))
 def test_requested_is_the_sum_over_pods(steps: list[tuple[int, int, int]]) -> None:
-    """Each step puts a pod on a row, or takes it off where it is placed."""
+    """Requested amounts are the sums over the pods of each row, after any sequence of additions and removals."""
     nodes = columns([node("a"), node("b"), node("c")])
     placed: dict[int, PodInfo] = {}
     for number, row, cpu in steps:
@@ -219,7 +219,7 @@ def test_requested_is_the_sum_over_pods(steps: list[tuple[int, int, int]]) -> No
 
 
 def test_sums_are_clamped() -> None:
-    """A node whose pods request more than any node can offer is full, and has the exact sums again after removals."""
+    """Sums above LARGEST_REQUEST are clamped, and are exact again after pods are removed."""
     columns = NodeColumns()
     row = columns.add_node(node("full"))
     pods = [columns.compile_pod(pod(f"pod-{number}", requests={"memory": "3E", "cpu": "3P"})) for number in range(5)]
@@ -237,7 +237,7 @@ def test_sums_are_clamped() -> None:
 
 @pytest.mark.parametrize("amount", ["4611686018427387903", "8E", "9223372036854775807", "1e30"])
 def test_requests_exceed_every_capacity(amount: str) -> None:
-    """Capacities are clamped to less than requests, so that an enormous pod fits on no enormous node."""
+    """Capacities are clamped to a smaller bound than requests, so that no node fits a clamped request."""
     columns = NodeColumns()
     names = ("memory", "example.com/gpu", "cpu")
     row = columns.add_node(node("huge", allocatable=dict.fromkeys((*names, "pods"), amount)))
@@ -249,7 +249,7 @@ def test_requests_exceed_every_capacity(amount: str) -> None:
 
 
 def test_amounts_below_0_count_as_0() -> None:
-    """The API admits none; one that came from elsewhere gives room to nobody."""
+    """A negative capacity or request, which API validation rejects, counts as 0."""
     columns = NodeColumns()
     row = columns.add_node(node("odd", allocatable={"cpu": "-1", "pods": "-3"}))
     info = columns.compile_pod(pod(requests={"cpu": "-2", "memory": "-5"}))
@@ -260,7 +260,7 @@ def test_amounts_below_0_count_as_0() -> None:
 
 
 def test_resources_that_no_node_offers() -> None:
-    """Pods that name thousands of resources take no column, and a node offers what it has."""
+    """Resources that only pods request have no column, so that nodes can offer new ones."""
     columns = NodeColumns()
     columns.add_node(node("plain"))
     for number in range(10):
@@ -269,8 +269,8 @@ def test_resources_that_no_node_offers() -> None:
     assert columns.allocatable[:, row].tolist() == [1000, 0, 0, 0, 7]
 
 
-def test_a_pod_that_takes_more_than_exists() -> None:
-    """It was bound by name before its node offers the resource, and counts from then on."""
+def test_a_resource_that_a_node_offers_after_the_pod_is_bound() -> None:
+    """The request of a bound pod counts once its node offers the resource."""
     columns = NodeColumns()
     row = columns.add_node(node("a"))
     info = columns.compile_pod(pod(requests={"example.com/gpu": "3"}))
@@ -287,8 +287,8 @@ def test_a_pod_that_takes_more_than_exists() -> None:
     assert not columns.requested[:, row].any()
 
 
-def test_sums_beyond_64_bits_go_with_their_column() -> None:
-    """What a resource was overcommitted by is not held against the next one in its column."""
+def test_sums_above_int64_belong_to_their_resource() -> None:
+    """The excess of a clamped sum does not count for the next resource in the same column."""
     columns = NodeColumns()
     row = columns.add_node(node("a", allocatable={"example.com/a": "1"}))
     infos = [columns.compile_pod(pod(f"p{number}", requests={"example.com/a": "8E"})) for number in range(3)]

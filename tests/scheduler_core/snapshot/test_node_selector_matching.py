@@ -1,4 +1,4 @@
-"""Selectors on columns match what they match on values."""
+"""Node selectors evaluated on columns match the same nodes as evaluated on single nodes."""
 
 import numpy as np
 import pytest
@@ -50,17 +50,17 @@ def compiled(key: str, operator: str, *values: str) -> LabelRequirement:
         pytest.param(compiled("zone", "DoesNotExist"), [0, 0, 0, 1], id="does-not-exist"),
         pytest.param(compiled("cpus", "Gt", "4"), [0, 1, 0, 0], id="gt"),
         pytest.param(compiled("cpus", "Lt", "16"), [1, 0, 0, 0], id="lt"),
-        pytest.param(compiled("nobody-has", "DoesNotExist"), [1, 1, 1, 1], id="unknown-key"),
+        pytest.param(compiled("unknown", "DoesNotExist"), [1, 1, 1, 1], id="unknown-key"),
     ],
 )
 @pytest.mark.parametrize(
     "rows", [pytest.param(None, id="all"), pytest.param([1, 3], id="some"), pytest.param([], id="none")]
 )
 def test_labels(requirement: LabelRequirement, matched: list[int], rows: list[int] | None) -> None:
-    """One bool per row that was asked about."""
+    """label() returns one bool for each requested row."""
     matching = NodeMatching(columns(NODES))
-    asked: Rows = ALL_ROWS if rows is None else np.array(rows, dtype=np.intp)
-    mask = matching.label(requirement, asked)
+    requested: Rows = ALL_ROWS if rows is None else np.array(rows, dtype=np.intp)
+    mask = matching.label(requirement, requested)
     assert mask.dtype == np.bool_
     assert mask.tolist() == [bool(matched[row]) for row in (range(4) if rows is None else rows)]
 
@@ -72,12 +72,12 @@ def test_labels(requirement: LabelRequirement, matched: list[int], rows: list[in
         pytest.param(FieldRequirement("metadata.name", "n1", negated=True), [1, 0, 1, 1], id="another-name"),
         pytest.param(FieldRequirement("metadata.name", "x"), [0, 0, 0, 0], id="unknown-name"),
         pytest.param(FieldRequirement("metadata.name", "x", negated=True), [1, 1, 1, 1], id="not-an-unknown-name"),
-        pytest.param(FieldRequirement("spec.x", ""), [1, 1, 1, 1], id="any-other-field-is-empty"),
-        pytest.param(FieldRequirement("spec.x", "y"), [0, 0, 0, 0], id="and-nothing-else"),
+        pytest.param(FieldRequirement("spec.x", ""), [1, 1, 1, 1], id="other-fields-are-empty"),
+        pytest.param(FieldRequirement("spec.x", "y"), [0, 0, 0, 0], id="other-fields-have-no-value"),
     ],
 )
 def test_fields(field: FieldRequirement, matched: list[int]) -> None:
-    """Names are looked up, not compared."""
+    """field() matches the node name; any other field is empty."""
     matching = NodeMatching(columns(NODES))
     assert matching.field(field, ALL_ROWS).tolist() == list(map(bool, matched))
     assert matching.field(field, np.array([0, 1])).tolist() == list(map(bool, matched[:2]))
@@ -87,24 +87,24 @@ def test_fields(field: FieldRequirement, matched: list[int]) -> None:
     "term",
     [
         pytest.param(NodeTerm(), id="empty"),
-        pytest.param(NodeTerm(problems=("unreadable",)), id="unreadable"),
+        pytest.param(NodeTerm(problems=("invalid",)), id="invalid"),
     ],
 )
 def test_terms_that_match_nothing(term: NodeTerm) -> None:
-    """On all rows and on some."""
+    """An empty or invalid term matches no row."""
     matching = NodeMatching(columns(NODES))
     assert matching.term(term, ALL_ROWS).tolist() == [False] * 4
     assert matching.term(term, np.array([2])).tolist() == [False]
 
 
 def test_a_selector_without_terms_matches_nothing() -> None:
-    """As on values."""
+    """An empty node selector matches no row."""
     matcher = compile_node_selector(NodeSelector())
     assert NodeMatching(columns(NODES)).selector(matcher, ALL_ROWS).tolist() == [False] * 4
 
 
-def test_nothing_demanded_needs_no_mask() -> None:
-    """None stands for every row."""
+def test_without_requirements_there_is_no_mask() -> None:
+    """required() returns None if all rows match because nothing is required."""
     assert NodeMatching(columns(NODES)).required(RequiredNodeAffinity(), ALL_ROWS) is None
 
 
@@ -115,8 +115,8 @@ def test_nothing_demanded_needs_no_mask() -> None:
         pytest.param(compiled("cpus", "In", "5", "6", "7", "8"), id="long-list"),
     ],
 )
-def test_tables_that_are_kept_follow_the_labels(requirement: LabelRequirement) -> None:
-    """A changed label is seen at once."""
+def test_cached_tables_follow_the_labels(requirement: LabelRequirement) -> None:
+    """A changed label changes the next result."""
     nodes = columns(NODES)
     matching = NodeMatching(nodes)
     assert not matching.label(requirement, ALL_ROWS)[3]
@@ -125,7 +125,7 @@ def test_tables_that_are_kept_follow_the_labels(requirement: LabelRequirement) -
 
 
 def test_tables_are_bounded() -> None:
-    """More conditions than are kept are answered as well."""
+    """Results are correct for more requirements than there are cached tables."""
     matching = NodeMatching(columns(NODES, bounds=SnapshotBounds(selector_tables=2)))
     for bound in (3, 4, 5, 3):
         requirement = compiled("cpus", "Gt", str(bound))
@@ -133,8 +133,8 @@ def test_tables_are_bounded() -> None:
     assert len(matching._tables) == 2
 
 
-def test_masks_are_the_callers() -> None:
-    """Writing into one leaves the next answer alone."""
+def test_masks_are_not_shared() -> None:
+    """Writing to a returned mask does not change the next result."""
     matching = NodeMatching(columns(NODES))
     for requirement in (compiled("cpus", "Gt", "4"), compiled("zone", "Exists"), compiled("zone", "In", "x")):
         before = matching.label(requirement, ALL_ROWS)
@@ -168,10 +168,10 @@ def _nodes(cluster: list[dict[str, str]]) -> list[Node]:
 
 
 @given(_CLUSTERS, st.lists(_TERMS, max_size=3), st.dictionaries(_KEYS, _VALUES, max_size=1), st.data())
-def test_columns_answer_as_values_do(
+def test_matching_on_columns_equals_matching_on_nodes(
     cluster: list[dict[str, str]], terms: list[NodeSelectorTerm], selector: dict[str, str], data: st.DataObject
 ) -> None:
-    """The law: each row as its node on its own, before and after a change of labels."""
+    """Each row matches if its node matches, before and after a change of labels."""
     required = RequiredNodeAffinity(
         tuple(LabelRequirement(key, "In", (value,)) for key, value in selector.items()),
         compile_node_selector(NodeSelector(tuple(terms))),
@@ -197,7 +197,7 @@ def _mask(matching: NodeMatching, required: RequiredNodeAffinity) -> list[bool]:
 
 
 def test_empty_columns() -> None:
-    """No node, no row, no error."""
+    """A term can be evaluated without nodes."""
     matching = NodeMatching(NodeColumns())
     term = compile_node_term(
         NodeSelectorTerm((Requirement("a", "Gt", ("1",)),), (Requirement("metadata.name", "In", ("n",)),))

@@ -1,4 +1,4 @@
-"""The law of the pod index: whatever happened, its counts are those of a count from scratch."""
+"""Law of the pod index: after any sequence of events, its counts equal a full count."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ _STEPS = st.lists(
         st.tuples(st.just("add"), st.integers(0, 5), st.sampled_from(_NODE_NAMES)),
         st.tuples(st.just("remove"), st.integers(0, 5), st.just("")),
         st.tuples(st.just("relabel"), st.integers(0, 5), st.sampled_from(["", "x", "y"])),
-        st.tuples(st.just("ask"), st.integers(0, 2), st.just("")),
+        st.tuples(st.just("query"), st.integers(0, 2), st.just("")),
         st.tuples(st.just("label"), st.integers(0, 1), _NAMESPACES),
         st.tuples(st.just("forget"), st.just(0), _NAMESPACES),
         st.tuples(st.just("drop"), st.just(0), st.sampled_from(_NODE_NAMES)),
@@ -77,10 +77,10 @@ def _apply(nodes: NodeColumns, pods: list[PodInfo], queries: list[PodQuery], ste
         case "remove" if pods[number].row >= 0:
             nodes.remove_pod(pods[number])
         case "relabel" if pods[number].row >= 0:
-            shown = pods[number].pod
+            current = pods[number].pod
             labels = {"app": name} if name else {}
-            nodes.relabel_pod(pods[number], replace(shown, metadata=replace(shown.metadata, labels=labels)))
-        case "ask":
+            nodes.relabel_pod(pods[number], replace(current, metadata=replace(current.metadata, labels=labels)))
+        case "query":
             nodes.pod_index.query(queries[number])
         case "label":
             nodes.namespaces.assign(name, {"app": "xy"[number]})
@@ -113,7 +113,7 @@ def _counted(nodes: NodeColumns, query: PodQuery) -> tuple[list[int], list[int]]
 def test_queries(
     pods: list[PodInfo], queries: list[PodQuery], steps: list[tuple[str, int, str]], bounds: SnapshotBounds
 ) -> None:
-    """Asked before, between or after, whatever is dropped meanwhile."""
+    """Queries have correct counts, whenever they are created and whatever is evicted."""
     nodes = NodeColumns(bounds)
     for step in steps:
         _apply(nodes, pods, queries, step)
@@ -136,7 +136,7 @@ def _terms_of(info: PodInfo, kind: TermKind) -> tuple[AffinityTerm, ...]:
 
 @given(pods=_pods(), steps=_STEPS, subject=st.integers(0, 5), kind=st.sampled_from(TermKind))
 def test_carried_terms(pods: list[PodInfo], steps: list[tuple[str, int, str]], subject: int, kind: TermKind) -> None:
-    """The terms that speak of a pod, on the rows of their carriers."""
+    """matching_terms() returns the terms that match a pod, with counts on the rows of the pods that have them."""
     nodes = NodeColumns()
     for step in steps:
         _apply(nodes, pods, [PodQuery(compile_label_selector(None))] * 3, step)

@@ -1,4 +1,4 @@
-"""When cached numbers are refreshed, and for which rows."""
+"""Refresh of a row cache: which rows are recomputed, and when all are."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from tests.support.columns import columns
 
 
 class Journal(RowCache):
-    """Writes down what it is asked for."""
+    """Row cache that records its calls."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         super().__init__(nodes)
@@ -32,16 +32,16 @@ def _fill(nodes: NodeColumns, *rows: int) -> None:
         nodes.add_pod(nodes.compile_pod(pod(f"p{row}-{number}")), row)
 
 
-def test_what_has_not_changed_is_not_looked_at() -> None:
-    """All rows are found once; a second look finds nothing to do."""
+def test_unchanged_rows_are_not_recomputed() -> None:
+    """The first refresh computes all rows; a second one computes none."""
     journal = Journal(_many())
     journal.refresh()
     journal.refresh()
     assert journal.done == ["all"]
 
 
-def test_few_changed_rows_are_renewed() -> None:
-    """Each once, though it has changed twice."""
+def test_few_changed_rows_are_recomputed() -> None:
+    """Each changed row is recomputed once, even if it changed twice."""
     nodes = _many()
     journal = Journal(nodes)
     journal.refresh()
@@ -50,8 +50,8 @@ def test_few_changed_rows_are_renewed() -> None:
     assert journal.done == ["all", [7, 290]]
 
 
-def test_many_changed_rows_are_all_computed_again() -> None:
-    """Where there are more than a few, arrays are quicker."""
+def test_many_changed_rows_cause_a_rebuild() -> None:
+    """Above a number of changed rows, all rows are recomputed because array operations are faster."""
     nodes = _many()
     journal = Journal(nodes)
     journal.refresh()
@@ -60,8 +60,8 @@ def test_many_changed_rows_are_all_computed_again() -> None:
     assert journal.done == ["all", "all"]
 
 
-def test_new_rows_are_all_computed_again() -> None:
-    """Arrays have to grow."""
+def test_new_rows_cause_a_rebuild() -> None:
+    """All rows are recomputed when the arrays must grow."""
     nodes = _many()
     journal = Journal(nodes)
     journal.refresh()
@@ -70,8 +70,8 @@ def test_new_rows_are_all_computed_again() -> None:
     assert journal.done == ["all", "all"]
 
 
-def test_changes_that_are_forgotten_are_all_computed_again() -> None:
-    """A truncated log has no single rows."""
+def test_a_truncated_change_log_causes_a_rebuild() -> None:
+    """All rows are recomputed if the log no longer has all changes."""
     nodes = _many()
     nodes.changes = ChangeLog(limit=1)
     journal = Journal(nodes)
@@ -81,8 +81,8 @@ def test_changes_that_are_forgotten_are_all_computed_again() -> None:
     assert journal.done == ["all", "all"]
 
 
-def test_all_rows_are_computed_again_when_resources_change_columns() -> None:
-    """A column may then be another resource's, also on rows that have not changed."""
+def test_changed_resource_columns_cause_a_rebuild() -> None:
+    """All rows are recomputed when a column may belong to another resource."""
     nodes = _many()
     journal = Journal(nodes)
     journal.refresh()

@@ -1,4 +1,4 @@
-"""The law of scalar resources: whatever nodes offer and pods take in whatever order, columns and pods agree."""
+"""Law of scalar resources: after any sequence of node and pod events, columns equal the sums over pods and nodes."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ AMOUNTS = st.dictionaries(st.sampled_from([*RESOURCES, "cpu"]), st.integers(0, 3
 
 
 class ResourcesMachine(RuleBasedStateMachine):
-    """Drives a cache, and dictionaries beside it."""
+    """Applies the same events to a cache and to dictionaries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,12 +99,12 @@ class ResourcesMachine(RuleBasedStateMachine):
         keys = self.cache.columns.resources.keys
         infos = [*self.waiting.values(), *(placed.info for placed in self.cache.placed_pods())]
         for info in infos:
-            asked = info.requests.fit
-            assert [amount for _, amount in info.fit] == [asked[name] for name in info.fit_names]
+            requested = info.requests.fit
+            assert [amount for _, amount in info.fit] == [requested[name] for name in info.fit_names]
             assert all(keys[column] in ("", name) for (column, _), name in zip(info.fit, info.fit_names, strict=True))
             named = {keys[column]: amount for column, amount in info.accounted}
-            known = {name for name in asked if name in keys}
-            assert named == {name: amount for name, amount in asked.items() if amount and name in known}
+            known = {name for name in requested if name in keys}
+            assert named == {name: amount for name, amount in requested.items() if amount and name in known}
 
 
 TestScalarResources = ResourcesMachine.TestCase

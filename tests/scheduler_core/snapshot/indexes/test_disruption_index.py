@@ -1,4 +1,4 @@
-"""Budgets by namespace."""
+"""Index of PodDisruptionBudgets by namespace."""
 
 import pytest
 
@@ -14,15 +14,17 @@ WEB = {"app": "web"}
 
 
 @pytest.mark.parametrize(
-    ("kept", "about", "protects"),
+    ("stored", "subject", "protects"),
     [
         pytest.param(budget("b", WEB, 1), pod(labels=WEB), True, id="selected"),
         pytest.param(budget("b", WEB, 1), pod(labels={"app": "db"}), False, id="not-selected"),
         pytest.param(budget("b", WEB, 1), pod(), False, id="no-labels"),
         pytest.param(budget("b", {}, 1), pod(labels=WEB), False, id="empty-selector"),
         pytest.param(budget("b", None, 1), pod(labels=WEB), False, id="no-selector"),
-        pytest.param(budget("b", WEB, 1, disrupted=["pod"]), pod(labels=WEB), False, id="counted-already"),
-        pytest.param(budget("b", WEB, 1, disrupted=["other"]), pod(labels=WEB), True, id="another-is-counted"),
+        pytest.param(budget("b", WEB, 1, disrupted=["pod"]), pod(labels=WEB), False, id="disruption-already-counted"),
+        pytest.param(
+            budget("b", WEB, 1, disrupted=["other"]), pod(labels=WEB), True, id="disruption-of-another-pod-counted"
+        ),
         pytest.param(
             PodDisruptionBudget(
                 ObjectMeta("b", "default"),
@@ -30,28 +32,28 @@ WEB = {"app": "web"}
             ),
             pod(labels=WEB),
             False,
-            id="unreadable",
+            id="invalid-selector",
         ),
     ],
 )
-def test_protects(kept: PodDisruptionBudget, about: Pod, protects: bool) -> None:
-    """A budget protects labelled pods that it selects and that are not on their way out by it."""
+def test_protects(stored: PodDisruptionBudget, subject: Pod, protects: bool) -> None:
+    """A budget protects labelled pods that it selects, unless their disruption is already counted."""
     budgets = DisruptionBudgets()
-    budgets.assign(kept)
+    budgets.assign(stored)
     (compiled,) = budgets.of_namespace("default")
-    assert compiled.protects(about) is protects
+    assert compiled.protects(subject) is protects
 
 
-def test_namespaces_are_apart() -> None:
-    """A budget is found in its own namespace only."""
+def test_namespaces_are_separate() -> None:
+    """of_namespace() returns only the budgets of the namespace."""
     budgets = DisruptionBudgets()
     budgets.assign(budget("b", WEB, 1, namespace="shop"))
     assert [each.name for each in budgets.of_namespace("shop")] == ["b"]
     assert list(budgets.of_namespace("default")) == []
 
 
-def test_a_changed_budget_replaces_the_old() -> None:
-    """What it allows is as it was last seen."""
+def test_an_updated_budget_replaces_the_old_one() -> None:
+    """disruptions_allowed has the value of the last update."""
     budgets = DisruptionBudgets()
     budgets.assign(budget("b", WEB, 1))
     budgets.assign(budget("b", WEB, 0))
@@ -59,8 +61,8 @@ def test_a_changed_budget_replaces_the_old() -> None:
     assert (len(budgets), budgets.version) == (1, 2)
 
 
-def test_removing_forgets() -> None:
-    """One that is not known is not missed."""
+def test_remove() -> None:
+    """Removing a budget deletes it; removing an unknown budget changes nothing."""
     budgets = DisruptionBudgets()
     budgets.assign(budget("b", WEB, 1))
     budgets.remove("default", "other")

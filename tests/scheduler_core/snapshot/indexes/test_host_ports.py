@@ -1,4 +1,4 @@
-"""The host port index knows where a port is taken."""
+"""Index of the rows on which host ports are in use."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def conflicts(index: HostPortIndex, *ports: HostPort) -> set[int]:
     ],
 )
 def test_conflicts(wanted: HostPort, rows: set[int]) -> None:
-    """Protocol and port must agree, addresses overlap."""
+    """Two ports conflict if protocol and port are equal and the addresses overlap."""
     index = HostPortIndex()
     for row, address in enumerate(("1.1.1.1", "2.2.2.2", WILDCARD_IP)):
         index.add(row, (("TCP", 80, address),))
@@ -32,7 +32,7 @@ def test_conflicts(wanted: HostPort, rows: set[int]) -> None:
 
 
 def test_one_of_several_ports_is_enough() -> None:
-    """The rows of all of them together."""
+    """Rows conflict if one of the requested ports is in use."""
     index = HostPortIndex()
     index.add(3, (("TCP", 80, WILDCARD_IP),))
     index.add(4, (("UDP", 53, WILDCARD_IP),))
@@ -40,8 +40,8 @@ def test_one_of_several_ports_is_enough() -> None:
     assert conflicts(index) == set()
 
 
-def test_a_port_held_twice_is_free_after_both() -> None:
-    """Pods that were put on a node by hand may share one."""
+def test_a_port_of_two_pods_is_free_after_both_are_removed() -> None:
+    """Two pods that were bound by another scheduler may use the same port."""
     index, ports = HostPortIndex(), (("TCP", 80, WILDCARD_IP),)
     index.add(0, ports)
     index.add(0, ports)
@@ -52,7 +52,7 @@ def test_a_port_held_twice_is_free_after_both() -> None:
 
 
 def test_hidden_ports_count_as_free() -> None:
-    """They are free on their row until they are revealed, even if other pods use them there."""
+    """Hidden ports are free on their row until they are revealed."""
     index, ports = HostPortIndex(), (("TCP", 80, WILDCARD_IP), ("TCP", 81, WILDCARD_IP))
     for row in (0, 1):
         index.add(row, ports)
@@ -63,8 +63,8 @@ def test_hidden_ports_count_as_free() -> None:
     assert index.reveal(0, ports) == ()
 
 
-def test_a_port_that_nobody_holds_is_not_hidden() -> None:
-    """The next pod that takes it has it."""
+def test_hiding_an_unused_port_has_no_effect() -> None:
+    """A port that is added after hide() is in use."""
     index, ports = HostPortIndex(), (("TCP", 80, WILDCARD_IP),)
     index.hide(0, ports)
     index.add(0, ports)
@@ -72,7 +72,7 @@ def test_a_port_that_nobody_holds_is_not_hidden() -> None:
 
 
 def test_host_ports_of_a_pod() -> None:
-    """Of containers and sidecars, each once; container ports and init containers do not count."""
+    """host_ports() returns the distinct host ports of containers and sidecars, not of init containers."""
     sidecar = container(name="s", ports=[81], restart_policy="Always")
     wanted = pod(
         containers=[container(name="a", ports=[80]), container(name="b", ports=[80])],
@@ -88,10 +88,8 @@ _POD_PORTS = st.lists(_PORTS, max_size=2, unique=True).map(tuple)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), _POD_PORTS)), st.data())
-def test_the_index_equals_the_pods_that_are_left(
-    pods: list[tuple[int, tuple[HostPort, ...]]], data: st.DataObject
-) -> None:
-    """After any of them have gone."""
+def test_the_index_equals_the_remaining_pods(pods: list[tuple[int, tuple[HostPort, ...]]], data: st.DataObject) -> None:
+    """Conflicts equal a search over the remaining pods, after any pods are removed."""
     index = HostPortIndex()
     for row, ports in pods:
         index.add(row, ports)

@@ -1,4 +1,4 @@
-"""The image index knows which nodes hold which image, and its size."""
+"""Index of the rows that have an image, and the image's size."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def rows_of(index: ImageIndex, name: str) -> list[int]:
 
 
 def test_every_name_of_an_image_is_found() -> None:
-    """Both tag and digest."""
+    """An image is found by tag and by digest."""
     index = ImageIndex()
     index.add_node(2, [ContainerImage(("app:v1", "app@sha256:1"), 100)])
     index.add_node(0, [ContainerImage(("app:v1",), 100)])
@@ -23,8 +23,8 @@ def test_every_name_of_an_image_is_found() -> None:
     assert index.get("unknown") is None
 
 
-def test_the_first_size_holds_until_no_node_has_the_image() -> None:
-    """As in the reference."""
+def test_the_first_size_is_stored_until_no_node_has_the_image() -> None:
+    """The size is that of the first node that reported the image, as in kube-scheduler."""
     index = ImageIndex()
     first, second = ContainerImage(("app",), 100), ContainerImage(("app",), 999)
     index.add_node(0, [first])
@@ -42,7 +42,7 @@ def test_the_first_size_holds_until_no_node_has_the_image() -> None:
 
 
 def test_every_change_raises_the_version() -> None:
-    """So that what was computed knows that it is old."""
+    """Each added or removed image increases the version, which invalidates cached results."""
     index = ImageIndex()
     versions = [index.version]
     for _ in range(2):
@@ -54,7 +54,7 @@ def test_every_change_raises_the_version() -> None:
 
 
 def test_rows_are_not_writeable() -> None:
-    """They are handed to plugins."""
+    """Rows are read-only because plugins receive them."""
     index = ImageIndex()
     index.add_node(0, [ContainerImage(("app",), 1)])
     state = index.get("app")
@@ -68,7 +68,7 @@ _IMAGES = st.lists(st.sampled_from("abc"), max_size=3)
 
 @given(st.lists(st.tuples(st.integers(0, 3), _IMAGES)))
 def test_the_index_equals_what_nodes_report(reports: list[tuple[int, list[str]]]) -> None:
-    """After any series of reports, each replacing the node's last."""
+    """After any sequence of reports, the rows of an image are those of the nodes' last reports."""
     index = ImageIndex()
     current: dict[int, list[ContainerImage]] = {}
     for row, names in reports:

@@ -1,4 +1,4 @@
-"""Labels of namespaces, and which of them a selector selects."""
+"""Labels of namespaces, and the namespaces that a selector selects."""
 
 import pytest
 
@@ -25,12 +25,12 @@ def known() -> NamespaceLabels:
     ],
 )
 def test_selected(selector: LabelSelector | None, names: set[str]) -> None:
-    """Of the known ones."""
+    """selected() returns the stored namespaces with matching labels."""
     assert known().selected(compile_label_selector(selector)) == names
 
 
 def test_the_version_moves_with_labels_only() -> None:
-    """What was selected stays good while nothing changes."""
+    """The version increases only if labels change or a known namespace is removed."""
     labels = known()
     version = labels.version
     labels.assign("a", {"team": "x"})

@@ -1,4 +1,4 @@
-"""Counts of placed pods, by query and by carried term, are kept up as pods come and go."""
+"""Counts of assumed and bound pods, by query and by affinity term."""
 
 from datetime import UTC, datetime
 
@@ -37,7 +37,7 @@ def counts(nodes: NodeColumns, query: PodQuery) -> list[int]:
 
 
 def test_a_new_query_counts_all_pods() -> None:
-    """By the row that they are on."""
+    """A new query has the number of matching pods on each row."""
     nodes = columns(NODES, [web("p", "a"), web("q", "a"), web("r", "c"), pod("s", node_name="b")])
     assert counts(nodes, WEB) == [2, 0, 1]
 
@@ -55,33 +55,33 @@ def test_a_new_query_counts_all_pods() -> None:
     ],
 )
 def test_namespaces(query: PodQuery, expected: list[int]) -> None:
-    """Named ones, and known ones by label."""
+    """A query counts pods of the named namespaces and of stored namespaces with matching labels."""
     nodes = columns(NODES, [web("p", "a"), web("q", "b", "m"), web("r", "c", "unknown")])
     nodes.namespaces.assign("m", {"t": "x"})
     assert counts(nodes, query) == expected
 
 
-def test_ending_pods_are_counted_apart() -> None:
-    """They are among the total too."""
+def test_terminating_pods_are_counted_separately() -> None:
+    """Terminating pods count both in ``ending`` and in ``total``."""
     nodes = columns(NODES, [web("p", "a"), pod("q", node_name="a", labels={"app": "web"}, deleted=ENDING)])
     found = nodes.pod_index.query(WEB)
     assert (found.total[0], found.ending[0]) == (2, 1)
 
 
 def test_namespace_labels_are_evaluated_again() -> None:
-    """Queries that do not ask for labels keep their counts."""
+    """Changed namespace labels recount only queries with a namespace selector."""
     nodes = columns(NODES, [web("p", "a", "m")])
     by_label = PodQuery(WEB.selector, frozenset(), equality_matcher({"t": "x"}))
-    kept = nodes.pod_index.query(WEB)
+    cached = nodes.pod_index.query(WEB)
     assert counts(nodes, by_label) == [0, 0, 0]
     nodes.namespaces.assign("m", {"t": "x"})
     nodes.add_pod(nodes.compile_pod(web("q", "b", "m")), 1)
     assert counts(nodes, by_label) == [1, 1, 0]
-    assert nodes.pod_index.query(WEB) is kept
+    assert nodes.pod_index.query(WEB) is cached
 
 
 def test_counts_grow_with_the_columns() -> None:
-    """A query that was made before counts on rows that come later."""
+    """An existing query counts pods on rows that are added later."""
     nodes = columns(NODES, [web("p", "a")])
     assert counts(nodes, WEB) == [1, 0, 0]
     rows = [nodes.add_node(node(f"more{number}")) for number in range(200)]
@@ -89,8 +89,8 @@ def test_counts_grow_with_the_columns() -> None:
     assert counts(nodes, WEB) == [1, *[0] * 201, 1]
 
 
-def test_a_node_takes_its_pods_along() -> None:
-    """Its row counts nothing when another node gets it."""
+def test_pods_of_a_removed_node_do_not_count() -> None:
+    """The count of the row of a removed node is 0."""
     nodes = columns(NODES, [web("p", "a"), web("q", "b")])
     assert counts(nodes, WEB) == [1, 1, 0]
     nodes.remove_node("a")
@@ -98,7 +98,7 @@ def test_a_node_takes_its_pods_along() -> None:
 
 
 def test_the_version_moves_with_counts_only() -> None:
-    """What was made of them stays good until then."""
+    """The version of a query increases only if its counts change."""
     nodes = columns(NODES, [web("p", "a")])
     found = nodes.pod_index.query(WEB)
     version = found.version
@@ -121,8 +121,8 @@ def test_queries_are_bounded() -> None:
     assert index.query(PodQuery(MATCH_EVERYTHING)) is not second
 
 
-def test_the_most_queries() -> None:
-    """On few nodes, too, where their counts take next to no memory."""
+def test_the_number_of_queries_is_bounded() -> None:
+    """The number is bounded even if the counts use little memory."""
     index = PodIndex(NamespaceLabels(), SnapshotBounds(queries=3))
     index.resize(1, [{}])
     queries = [PodQuery(equality_matcher({"n": str(number)})) for number in range(4)]
@@ -131,8 +131,8 @@ def test_the_most_queries() -> None:
     assert index.query(queries[0]) is not counts[0]
 
 
-def test_a_query_that_nothing_uses_any_more_is_dropped() -> None:
-    """Pods are compared with it so often as a new count would cost, and not for ever."""
+def test_an_unused_query_is_dropped() -> None:
+    """A query is dropped after ``idle_checks`` comparisons with pods without being used."""
     nodes = NodeColumns(SnapshotBounds(idle_checks=3))
     row = nodes.add_node(node("a"))
     exists = LabelSelector({}, (Requirement("app", "Exists"),))
@@ -149,13 +149,13 @@ def test_a_query_that_nothing_uses_any_more_is_dropped() -> None:
     assert counts(nodes, query) == [1]
 
 
-def test_pods_are_compared_with_queries_of_their_namespace() -> None:
-    """However many namespaces there were."""
+def test_pods_are_compared_only_with_queries_of_their_namespace() -> None:
+    """An added pod is compared with one of 100 queries of different namespaces."""
     nodes = columns(NODES)
     anywhere = compile_label_selector(LabelSelector({}, (Requirement("app", "Exists"),)))
-    asked = [nodes.pod_index.query(PodQuery(anywhere, frozenset((f"ns{number}",)))) for number in range(100)]
+    queries = [nodes.pod_index.query(PodQuery(anywhere, frozenset((f"ns{number}",)))) for number in range(100)]
     nodes.add_pod(nodes.compile_pod(web("p", "a", "ns7")), 0)
-    assert [number for number, each in enumerate(asked) if each.idle_checks] == [7]
+    assert [number for number, each in enumerate(queries) if each.idle_checks] == [7]
 
 
 def term(app: str, key: str = "zone") -> PodAffinityTerm:
@@ -178,20 +178,20 @@ CARRIER = pod(
         pytest.param(TermKind.REQUIRED, {"app": "web"}, [(0, [0, 1, 0])], id="required"),
         pytest.param(TermKind.REQUIRED_ANTI, {"app": "web"}, [(0, [0, 2, 0])], id="required-anti-twice"),
         pytest.param(TermKind.PREFERRED, {"app": "web"}, [(3, [0, 1, 0])], id="preferred"),
-        pytest.param(TermKind.PREFERRED_ANTI, {"app": "web"}, [], id="about-others"),
+        pytest.param(TermKind.PREFERRED_ANTI, {"app": "web"}, [], id="matches-other-pods"),
         pytest.param(TermKind.PREFERRED_ANTI, {"app": "db"}, [(4, [0, 1, 0])], id="preferred-anti"),
-        pytest.param(TermKind.REQUIRED, {}, [], id="about-nobody"),
+        pytest.param(TermKind.REQUIRED, {}, [], id="matches-no-pod"),
     ],
 )
-def test_terms_about(kind: TermKind, labels: dict[str, str], held: list[tuple[int, list[int]]]) -> None:
-    """Each distinct term that speaks of a pod, and on which rows how many pods carry it."""
+def test_matching_terms(kind: TermKind, labels: dict[str, str], held: list[tuple[int, list[int]]]) -> None:
+    """matching_terms() returns each distinct term that matches a pod, with the number of pods that have it per row."""
     nodes = columns(NODES, [CARRIER])
-    about = nodes.pod_index.matching_terms(kind, nodes.compile_pod(pod(labels=labels)))
-    assert [(each.term.weight, each.holders[:3].tolist()) for each in about] == held
+    found = nodes.pod_index.matching_terms(kind, nodes.compile_pod(pod(labels=labels)))
+    assert [(each.term.weight, each.holders[:3].tolist()) for each in found] == held
 
 
-def test_a_term_that_nobody_carries_any_more_is_gone() -> None:
-    """And is counted from nothing when it comes back."""
+def test_a_term_is_removed_with_the_last_pod_that_has_it() -> None:
+    """A term that is added again is counted from 0."""
     nodes = columns(NODES, [CARRIER])
     info = nodes.compile_pod(pod(labels={"app": "web"}))
     nodes.remove_pod(nodes.pods[1][CARRIER.metadata.uid])
@@ -202,7 +202,7 @@ def test_a_term_that_nobody_carries_any_more_is_gone() -> None:
 
 
 def test_held_terms_grow_with_the_columns() -> None:
-    """A term that is carried already is counted on rows that come later."""
+    """An existing term counts pods on rows that are added later."""
     nodes = columns(NODES, [CARRIER])
     rows = [nodes.add_node(node(f"more{number}")) for number in range(200)]
     nodes.add_pod(nodes.compile_pod(pod("d", affinity=CARRIER.spec.affinity or Affinity())), rows[-1])

@@ -1,4 +1,4 @@
-"""Selectors are found by the labels that they insist on."""
+"""Index of selectors by a label pair that they require."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from scheduler_core.snapshot.indexes.selector_index import LabelBuckets, require
 
 
 def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
-    """A compiled selector."""
+    """Return a compiled selector."""
     return compile_label_selector(LabelSelector(labels, expressions))
 
 
@@ -23,11 +23,11 @@ def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
         pytest.param(matcher(Requirement("app", "In", ("web",))), ("app", "web"), id="one-value"),
         pytest.param(matcher(Requirement("app", "In", ("web", "db"))), None, id="two-values"),
         pytest.param(matcher(Requirement("app", "NotIn", ("web",))), None, id="not-in"),
-        pytest.param(matcher(Requirement("a", "Exists"), tier="x"), ("tier", "x"), id="the-first-that-does"),
+        pytest.param(matcher(Requirement("a", "Exists"), tier="x"), ("tier", "x"), id="the-first-single-value"),
     ],
 )
-def test_insisted_pair(selector: LabelMatcher, pair: tuple[str, str] | None) -> None:
-    """Only a single value of a label is insisted on."""
+def test_required_pair(selector: LabelMatcher, pair: tuple[str, str] | None) -> None:
+    """required_pair() returns the first label with a single required value."""
     assert required_pair(selector) == pair
 
 
@@ -42,26 +42,26 @@ _STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12)
 
 
 @given(selectors=st.lists(_SELECTORS, min_size=4, max_size=4), steps=_STEPS, labels=_LABELS)
-def test_candidates_hold_all_that_match(
+def test_candidates_include_all_matches(
     selectors: list[LabelMatcher], steps: list[tuple[bool, int]], labels: dict[str, str]
 ) -> None:
-    """After any sequence of filing and taking out, each thing at most once, nothing that is not filed."""
+    """Candidates are distinct, include every stored selector that matches, and include nothing that was removed."""
     buckets: LabelBuckets[int] = LabelBuckets()
-    filed: set[int] = set()
-    for adds, thing in steps:
+    stored: set[int] = set()
+    for adds, item in steps:
         if adds:
-            buckets.add(selectors[thing], thing)
-            filed.add(thing)
+            buckets.add(selectors[item], item)
+            stored.add(item)
         else:
-            buckets.remove(selectors[thing], thing)
-            filed.discard(thing)
+            buckets.remove(selectors[item], item)
+            stored.discard(item)
     found = list(buckets.candidates(labels))
     assert len(found) == len(set(found))
-    assert {thing for thing in filed if selectors[thing].matches(labels)} <= set(found) <= filed
+    assert {item for item in stored if selectors[item].matches(labels)} <= set(found) <= stored
 
 
-def test_pairs_lead_past_other_selectors() -> None:
-    """That is what they are for."""
+def test_candidates_exclude_selectors_with_other_pairs() -> None:
+    """Selectors that require another value of the label are not candidates."""
     buckets: LabelBuckets[str] = LabelBuckets()
     buckets.add(matcher(app="web"), "web")
     buckets.add(matcher(app="db"), "db")

@@ -1,4 +1,4 @@
-"""The default selector of a pod is what its services and its owner select by."""
+"""Default selector of a pod: the combined selectors of its Services and its owner."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def stateful(selector: LabelSelector | None) -> StatefulSet:
 
 
 def owned(kind: str, api_version: str = "apps/v1", *, controls: bool = True) -> Pod:
-    """A pod with labels app=web and tier=front, owned by o."""
+    """Return a pod with labels app=web and tier=front, and with the owner ``o``."""
     owner = OwnerReference(kind, "o", api_version=api_version, controller=controls)
     return pod(labels={"app": "web", "tier": "front"}, owners=[OwnerReference("Other", "x"), owner])
 
@@ -54,7 +54,7 @@ BROKEN = LabelSelector({}, (Requirement("tier", "Near"),))
 @pytest.mark.parametrize(
     ("subject", "workloads", "selector"),
     [
-        pytest.param(PLAIN, [], matcher(), id="nothing"),
+        pytest.param(PLAIN, [], matcher(), id="no-workloads"),
         pytest.param(PLAIN, [service("s", {"app": "web"})], matcher(app="web"), id="a-service"),
         pytest.param(
             PLAIN,
@@ -62,11 +62,11 @@ BROKEN = LabelSelector({}, (Requirement("tier", "Near"),))
             matcher(app="web", tier="front"),
             id="two-services",
         ),
-        pytest.param(PLAIN, [service("s", {"app": "db"})], matcher(), id="a-service-of-others"),
-        pytest.param(PLAIN, [service("s", {"app": "web", "x": "y"})], matcher(), id="a-service-that-half-matches"),
+        pytest.param(PLAIN, [service("s", {"app": "db"})], matcher(), id="a-service-of-other-pods"),
+        pytest.param(PLAIN, [service("s", {"app": "web", "x": "y"})], matcher(), id="a-service-that-matches-partly"),
         pytest.param(PLAIN, [service("s", {"app": "web"}, "other")], matcher(), id="another-namespace"),
         pytest.param(PLAIN, [service("s", None)], matcher(), id="a-service-without-a-selector"),
-        pytest.param(PLAIN, [service("s", {})], matcher(), id="a-service-of-all-adds-nothing"),
+        pytest.param(PLAIN, [service("s", {})], matcher(), id="a-service-with-an-empty-selector"),
         pytest.param(PLAIN, [replicas(WEB)], matcher(), id="not-its-owner"),
         pytest.param(owned("ReplicaSet"), [replicas(WEB)], matcher(app="web"), id="a-replica-set"),
         pytest.param(owned("StatefulSet"), [stateful(WEB)], matcher(app="web"), id="a-stateful-set"),
@@ -77,7 +77,7 @@ BROKEN = LabelSelector({}, (Requirement("tier", "Near"),))
             owned("ReplicationController", "v1"),
             [controller({"app": "db"}), service("s", {"app": "web"})],
             matcher(app="db"),
-            id="a-controller-that-contradicts-wins",
+            id="a-controller-overrides-a-service",
         ),
         pytest.param(
             owned("ReplicaSet"),
@@ -87,17 +87,19 @@ BROKEN = LabelSelector({}, (Requirement("tier", "Near"),))
         ),
         pytest.param(owned("ReplicaSet"), [stateful(WEB)], matcher(), id="an-owner-of-another-kind"),
         pytest.param(owned("ReplicaSet", "v1"), [replicas(WEB)], matcher(), id="another-api-group"),
-        pytest.param(owned("ReplicaSet", controls=False), [replicas(WEB)], matcher(), id="an-owner-in-name-only"),
+        pytest.param(
+            owned("ReplicaSet", controls=False), [replicas(WEB)], matcher(), id="an-owner-that-is-not-the-controller"
+        ),
         pytest.param(owned("ReplicaSet"), [service("s", {"app": "web"})], matcher(app="web"), id="an-unknown-owner"),
         pytest.param(owned("ReplicaSet"), [replicas(None)], matcher(), id="an-owner-without-a-selector"),
-        pytest.param(owned("ReplicaSet"), [replicas(BROKEN)], matcher(), id="an-unreadable-selector"),
+        pytest.param(owned("ReplicaSet"), [replicas(BROKEN)], matcher(), id="an-invalid-selector"),
         pytest.param(
             owned("ReplicationController", "v1"), [controller(None)], matcher(), id="a-controller-without-a-selector"
         ),
     ],
 )
 def test_default_selector(subject: Pod, workloads: list[Workload], selector: LabelMatcher) -> None:
-    """Of services that select the pod, and of the owner that controls it."""
+    """The default selector combines the services that select the pod and the owner that controls it."""
     index = WorkloadIndex()
     for workload in workloads:
         index.assign(workload)
@@ -105,8 +107,8 @@ def test_default_selector(subject: Pod, workloads: list[Workload], selector: Lab
     assert index.default_selector(subject) is index.default_selector(subject)
 
 
-def test_it_follows_changes() -> None:
-    """Of both services and owners."""
+def test_the_default_selector_follows_changes() -> None:
+    """Changed services and owners change the default selector."""
     index, subject = WorkloadIndex(), owned("ReplicaSet")
     found = []
     index.assign(service("s", {"app": "web"}))
@@ -124,7 +126,7 @@ def test_it_follows_changes() -> None:
 
 
 def test_the_version_moves_with_selectors_only() -> None:
-    """Most updates of an owner are of its status."""
+    """Updates that do not change a selector do not increase the version."""
     index = WorkloadIndex()
     index.assign(replicas(WEB))
     version = index.version
