@@ -10,11 +10,11 @@ from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSou
 
 
 class RecordingSink:
-    """Sink in place of the scheduler's feed.
+    """Sink that records its calls in place of the scheduler's feed.
 
     Attributes:
         served: APIs whose groups are listed.
-        withheld: Reasons why the groups of other APIs are not, by API.
+        withheld: Reasons why the groups of other APIs are not listed, by API.
         calls: Every call in order: the group that changed, or the key of a deleted one.
         groups: Accepted groups.
         refused: Problems of objects without a valid version, by key.

@@ -30,7 +30,7 @@ PLUGINS_KEY = GroupKey(GroupSource.SCHEDULER_PLUGINS, "ml", "train")
 NATIVE_KEY = GroupKey(GroupSource.NATIVE, "ml", "train")
 
 
-def line(kind: str, manifest: Manifest) -> bytes:
+def watch_event(kind: str, manifest: Manifest) -> bytes:
     """Return a watch event."""
     return json.dumps({"type": kind, "object": manifest}).encode() + b"\n"
 
@@ -38,7 +38,7 @@ def line(kind: str, manifest: Manifest) -> bytes:
 def listed(*manifests: Manifest) -> list[bytes]:
     """Return a complete streamed list."""
     end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-    return [*(line("ADDED", each) for each in manifests), line("BOOKMARK", end)]
+    return [*(watch_event("ADDED", each) for each in manifests), watch_event("BOOKMARK", end)]
 
 
 def serves(*names: str) -> Answer:
@@ -61,7 +61,7 @@ def member(phase: str = "Pending", **labels: str) -> Manifest:
 
 
 class World:
-    """Server, scheduler, and the sources between them."""
+    """API server, scheduler, and the sources of PodGroups between them."""
 
     def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
         self.api = api
@@ -74,7 +74,7 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run everything inside the block."""
+        """Run all informers and sources inside the block."""
         runs = [informer.run() for _, informer in self.informers]
         async with running(*runs, *self.sources.watches().values()):
             yield
@@ -93,20 +93,20 @@ class World:
         return None if gang is None else gang.group
 
     def unread(self, source: GroupSource) -> str | None:
-        """Return why the scheduler does not have the groups of an API; None if it has them."""
+        """Return why the scheduler does not have the groups of an API, or None if it has them."""
         return self.scheduler.context.queue.gangs.unread(source)
 
-    def has_looked_since(self, looks: int) -> bool:
+    def has_been_looked_up_since(self, before: int) -> bool:
         """Return whether the API was looked up again."""
-        return self.looks() > looks
+        return self.lookups() > before
 
-    def looks(self) -> int:
-        """Return how often scheduler-plugins' API was looked up."""
+    def lookups(self) -> int:
+        """Return the number of lookups of scheduler-plugins' API."""
         return len(self.api.requests("GET", PLUGINS))
 
 
 async def served_world() -> AsyncIterator[World]:
-    """Yield a server that serves neither API and has only empty collections; the body of a fixture."""
+    """Yield a world whose server serves neither API and has only empty collections; the body of a fixture."""
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         for path in ALWAYS:
             api.on("GET", path, Stream(*listed(), Hang()))

@@ -1,4 +1,4 @@
-"""PodGroups of bayplan.dev: which version of an object is accepted, and with which priority."""
+"""Tests of BayplanGroups: which version of an object is accepted, and its priority."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class World:
 
     @property
     def minimum(self) -> int | None:
-        """Field minMember of the accepted group."""
+        """Field minMember of the accepted group, or None."""
         group = self.sink.groups.get(KEY)
         return None if group is None else group.min_member
 
@@ -61,7 +61,7 @@ def priority_class(value: int, name: str = "high") -> PriorityClass:
 
 
 def test_a_group_is_added_changed_and_deleted(world: World) -> None:
-    """Sink and observers are called for each change."""
+    """The sink and the observer are called for each change."""
     world.seen(body(1))
     world.seen(body(2, 3))
     world.gone(body(3, 3))
@@ -70,7 +70,7 @@ def test_a_group_is_added_changed_and_deleted(world: World) -> None:
 
 
 def test_an_api_is_served_after_its_first_list(world: World) -> None:
-    """A watch event before the list does not make it served, and a new leader withholds groups until the next list."""
+    """Groups are served from their first list on, and withheld after unlisted() until the next list."""
     world.seen(body(1))
     assert world.sink.served == []
     world.groups.listed(PodGroup, [body(1)], "1")
@@ -82,15 +82,15 @@ def test_an_api_is_served_after_its_first_list(world: World) -> None:
 
 
 def test_groups_of_the_same_name_in_two_namespaces(world: World) -> None:
-    """They are two groups."""
+    """Groups of the same name in two namespaces are independent."""
     world.seen(body(1, 2))
     world.seen(body(2, 5, namespace="other", uid="v"))
     world.gone(body(3, 5, namespace="other", uid="v"))
     assert [group.min_member for group in world.sink.groups.values()] == [2]
 
 
-def test_a_status_write_is_not_a_change(world: World) -> None:
-    """An update of the status alone is not reported, but the stored object has it."""
+def test_a_status_update_is_stored_but_not_reported(world: World) -> None:
+    """An update of the status alone is stored and not reported."""
     world.seen(body(1))
     written = body(1) | {"status": {"phase": "Pending"}}
     written["metadata"]["resourceVersion"] = "2"
@@ -101,8 +101,8 @@ def test_a_status_write_is_not_a_change(world: World) -> None:
     assert latest["status"] == {"phase": "Pending"}
 
 
-def test_an_invalid_edit_changes_nothing_and_is_reported(world: World) -> None:
-    """The last valid version stays in effect until the object is valid again."""
+def test_an_invalid_edit_is_reported_without_effect(world: World) -> None:
+    """After an invalid edit the last valid version stays in effect until the object is valid again."""
     world.seen(body(1))
     world.seen(body(2, 0, queueing="Fifo"))
     assert world.minimum == 2
@@ -113,8 +113,8 @@ def test_an_invalid_edit_changes_nothing_and_is_reported(world: World) -> None:
     assert not world.groups.problems
 
 
-def test_a_valid_version_of_another_object_does_not_stay(world: World) -> None:
-    """A group that is recreated with an invalid spec does not keep the earlier object's spec."""
+def test_a_recreated_invalid_group_has_no_valid_version(world: World) -> None:
+    """A group that is recreated with an invalid spec does not keep the spec of the deleted object."""
     world.seen(body(1))
     world.seen(body(2, 0, uid="v"))
     assert world.minimum is None
@@ -123,8 +123,8 @@ def test_a_valid_version_of_another_object_does_not_stay(world: World) -> None:
     assert KEY in world.groups.problems
 
 
-def test_a_deleted_invalid_group_leaves_nothing(world: World) -> None:
-    """Its problems and its last valid version are removed."""
+def test_a_deleted_invalid_group_is_removed(world: World) -> None:
+    """The problems and the last valid version of a deleted group are removed."""
     world.seen(body(1))
     world.seen(body(2, 0))
     world.gone(body(3, 0))
@@ -133,7 +133,7 @@ def test_a_deleted_invalid_group_leaves_nothing(world: World) -> None:
 
 
 def test_a_list_replaces_the_stored_groups(world: World) -> None:
-    """Missing groups are deleted, changed ones are validated, and unchanged ones are not reported again."""
+    """A list deletes missing groups, validates changed ones, and does not report unchanged ones."""
     world.listed(body(1), body(2, 3, namespace="other", uid="v"), version=5)
     assert len(world.sink.calls) == 2
     world.listed(body(1), version=6)
@@ -145,7 +145,7 @@ def test_a_list_replaces_the_stored_groups(world: World) -> None:
 
 @pytest.mark.parametrize("class_first", [pytest.param(True, id="class first"), pytest.param(False, id="group first")])
 def test_priority_is_that_of_the_class(world: World, class_first: bool) -> None:
-    """The group gets the priority of its class, whichever is created first."""
+    """A group has the priority of its class, whichever is created first."""
     if class_first:
         world.groups.class_added(priority_class(7))
     world.seen(body(1, priorityClassName="high"))
@@ -156,7 +156,7 @@ def test_priority_is_that_of_the_class(world: World, class_first: bool) -> None:
 
 
 def test_a_changed_class_affects_only_its_groups(world: World) -> None:
-    """A new value is applied at once; without the class the group has no priority of its own."""
+    """A changed priority class applies to its groups at once, and without it they have no priority."""
     world.seen(body(1, priorityClassName="high"))
     world.seen(body(2, namespace="other", uid="v"))
     before = len(world.sink.calls)
@@ -170,14 +170,14 @@ def test_a_changed_class_affects_only_its_groups(world: World) -> None:
 
 
 def test_a_global_default_is_not_applied(world: World) -> None:
-    """A group that names no class has no priority; its members got the default themselves."""
+    """A group without a priority class has no priority, because admission sets the default on its members."""
     world.groups.class_added(PriorityClass(ObjectMeta("usual"), 5, global_default=True))
     world.seen(body(1))
     assert world.sink.groups[KEY].priority is None
 
 
 def test_problems_stay_when_a_class_changes(world: World) -> None:
-    """The accepted version gets the new priority, and the problems of the invalid one stay."""
+    """When a class changes, the accepted version gets the new priority and the problems stay."""
     world.seen(body(1, priorityClassName="high"))
     world.seen(body(2, 0, priorityClassName="high"))
     world.groups.class_added(priority_class(7))

@@ -1,4 +1,4 @@
-"""APIs of PodGroups that are served, not served, or served later, from a scripted API server to the scheduler."""
+"""Tests of the sources of PodGroups with APIs that are served, not served, or served later."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.operator.gangs.served_world import (
     Manifest,
     World,
     group,
-    line,
     listed,
     member,
     served_world,
     serves,
+    watch_event,
 )
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import until
@@ -44,7 +44,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) -> None:
-    """Pods that name one of its groups are gated, and the reason says what to do."""
+    """An API that is not served does not delay the start; its pods are gated with a reason that has the remedy."""
     async with world.running():
         await world.ready()
         assert world.unread(GroupSource.SCHEDULER_PLUGINS) == (
@@ -59,8 +59,8 @@ async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) 
     assert not {"podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io"} & world.informers.by_resource.keys()
 
 
-async def test_an_unsupported_version(world: World) -> None:
-    """If the API server serves only another version, the reason names the versions."""
+async def test_an_unsupported_version_is_reported(world: World) -> None:
+    """If the API server serves only an unsupported version, the reason names the versions."""
     group = "/apis/scheduling.k8s.io"
     world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1alpha4"}]}))
     world.api.on("GET", f"{group}/v1", serves("priorityclasses"))
@@ -74,8 +74,8 @@ async def test_an_unsupported_version(world: World) -> None:
         )
 
 
-async def test_a_forbidden_list(world: World) -> None:
-    """Nothing else waits for it; the reason names the missing permission, and ends when it is granted."""
+async def test_a_forbidden_list_does_not_delay_the_start(world: World) -> None:
+    """A forbidden list delays nothing else, its reason names the missing permission, and it is retried."""
     collection = f"{PLUGINS}/podgroups"
     world.api.on("GET", PLUGINS, serves("podgroups"))
     world.api.on("GET", collection, refusal(403, "no"))
@@ -91,8 +91,8 @@ async def test_a_forbidden_list(world: World) -> None:
         assert world.group_of(PLUGINS_KEY) is not None
 
 
-async def test_a_relist_withholds_nothing(world: World) -> None:
-    """After the resource version has expired the groups stay in effect while they are listed again."""
+async def test_groups_stay_in_effect_during_a_relist(world: World) -> None:
+    """After the resource version has expired, groups stay in effect while they are listed again."""
     again = asyncio.Event()
     world.api.on("GET", PLUGINS, serves("podgroups"))
     collection = f"{PLUGINS}/podgroups"
@@ -115,7 +115,7 @@ async def test_a_relist_withholds_nothing(world: World) -> None:
 
 
 async def test_a_process_without_custom_resources(world: World) -> None:
-    """``run --config`` reads no PodGroups of Bayplan's own API, so pods that name one are gated."""
+    """``run --config`` reads no PodGroups of bayplan.dev, so pods that name one are gated."""
     clock = world.clock
     alone = Scheduler(clock, RecordingWriter())
     connection = ApiConnection(world.api, ConnectionOptions(), InstantClock())
@@ -125,8 +125,8 @@ async def test_a_process_without_custom_resources(world: World) -> None:
     assert "`bayplan run --config` reads no custom resources" in unread
 
 
-async def test_apis_that_are_turned_off(world: World) -> None:
-    """With the feature gate off the label and the field are ignored: the pod is scheduled as a single pod."""
+async def test_a_disabled_feature_gate_ignores_other_apis(world: World) -> None:
+    """With the feature gate off, the label and the field are ignored and the pod is scheduled as a single pod."""
     alone = Scheduler(world.clock, RecordingWriter())
     connection = ApiConnection(world.api, ConnectionOptions(), InstantClock())
     informers = ClusterInformers(connection, alone, world.clock)
@@ -143,13 +143,13 @@ async def test_apis_that_are_turned_off(world: World) -> None:
         pytest.param(OLDER, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5, id="native, older version"),
     ],
 )
-async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
+async def test_groups_are_listed_before_the_first_cycle(
     world: World, version: str, key: GroupKey, spec: Manifest, min_member: int
 ) -> None:
-    """They are served once their list is complete and not before; deleted groups are removed."""
+    """Groups of a served API are in the scheduler before the first cycle, and deleted groups are removed."""
     complete, deleted = asyncio.Event(), asyncio.Event()
     first, *rest = listed(group(spec=spec))
-    stream = Stream(first, complete, *rest, deleted, line("DELETED", group(10, spec)), Hang())
+    stream = Stream(first, complete, *rest, deleted, watch_event("DELETED", group(10, spec)), Hang())
     world.api.on("GET", version, serves("podgroups", "podgroups/status"))
     world.api.on("GET", f"{version}/podgroups", stream)
     async with world.running():
@@ -169,7 +169,7 @@ async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
 
 
 async def test_a_version_without_groups_is_not_used(world: World) -> None:
-    """The API group may serve only other kinds, as Kubernetes' own did before it had PodGroups."""
+    """A version of the API without PodGroups counts as not served."""
     world.api.on("GET", NATIVE, serves("workloads"))
     async with world.running():
         await world.ready()
@@ -177,7 +177,7 @@ async def test_a_version_without_groups_is_not_used(world: World) -> None:
 
 
 async def test_an_api_that_is_installed_later_is_used(world: World) -> None:
-    """It is looked up again after 30 seconds; pods that were created before become members, terminated ones too."""
+    """The API is looked up again after 30 seconds, and pods created before, also terminated ones, become members."""
     label = {"scheduling.x-k8s.io/pod-group": "train"}
     world.api.on("GET", "/api/v1/pods", Stream(*listed(member("Succeeded", **label)), Hang()))
     async with world.running():
@@ -185,12 +185,12 @@ async def test_an_api_that_is_installed_later_is_used(world: World) -> None:
         await until(lambda: world.clock.pending == len(world.sources.served))
         world.api.on("GET", PLUGINS, serves("podgroups"))
         world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
-        looks = world.looks()
+        lookups = world.lookups()
         world.clock.advance(29)
-        assert world.looks() == looks
+        assert world.lookups() == lookups
         world.clock.advance(1)
         await until(lambda: world.group_of(PLUGINS_KEY) is not None)
-        assert world.looks() == looks + 1
+        assert world.lookups() == lookups + 1
         gang = world.scheduler.context.queue.gangs.get(PLUGINS_KEY)
         assert gang is not None
         assert list(gang.pods) == ["uid-p"]
@@ -200,14 +200,14 @@ async def test_an_api_that_is_installed_later_is_used(world: World) -> None:
 @pytest.mark.parametrize(
     ("status", "remedy", "seconds"),
     [
-        pytest.param(500, "", 10, id="away"),
-        pytest.param(403, "; allow this account to read discovery (ClusterRole system:discovery)", 30, id="no right"),
+        pytest.param(500, "", 10, id="server error"),
+        pytest.param(403, "; allow this account to read discovery (ClusterRole system:discovery)", 30, id="forbidden"),
     ],
 )
-async def test_a_server_that_does_not_say_what_it_serves(
+async def test_a_failed_lookup_is_repeated(
     world: World, caplog: pytest.LogCaptureFixture, status: int, remedy: str, seconds: float
 ) -> None:
-    """Only the pods that name its groups wait; the reason is logged once, and the lookup is repeated."""
+    """While a lookup fails, only pods that name its groups wait; the reason is logged once."""
     world.api.on("GET", PLUGINS, refusal(status, "no"), refusal(status, "no"), serves("podgroups"))
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
     reason = f"cannot determine whether scheduling.x-k8s.io is served: GET {PLUGINS}: HTTP {status}: no{remedy}"
@@ -216,20 +216,20 @@ async def test_a_server_that_does_not_say_what_it_serves(
             await world.ready()
             for _ in range(2):
                 assert world.unread(GroupSource.SCHEDULER_PLUGINS) == reason
-                looks = world.looks()
+                lookups = world.lookups()
                 await until(lambda: world.clock.pending == len(world.sources.served))
                 world.clock.advance(seconds)
-                await until(partial(world.has_looked_since, looks))
+                await until(partial(world.has_been_looked_up_since, lookups))
             await until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
     lines = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.discovered_group_source"]
     assert lines == [f"Pods that name a PodGroup of scheduling.x-k8s.io are gated: {reason}"]
 
 
-async def test_an_invalid_edit_in_another_api_changes_nothing(world: World) -> None:
-    """If the API server admits an object that Bayplan cannot translate, the last valid version stays in effect."""
+async def test_an_invalid_edit_in_another_api_has_no_effect(world: World) -> None:
+    """After an edit that Bayplan cannot translate, the last valid version stays in effect."""
     bad = group(10, {"minMember": 9, "minResources": {"cpu": "four"}}, metadata={"generation": 2})
     world.api.on("GET", PLUGINS, serves("podgroups"))
-    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", bad), Hang()))
+    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), watch_event("MODIFIED", bad), Hang()))
     async with world.running():
         await until(lambda: len(world.observer.calls) == 3)
     found = world.group_of(PLUGINS_KEY)
@@ -238,18 +238,18 @@ async def test_an_invalid_edit_in_another_api_changes_nothing(world: World) -> N
     assert world.observer.calls[1:] == ["known ml/train u 2 {}", "invalid ml/train u 2 spec.minResources.cpu"]
 
 
-async def test_a_status_write_is_not_a_change(world: World) -> None:
-    """The stored object has the new status, and observers are not notified."""
+async def test_a_status_update_is_stored_but_not_reported(world: World) -> None:
+    """After an update of the status alone, the stored object has it and observers are not notified."""
     written = group(10, status={"phase": "Pending"})
     world.api.on("GET", PLUGINS, serves("podgroups"))
-    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", written), Hang()))
+    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), watch_event("MODIFIED", written), Hang()))
     async with world.running():
         await until(lambda: world.sources.status(PLUGINS_KEY) == {"phase": "Pending"})
     assert len(world.observer.calls) == 1
 
 
-async def test_priority_classes_reach_bayplans_groups(world: World) -> None:
-    """The first cycle waits for the list of classes, which determines the group's priority."""
+async def test_priority_classes_apply_to_bayplan_groups(world: World) -> None:
+    """The first cycle waits for the list of priority classes, which determine the priority of a group."""
     named = {"metadata": {"name": "high", "uid": "c", "resourceVersion": "2"}, "value": 1000}
     world.api.on("GET", PRIORITY_CLASSES, Stream(*listed(named), Hang()))
     assert "priorityclasses are being listed" in world.readiness.missing

@@ -1,4 +1,4 @@
-"""Requests that write PodGroup statuses."""
+"""Tests of the requests that write PodGroup statuses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.virtual_clock import VirtualClock
     ],
 )
 async def test_a_write_as_sent(source: GroupSource, path: str, content_type: str) -> None:
-    """One patch of the status subresource, with the UID; computed when it is sent, and not sent if it is empty."""
+    """A write is one patch with the UID, computed when it is sent, and is not sent if it is empty."""
     clock = VirtualClock()
     dispatcher = ApiDispatcher(DispatcherOptions(), clock, lambda: False)
     ended: list[Exception | None] = []

@@ -1,4 +1,4 @@
-"""The meaning of each field of Bayplan's and scheduler-plugins' APIs, with objects as an API server returns them."""
+"""Tests of the translation of Bayplan's and scheduler-plugins' PodGroups."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plugins(spec: dict[str, Any] | None) -> PodGroup:
         pytest.param(
             {"minResources": {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2, "pods": 4}},
             {"min_resources": {"cpu": 1500, "memory": 1 << 30, "example.com/gpu": 2}},
-            id="amounts in the scheduler's units, without resources that it does not count",
+            id="amounts in the scheduler's units, without pods",
         ),
         pytest.param({"topology": {"key": "zone"}}, {"topology": GroupTopology("zone")}, id="required domain"),
         pytest.param(
@@ -62,13 +62,13 @@ def plugins(spec: dict[str, Any] | None) -> PodGroup:
         pytest.param({"queueing": "Strict"}, {"is_strict": True}, id="strict"),
     ],
 )
-def test_bayplan(spec: dict[str, Any], more: dict[str, Any]) -> None:
+def test_bayplan_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
     """Each field of Bayplan's own API is translated."""
     assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, **more)
 
 
 def test_priority_is_that_of_the_class() -> None:
-    """The object names a class; the caller looks up its value."""
+    """The translated group has the value of the object's priority class."""
     assert bayplan({"minMember": 1, "priorityClassName": "high"}, 7).priority == 7
 
 
@@ -92,13 +92,13 @@ def test_priority_is_that_of_the_class() -> None:
         pytest.param({"minMember": 3, "scheduleTimeoutSeconds": 0}, 3, {}, id="timeout of 0"),
     ],
 )
-def test_scheduler_plugins(spec: dict[str, Any] | None, min_member: int, more: dict[str, Any]) -> None:
-    """Each field of scheduler-plugins' API is translated; numbers out of range are clamped."""
+def test_scheduler_plugins_groups(spec: dict[str, Any] | None, min_member: int, more: dict[str, Any]) -> None:
+    """Each field of scheduler-plugins' API is translated, and numbers out of range are clamped."""
     assert plugins(spec) == expected(GroupSource.SCHEDULER_PLUGINS, min_member, **more)
 
 
-def test_invalid_amounts() -> None:
-    """The error has one problem for each amount that cannot be parsed, with its field."""
+def test_invalid_amounts_are_problems() -> None:
+    """Each amount that cannot be parsed is a problem with its field."""
     with pytest.raises(ConfigError) as caught:
         plugins({"minMember": 3, "minResources": {"cpu": "four", "memory": "1Gi", "example.com/gpu": "x"}})
     assert [problem.path for problem in caught.value.problems] == [

@@ -1,4 +1,4 @@
-"""Native PodGroups of both versions, as an API server returns them, and those that cannot be obeyed."""
+"""Tests of the translation of native PodGroups in all versions, and of unsupported groups."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def expected(min_member: int, version: str, **more: Any) -> PodGroup:
 
 
 def test_the_newest_version_of_the_model_is_the_first_of_the_table() -> None:
-    """An object without a version is taken to be of the newest one."""
+    """An object without a version counts as one of the newest version."""
     assert next(iter(NATIVE_VERSIONS)) == NEWEST_VERSIONS[GroupSource.NATIVE]
 
 
-def test_as_recorded() -> None:
-    """An object of a real API server is translated: it has no generation, and admission has set a priority."""
-    shown = msgspec.json.decode(RECORDED, type=NativeGroup)
-    assert from_native(shown, OLDER) == PodGroup(
+def test_a_recorded_object() -> None:
+    """An object of a real API server is translated; it has no generation and a priority set by admission."""
+    decoded = msgspec.json.decode(RECORDED, type=NativeGroup)
+    assert from_native(decoded, OLDER) == PodGroup(
         GroupKey(GroupSource.NATIVE, "default", "train"),
         "9e1aafaa-e449-4811-a117-fa47642b4f79",
         min_member=3,
@@ -81,7 +81,7 @@ def test_as_recorded() -> None:
 @pytest.mark.parametrize(
     ("spec", "min_member", "more"),
     [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic: one by one"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic policy"),
         pytest.param(
             {
                 **GANG,
@@ -93,18 +93,18 @@ def test_as_recorded() -> None:
             },
             2,
             {"topology": RACK, "disrupts_whole": True, "priority": 1000},
-            id="everything",
+            id="all fields",
         ),
         pytest.param(
             {**GANG, "disruptionMode": "Pod", "priority": 0},
             2,
             {"priority": 0},
-            id="disrupted pod by pod, priority 0 is set",
+            id="disruption by pod, priority 0",
         ),
         pytest.param({**GANG, "schedulingConstraints": {}}, 2, {}, id="no constraint"),
     ],
 )
-def test_the_older_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
+def test_fields_of_the_older_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
     """Each field of ``v1alpha2`` is translated."""
     assert native(spec, OLDER) == expected(min_member, OLDER, **more)
 
@@ -112,7 +112,7 @@ def test_the_older_version(spec: dict[str, Any], min_member: int, more: dict[str
 @pytest.mark.parametrize(
     ("spec", "min_member", "more"),
     [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic: one by one"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic policy"),
         pytest.param(
             {
                 **GANG,
@@ -125,13 +125,13 @@ def test_the_older_version(spec: dict[str, Any], min_member: int, more: dict[str
             },
             2,
             {"topology": RACK, "disrupts_whole": True, "priority": 1000, "preemption_policy": "Never"},
-            id="everything",
+            id="all fields",
         ),
-        pytest.param({**GANG, "disruptionMode": {"single": {}}}, 2, {}, id="disrupted pod by pod"),
+        pytest.param({**GANG, "disruptionMode": {"single": {}}}, 2, {}, id="disruption by pod"),
         pytest.param({**GANG, "resourceClaims": []}, 2, {}, id="no claims"),
     ],
 )
-def test_the_newer_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
+def test_fields_of_the_newer_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
     """Each field of ``v1beta1`` is translated."""
     assert native(spec, NEWER) == expected(min_member, NEWER, **more)
 
@@ -141,12 +141,14 @@ def test_the_newer_version(spec: dict[str, Any], min_member: int, more: dict[str
     ("spec", "path"),
     [
         pytest.param({"schedulingPolicy": {}}, "spec.schedulingPolicy", id="no policy"),
-        pytest.param({"schedulingPolicy": {"basic": {}, "gang": {"minCount": 1}}}, "spec.schedulingPolicy", id="two"),
+        pytest.param(
+            {"schedulingPolicy": {"basic": {}, "gang": {"minCount": 1}}}, "spec.schedulingPolicy", id="two policies"
+        ),
         pytest.param({"schedulingPolicy": {"elastic": {}}}, "spec.schedulingPolicy.elastic", id="unknown policy"),
         pytest.param(
             {"schedulingPolicy": {"gang": {"minCount": 2, "maxCount": 3}}},
             "spec.schedulingPolicy.gang.maxCount",
-            id="unknown part of a policy",
+            id="unknown field of a policy",
         ),
         pytest.param({**GANG, "nodeClass": "fast"}, "spec.nodeClass", id="unknown field"),
         pytest.param(
@@ -160,13 +162,13 @@ def test_the_newer_version(spec: dict[str, Any], min_member: int, more: dict[str
         pytest.param(
             {**GANG, "schedulingConstraints": {"topology": [{"key": "a", "level": 2}]}},
             "spec.schedulingConstraints.topology[0].level",
-            id="unknown part of a domain",
+            id="unknown field of a domain",
         ),
         pytest.param({**GANG, "resourceClaims": [{"name": "c"}]}, "spec.resourceClaims", id="claims of the group"),
     ],
 )
-def test_what_cannot_be_obeyed(version: str, spec: dict[str, Any], path: str) -> None:
-    """A field, policy or constraint that is not understood makes the group unsupported; none is ignored."""
+def test_unsupported_groups(version: str, spec: dict[str, Any], path: str) -> None:
+    """A field, policy or constraint that Bayplan does not support makes the group unsupported; none is ignored."""
     with pytest.raises(UnsupportedGroupError) as caught:
         native(spec, version)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -178,15 +180,15 @@ def test_what_cannot_be_obeyed(version: str, spec: dict[str, Any], path: str) ->
         pytest.param(
             {**GANG, "parentCompositePodGroupName": "all", "workloadRef": {}},
             "spec.parentCompositePodGroupName",
-            id="part of a group of groups",
+            id="child of a composite group",
         ),
         pytest.param({**GANG, "disruptionMode": {}}, "spec.disruptionMode", id="no disruption mode"),
         pytest.param({**GANG, "disruptionMode": {"some": {}}}, "spec.disruptionMode.some", id="unknown mode"),
         pytest.param({**GANG, "podGroupTemplateRef": {}}, "spec.podGroupTemplateRef", id="field of the older version"),
     ],
 )
-def test_what_cannot_be_obeyed_in_the_newer_version(spec: dict[str, Any], path: str) -> None:
-    """The same holds for what only this version has."""
+def test_unsupported_groups_of_the_newer_version(spec: dict[str, Any], path: str) -> None:
+    """A field that only the newer version has makes the group unsupported."""
     with pytest.raises(UnsupportedGroupError) as caught:
         native(spec, NEWER)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -202,8 +204,8 @@ def test_what_cannot_be_obeyed_in_the_newer_version(spec: dict[str, Any], path: 
         pytest.param({**GANG, "preemptionPolicy": "Sometimes"}, NEWER, "spec.preemptionPolicy"),
     ],
 )
-def test_values_of_wrong_types(spec: dict[str, Any], version: str, path: str) -> None:
-    """The error names the field."""
+def test_values_of_wrong_types_are_problems(spec: dict[str, Any], version: str, path: str) -> None:
+    """A value of the wrong type is a problem with its field."""
     with pytest.raises(ConfigError) as caught:
         native(spec, version)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -215,8 +217,8 @@ def composite(spec: dict[str, Any]) -> CompositePodGroup:
 
 
 @pytest.mark.parametrize("version", [NEWER, "v1alpha3"])
-def test_a_child_of_a_composite_group(version: str) -> None:
-    """Its parent is read if CompositePodGroups are."""
+def test_the_parent_of_a_group_is_read(version: str) -> None:
+    """The parent of a group is read if CompositePodGroups are read."""
     body = json.dumps({"metadata": METADATA, "spec": {**GANG, "parentCompositePodGroupName": "all", "workloadRef": {}}})
     group = from_native(msgspec.json.decode(body, type=NativeGroup), version, are_trees_read=True)
     assert (group.parent, group.parent_key) == ("all", GroupKey(GroupSource.COMPOSITE, "ml", "all"))
@@ -225,7 +227,7 @@ def test_a_child_of_a_composite_group(version: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "more"),
     [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, {}, id="basic: one group is enough"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, {}, id="basic policy"),
         pytest.param(
             {
                 "schedulingPolicy": {"gang": {"minGroupCount": 3}},
@@ -245,12 +247,12 @@ def test_a_child_of_a_composite_group(version: str) -> None:
                 "preemption_policy": "Never",
                 "parent": "all",
             },
-            id="everything",
+            id="all fields",
         ),
     ],
 )
-def test_a_composite_group(spec: dict[str, Any], more: dict[str, Any]) -> None:
-    """Each field is translated."""
+def test_composite_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
+    """Each field of a CompositePodGroup is translated."""
     key = GroupKey(GroupSource.COMPOSITE, "ml", "train")
     assert composite(spec) == CompositePodGroup(key, "0b1c", generation=3, version="v1alpha3", **more)
 
@@ -267,8 +269,8 @@ def test_a_composite_group(spec: dict[str, Any], more: dict[str, Any]) -> None:
         pytest.param({"schedulingPolicy": {"basic": {}}, "claims": []}, "spec.claims", id="unknown field"),
     ],
 )
-def test_composite_groups_that_cannot_be_obeyed(spec: dict[str, Any], path: str) -> None:
-    """Pods below them are held back, because a constraint that is not known must not be overlooked."""
+def test_unsupported_composite_groups(spec: dict[str, Any], path: str) -> None:
+    """An unsupported CompositePodGroup is an error, so that its pods are gated."""
     with pytest.raises(UnsupportedGroupError) as caught:
         composite(spec)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -293,21 +295,21 @@ def test_composite_groups_that_cannot_be_obeyed(spec: dict[str, Any], path: str)
         pytest.param([{"name": "a", "resourceClaimName": 1}], "spec.resourceClaims[0]", id="wrong type"),
     ],
 )
-def test_claims_with_the_gate(claims: list[dict[str, Any]], path: str) -> None:
-    """Claims are read as references, and what is not understood makes the group unsupported."""
+def test_claims_of_groups(claims: list[dict[str, Any]], path: str) -> None:
+    """With the feature gate on, claims are read as references, and unsupported ones make the group unsupported."""
     body = json.dumps({"metadata": METADATA, "spec": {**GANG, "resourceClaims": claims}})
-    shown = msgspec.json.decode(body, type=NativeGroup)
+    decoded = msgspec.json.decode(body, type=NativeGroup)
     if not path:
-        group = from_native(shown, "v1beta1", are_claims_read=True)
+        group = from_native(decoded, "v1beta1", are_claims_read=True)
         assert group.resource_claims == (msgspec.convert(claims[0], ResourceClaimReference),)
         return
     with pytest.raises(UnsupportedGroupError) as caught:
-        from_native(shown, "v1beta1", are_claims_read=True)
+        from_native(decoded, "v1beta1", are_claims_read=True)
     assert [problem.path for problem in caught.value.problems] == [path]
 
 
-def test_claims_of_an_older_version() -> None:
-    """Their semantics are those of Kubernetes 1.37, so they are not supported in v1alpha2."""
+def test_claims_of_the_older_version_are_unsupported() -> None:
+    """Claims are unsupported in v1alpha2, because their semantics are those of Kubernetes 1.37."""
     body = json.dumps({"metadata": METADATA, "spec": {**GANG, "resourceClaims": [{"name": "a"}]}})
     with pytest.raises(UnsupportedGroupError, match="not supported"):
         from_native(msgspec.json.decode(body, type=NativeGroup), "v1alpha2", are_claims_read=True)

@@ -1,4 +1,4 @@
-"""Native PodGroups while API servers are upgraded and downgraded, and those that cannot be obeyed."""
+"""Tests of native PodGroups while the API server is upgraded or downgraded, and of unsupported groups."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-def serves_native(world: World, path: str, *streams: Stream) -> None:
-    """Serve native groups in one version only, with a watch that is lost when it ends."""
+def serve_native_groups_in(world: World, path: str, *streams: Stream) -> None:
+    """Serve native groups in one version only, with a watch that fails when it ends."""
     for each in (NATIVE, OLDER):
         is_served = each == path
         world.api.on("GET", each, serves("podgroups") if is_served else refusal(404, "not found"))
@@ -42,18 +42,18 @@ def native_group(name: str, least: int) -> Manifest:
     return group(spec=spec, metadata={"name": name, "uid": f"uid-{name}"})
 
 
-async def test_a_server_that_is_upgraded(world: World) -> None:
-    """The newer version is read as soon as the watch of the older one breaks; members wait until it is listed.
+async def test_an_upgraded_server_is_read_in_the_newer_version(world: World) -> None:
+    """When the watch of the older version breaks, the newer version is read and its groups are withheld until listed.
 
-    Groups that were deleted meanwhile are gone, the others stay with the rules of the newer version.
+    Deleted groups are removed; the others follow the rules of the newer version.
     """
     upgraded, complete = asyncio.Event(), asyncio.Event()
-    serves_native(world, OLDER, Stream(*listed(native_group("train", 2), native_group("old", 2)), upgraded))
+    serve_native_groups_in(world, OLDER, Stream(*listed(native_group("train", 2), native_group("old", 2)), upgraded))
     async with world.running():
         await world.ready()
         assert world.sources.version(GroupSource.NATIVE) == "v1alpha2"
         first, *rest = listed(native_group("train", 2))
-        serves_native(world, NATIVE, Stream(first, complete, *rest, Hang()))
+        serve_native_groups_in(world, NATIVE, Stream(first, complete, *rest, Hang()))
         upgraded.set()
         reason = "the PodGroups of scheduling.k8s.io/v1beta1 have not been listed yet"
         await until(lambda: world.unread(GroupSource.NATIVE) == reason)
@@ -67,9 +67,9 @@ async def test_a_server_that_is_upgraded(world: World) -> None:
     assert world.observer.versions == ["v1alpha2", "v1alpha2", "v1beta1"]
 
 
-async def test_a_newer_version_beside_the_older_one(world: World) -> None:
-    """It is found by the next lookup, although the watch works."""
-    serves_native(world, OLDER, Stream(*listed(native_group("train", 2)), Hang()))
+async def test_a_newer_version_is_found_by_the_next_lookup(world: World) -> None:
+    """A newer version is used after the next lookup although the watch of the older version works."""
+    serve_native_groups_in(world, OLDER, Stream(*listed(native_group("train", 2)), Hang()))
     async with world.running():
         await world.ready()
         await until(lambda: world.clock.pending == len(world.sources.served))
@@ -79,16 +79,16 @@ async def test_a_newer_version_beside_the_older_one(world: World) -> None:
         await until(lambda: (now := world.group_of(NATIVE_KEY)) is not None and now.min_member == 3)
 
 
-async def test_an_api_that_is_served_no_more(world: World) -> None:
-    """Its members are gated when it is absent for 30 seconds; a server that starts serves definitions a bit later."""
+async def test_an_api_that_is_no_longer_served(world: World) -> None:
+    """Members are gated when the API is absent for 30 seconds, because a starting server serves CRDs late."""
     ended = asyncio.Event()
-    serves_native(world, NATIVE, Stream(*listed(native_group("train", 2)), ended))
+    serve_native_groups_in(world, NATIVE, Stream(*listed(native_group("train", 2)), ended))
     async with world.running():
         await world.ready()
-        serves_native(world, "")
+        serve_native_groups_in(world, "")
         ended.set()
-        looks = len(world.api.requests("GET", NATIVE))
-        await until(lambda: len(world.api.requests("GET", NATIVE)) > looks)
+        lookups = len(world.api.requests("GET", NATIVE))
+        await until(lambda: len(world.api.requests("GET", NATIVE)) > lookups)
         assert world.unread(GroupSource.NATIVE) is None
 
         def is_withheld() -> bool:
@@ -108,9 +108,9 @@ async def test_an_api_that_is_served_no_more(world: World) -> None:
         pytest.param({"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "c"}]}, id="claims"),
     ],
 )
-async def test_a_group_that_cannot_be_obeyed(world: World, spec: Manifest) -> None:
-    """Its members are gated with the field in question."""
-    serves_native(world, NATIVE, Stream(*listed(group(spec=spec)), Hang()))
+async def test_members_of_an_unsupported_group_are_gated(world: World, spec: Manifest) -> None:
+    """The members of an unsupported group are gated with the name of the unsupported field."""
+    serve_native_groups_in(world, NATIVE, Stream(*listed(group(spec=spec)), Hang()))
     async with world.running():
         await world.ready()
         obstacle = world.scheduler.context.queue.gangs.obstacle(NATIVE_KEY)
