@@ -21,8 +21,7 @@ from bayplan.extenders.http_extender import HttpExtender
 from bayplan.gangs.gang_attempts import GangAttempts
 from bayplan.gangs.group_sources import GroupSources, UsedApis
 from bayplan.gangs.group_status_controller import GroupController
-from bayplan.gangs.group_status_ownership import OtherProcesses
-from bayplan.gangs.group_status_writes import GroupStatusWrites
+from bayplan.gangs.group_status_writes import GroupStatusWrites, OtherProcesses
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.device_api import DeviceApi
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions

@@ -22,8 +22,7 @@ from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import COMMAND_PATHS
-from bayplan.serving.http_server import HealthServer
-from bayplan.serving.server_protection import Protection, protection_of
+from bayplan.serving.http_server import HealthServer, Protection, protection_of
 from bayplan.settings.serving_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from aiohttp import web
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.http_server import HealthServer
-from bayplan.serving.server_protection import Protection
+from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry
 
 

@@ -20,7 +20,7 @@ from bayplan.explanation.gang_model import (
     PlaceFit,
 )
 from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
-from bayplan.extenders.extender_states import extenders_skipped_notice
+from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, judge
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.cycle_context import CycleContext

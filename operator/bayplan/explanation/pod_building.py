@@ -24,7 +24,7 @@ from bayplan.explanation.pod_model import (
 )
 from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.shared_model import Unblocking
-from bayplan.extenders.extender_states import extenders_skipped_notice
+from bayplan.extenders.http_extender import extenders_skipped_notice
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import SchedulerCoreError

@@ -22,6 +22,7 @@ from scheduler_core.metrics.histogram import Histogram
 from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock, ExtenderVerdict, NodeVictims
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 T = TypeVar("T")
 
@@ -321,3 +322,27 @@ class _Call(Struct, frozen=True):
     verb: str
     body: Callable[[], Awaitable[bytes]]
     repeat: bool = True
+
+
+def extenders_skipped_notice(extenders: Sequence[Extender]) -> str:
+    """Return the notice that extenders are not called outside the running operator.
+
+    Args:
+        extenders: The extenders of a profile.
+
+    Returns:
+        A sentence; empty without extenders.
+    """
+    if not extenders:
+        return ""
+    urls = ", ".join(extender.url_prefix for extender in extenders)
+    return f"Extenders are not called here, unlike in the running operator: {urls}."
+
+
+def extender_states(instance: FrameworkInstance) -> tuple[ExtenderState, ...]:
+    """Return the states of a live profile's extenders, in the order of its spec."""
+    order = [extender.url_prefix for extender in instance.config.extenders]
+    # Read as an attribute: while decisions are recorded the client is one that records, and passes it on.
+    states = [getattr(runner.client, "state", None) for runner in instance.extenders]
+    found = [state for state in states if isinstance(state, ExtenderState)]
+    return tuple(sorted(found, key=lambda state: order.index(state.url_prefix)))

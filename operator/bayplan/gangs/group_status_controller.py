@@ -32,8 +32,7 @@ from bayplan.gangs.group_status import (
     group_status,
     status_difference,
 )
-from bayplan.gangs.group_status_ownership import OtherProcesses
-from bayplan.gangs.group_status_writes import GroupStatusWrite
+from bayplan.gangs.group_status_writes import GroupStatusWrite, OtherProcesses
 from bayplan.kube.backoff import delay_of_try
 from bayplan.kube.http.request_limits import TokenBucket
 from bayplan.kube.writes.queued_write import WriteDroppedError

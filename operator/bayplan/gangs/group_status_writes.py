@@ -1,4 +1,4 @@
-"""Writes of PodGroup statuses, queued behind binds with all other writes.
+"""Writes of PodGroup statuses, queued behind binds with all other writes, and which process writes them.
 
 The patch is computed when it is sent, not when it is queued, because a write may wait for a burst of binds or for the
 API server, and the status may have changed by then.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from bayplan.kube.custom_resources import ObjectPath
 from bayplan.kube.http.connection import (
@@ -23,8 +24,34 @@ from bayplan.kube.http.connection import (
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.queued_write import Rank, Write
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
+from scheduler_core.queueing.gang_members import Gang
 
 _PLURAL = "podgroups"
+
+
+class OtherProcesses(Struct, frozen=True):
+    """Other processes that write statuses of PodGroups; they communicate only through the objects.
+
+    Only one process writes the status of a group if several processes serve different profiles, because only the
+    process whose queue holds the members knows their counts and why they wait.
+
+    Attributes:
+        status_of: Returns the status of an object as last received; None for an unknown object.
+        serves: Returns whether this process serves a scheduler name; None if no process does.
+    """
+
+    status_of: Callable[[GroupKey], Mapping[str, Any] | None]
+    serves: Callable[[str], bool | None]
+
+    def write(self, gang: Gang | None) -> bool:
+        """Return whether another process writes the status of a gang.
+
+        The first schedulerName of its members, in alphabetical order, that any process serves decides. If there is
+        none, every process writes the status, since all compute the same.
+        """
+        names = set() if gang is None else {pod.spec.scheduler_name for pod in gang.pods.values()}
+        served = [self.serves(name) for name in sorted(names)]
+        return next((not is_here for is_here in served if is_here is not None), False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from msgspec import Struct, field
 import bayplan
 from bayplan.gangs.group_phase import Tally, judge
 from bayplan.gangs.group_status import INVALID_SPEC
-from bayplan.introspection.devices_state import devices_state
 from bayplan.introspection.status_model import (
     CacheState,
+    DevicesState,
     ExtenderState,
     GangState,
     InformerState,
@@ -29,11 +29,14 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_version_support import ServerSupport
 from bayplan.kube.watches.informer import Informer
 from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import QueueCounts
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cluster_cache import Placement
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.indexes.device_use import devices_in_use, newest_slices
 
 DEFAULT_LIMIT = 20
 """Default maximum number of pods for each place in the queue."""
@@ -232,3 +235,45 @@ def gang_state(gang: Gang, now: float) -> GangState:
         reason=reason,
         message=message,
     )
+
+
+def devices_state(devices: DeviceIndex, claims_path: str | None) -> DevicesState:
+    """Count devices, their pools and resource claims.
+
+    Pools are counted over the whole cluster, while the search for devices reads them as one node sees them: a pool
+    whose slices target several nodes is complete here if all of its slices exist.
+
+    Args:
+        devices: Objects of Dynamic Resource Allocation.
+        claims_path: Path from which resource claims are watched; None if they are not.
+    """
+    pools = newest_slices(devices.hardware.inventory.slices())
+    checks = devices.hardware.features.partitionable_devices
+    states = [_pool_state(slices, validates_counters=checks) for slices in pools.values()]
+    allocated = [claim.status.allocation is not None for claim in devices.claims]
+    in_flight = sum(
+        claim.status.allocation is None and devices.in_flight(claim.metadata.uid) is not None
+        for claim in devices.claims
+    )
+    return DevicesState(
+        api_version="" if claims_path is None else claims_path.removeprefix("/apis/").rpartition("/")[0],
+        problem=devices.withheld,
+        devices=sum(len(each.names) for slices in pools.values() for each in slices),
+        in_use=len(devices_in_use(devices)),
+        pools_complete=states.count("complete"),
+        pools_incomplete=states.count("incomplete"),
+        pools_invalid=states.count("invalid"),
+        claims_allocated=sum(allocated),
+        claims_pending=len(allocated) - sum(allocated) - in_flight,
+        claims_in_flight=in_flight,
+    )
+
+
+def _pool_state(slices: list[PooledSlice], *, validates_counters: bool) -> str:
+    """Return ``complete``, ``incomplete`` or ``invalid`` for the newest slices of a pool."""
+    slices.sort(key=lambda each: each.name)
+    present = [each for each in slices if not each.is_missing]
+    if len(present) != slices[0].slice_count:
+        return "incomplete"
+    content = pool_content([(each, True) for each in present], (), validates_counters=validates_counters)
+    return "invalid" if content.problem else "complete"

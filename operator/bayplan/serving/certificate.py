@@ -17,7 +17,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from bayplan.process.file_in_memory import as_file
+from bayplan.kube.http.tls_context import as_file
 from bayplan.settings.serving_settings import ServingSettings, TlsVersion
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock

@@ -12,13 +12,20 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from aiohttp import web
+from msgspec import Struct
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from bayplan.kube.access_reviews import AccessReviews
+from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.leader_endpoint import LeaderEndpoint, endpoint_problem, endpoint_url
 from bayplan.kube.readiness import Check, Readiness
+from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.server_protection import Protection
+from bayplan.serving.endpoint_paths import COMMAND_PATHS, PAGE_PATH
+from bayplan.settings.serving_settings import ServingSettings
+from scheduler_core.ports import Clock
 
 IDLE_SECONDS = 90.0
 """Maximum time that a connection may be without a complete request: before the first, during, or after the last.
@@ -26,6 +33,44 @@ IDLE_SECONDS = 90.0
 kube-scheduler v1.37.1 has the same idle timeout (``apiserver/pkg/server/secure_serving.go``). aiohttp has only one
 timer for all three cases.
 """
+
+
+class Protection(Struct, frozen=True):
+    """Protection of a server; none by default.
+
+    Attributes:
+        certificate: Certificate for HTTPS; None for plain HTTP.
+        authorization: Authorization of requests; None accepts all.
+        clock: Clock for reloads of the certificate; required with a certificate.
+    """
+
+    certificate: ServedCertificate | None = None
+    authorization: RequestAuthorization | None = None
+    clock: Clock | None = None
+
+
+def protection_of(
+    settings: ServingSettings,
+    certificate: ServedCertificate | None,
+    connection: ApiConnection,
+    clock: Clock,
+) -> Protection:
+    """Return the protection that the settings define.
+
+    Args:
+        settings: Settings of the server.
+        certificate: Certificate for HTTPS; None for plain HTTP.
+        connection: Connection to the API server that reviews tokens and permissions.
+        clock: Source of time.
+    """
+    own_paths = PAGE_PATH if settings.serve_page else ""
+    return Protection(
+        certificate,
+        RequestAuthorization(AccessReviews(connection), clock, command_paths=COMMAND_PATHS, own_paths=own_paths)
+        if settings.authorize_requests
+        else None,
+        clock,
+    )
 
 
 class Background(Protocol):

@@ -14,7 +14,7 @@ from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
-from bayplan.extenders.extender_states import extender_states
+from bayplan.extenders.http_extender import extender_states
 from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.shadow_report import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
@@ -32,9 +32,8 @@ from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
 from bayplan.serving.deferred_server import Listener, ServedParts
 from bayplan.serving.explain_endpoint import ExplainEndpoint
-from bayplan.serving.http_server import HealthServer
+from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import ApiCallCollector
-from bayplan.serving.server_protection import protection_of
 from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.cache_comparison import CacheDifference

@@ -17,7 +17,7 @@ from enum import Enum
 
 import msgspec
 
-from bayplan.extenders.extender_states import extenders_skipped_notice
+from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.gated_options import with_gates
 from bayplan.simulation.admission import AdmittedCluster

@@ -24,7 +24,7 @@ from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
 from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from bayplan.serving.explain_endpoint import ExplainEndpoint
-from bayplan.serving.server_protection import Protection
+from bayplan.serving.http_server import Protection
 from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 

@@ -14,9 +14,8 @@ from bayplan.kube.readiness import Readiness
 from bayplan.serving import same_host_access
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.http_server import HealthServer
+from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.serving.same_host_access import for_this_host
-from bayplan.serving.server_protection import Protection
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError

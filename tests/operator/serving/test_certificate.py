@@ -12,8 +12,7 @@ import pytest
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.http_server import HealthServer
-from bayplan.serving.server_protection import Protection
+from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.settings.serving_settings import ServingSettings
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec

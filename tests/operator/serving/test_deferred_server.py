@@ -11,8 +11,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.serving import deferred_server
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.deferred_server import DeferredServer, Listener, ServedParts
-from bayplan.serving.http_server import HealthServer
-from bayplan.serving.server_protection import Protection
+from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.settings.serving_settings import ServingSettings
 from prometheus_client import CollectorRegistry
 

@@ -19,11 +19,10 @@ from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.bayplan_metrics import PageCollector
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import PAGE_PATH
-from bayplan.serving.http_server import HealthServer
+from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.serving.page_access import TOKEN_HEADER, PageAccess
 from bayplan.serving.page_endpoints import HEADERS, PageEndpoints
 from bayplan.serving.same_host_access import is_on_this_host
-from bayplan.serving.server_protection import Protection
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError

@@ -6,7 +6,12 @@ not require the extensions of RFC 5280 that OpenSSL's strict mode requires (defa
 
 from __future__ import annotations
 
+import os
 import ssl
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -63,3 +68,22 @@ def client_context(
     else:
         context.load_default_certs()
     return context
+
+
+@contextmanager
+def as_file(content: bytes) -> Iterator[str]:
+    """Yield the path of a file with this content, readable by this user only and removed afterwards.
+
+    OpenSSL reads keys and certificates only from files. The file is in memory where the system supports it: disks may
+    be read-only, and a private key does not belong on a disk.
+    """
+    if sys.platform == "linux":
+        with os.fdopen(os.memfd_create("bayplan", os.MFD_CLOEXEC), "wb") as memory:
+            memory.write(content)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
