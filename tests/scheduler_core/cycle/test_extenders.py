@@ -354,7 +354,7 @@ async def test_any_event_requeues_a_pod_that_an_extender_rejected(event: Cluster
     plain = made_with(ScriptedExtender(), wanted=pod("web", requests={"cpu": "99"}), defaults=FITTING)
     assert await decide(plain) is None
     plain.queue.on_event(event, node("a"), None)
-    assert plain.place(POD) == "unschedulable"
+    assert plain.place_of(POD) == "unschedulable"
 
 
 async def test_a_pod_whose_profile_is_withdrawn_is_parked() -> None:

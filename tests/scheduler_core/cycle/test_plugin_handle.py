@@ -1,4 +1,4 @@
-"""The scheduler as plugins see it."""
+"""The handle through which plugins use the scheduler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.scheduling import BARE, plugin_set, rig
 
 
 def test_filters_run_on_one_row() -> None:
-    """The status is that of the profile's filters on that node; a row is required."""
+    """``run_filters_on`` returns the status of the profile's filters on one node, and requires a row."""
     made = rig(defaults=Plugins(multi_point=plugin_set("NodeUnschedulable", *BARE)))
     made.add(node("open"), node("closed", unschedulable=True))
     (instance,) = made.context.profiles

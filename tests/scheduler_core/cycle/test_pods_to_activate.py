@@ -60,7 +60,7 @@ async def test_added_pods_are_activated(world: Rig, labels: dict[str, str], afte
     """Added pods are activated after the scheduling cycle and after PostBind, unless the attempt fails."""
     world.add(pod("first", labels=labels))
     attempt = world.decide()
-    assert world.place(SIBLING) == after_cycle
+    assert world.place_of(SIBLING) == after_cycle
     if attempt is not None:
         assert await world.scheduler.cycles.binding.bind(attempt)
-    assert world.place(SIBLING) == at_the_end
+    assert world.place_of(SIBLING) == at_the_end

@@ -69,7 +69,7 @@ class Case(NamedTuple):
     ],
 )
 def test_post_filter(case: Case) -> None:
-    """The first plugin that succeeds or returns a final status ends PostFilter; its message follows the filters' reasons.
+    """The first plugin with success or a final status ends PostFilter; its message follows the filters' reasons.
 
     The nomination in the pod's status stays unless a plugin replaces or clears it, as in kube-scheduler.
     """
@@ -83,7 +83,7 @@ def test_post_filter(case: Case) -> None:
     )
     made = recorder_rig(journal, "A", "B", waiting=POD)
     assert made.decide() is None
-    assert made.condition.message == f"0/2 nodes are available: 2 why.{case.adds}"
+    assert made.condition.message == f"0/2 nodes are available: 2 why.{case.message}"
     assert made.queue.nominator.node_of(POD.metadata.uid) == case.nominated
     assert journal.plugins_at("postFilter") == (["A", "B"] if case.calls_next else ["A"])
     failed = made.queue.find(POD.metadata.uid)

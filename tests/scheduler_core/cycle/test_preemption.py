@@ -1,4 +1,4 @@
-"""A preemption from the failed attempt to the preemptor's binding, with the queue and the gate."""
+"""Preemption from the failed attempt to the preemptor's bind, with the queue and the preemption gate."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Stage:
             self.scheduler.feed.pod_added(each)
 
     def attempt(self) -> str:
-        """Try the next pod; return its node."""
+        """Run the scheduling cycle of the next pod, and return its node."""
         queued = self.context.queue.pop()
         assert queued is not None
         attempt = self.scheduler.cycles.pods.schedule(queued)
         return "" if attempt is None else attempt.node_name
 
-    def gone(self, victim: Pod) -> None:
+    def delete(self, victim: Pod) -> None:
         """Delete a victim."""
         self.scheduler.feed.pod_deleted(victim)
 
@@ -47,16 +47,16 @@ class Stage:
 
 
 async def test_a_preemption() -> None:
-    """Tried, gated while victims must still be evicted, and scheduled when the last one is deleted."""
+    """The preemptor is gated until all evictions are issued, and is scheduled when the last victim is deleted."""
     stage = Stage()
     assert stage.attempt() == ""
     assert (stage.places, stage.context.queue.nominator.node_of(UID)) == (["unschedulable"], "n")
     assert [deletion.name for deletion in stage.writer.deletions] == ["v0"]
-    stage.gone(VICTIMS[0])
+    stage.delete(VICTIMS[0])
     assert stage.places == ["gated"]
     stage.writer.unanswered["v0"](None)
     assert [deletion.name for deletion in stage.writer.deletions] == ["v0", "v1"]
-    stage.gone(VICTIMS[1])
+    stage.delete(VICTIMS[1])
     stage.writer.unanswered["v1"](None)
     assert stage.places == ["backoff"]
     assert stage.attempt() == "n"
@@ -64,7 +64,7 @@ async def test_a_preemption() -> None:
 
 
 async def test_the_nomination_is_written_and_the_message_names_the_node() -> None:
-    """A successful preemption is part of the message."""
+    """The nomination is written, and the condition contains the result of the preemption."""
     stage = Stage()
     stage.attempt()
     (patch,) = stage.writer.patches
@@ -76,18 +76,18 @@ async def test_the_nomination_is_written_and_the_message_names_the_node() -> Non
     )
 
 
-async def test_the_room_is_kept() -> None:
-    """Another pod of lower priority does not get the freed room."""
+async def test_freed_capacity_is_reserved_for_the_preemptor() -> None:
+    """A pod of lower priority does not get the freed capacity."""
     stage = Stage()
     stage.attempt()
-    stage.gone(VICTIMS[0])
+    stage.delete(VICTIMS[0])
     stage.scheduler.feed.pod_added(pod("low", requests={"cpu": "1"}, priority=0))
     assert stage.attempt() == ""
 
 
-@pytest.mark.parametrize("failing", [pytest.param("v0", id="a-first-victim"), pytest.param("v1", id="the-last-victim")])
-async def test_a_failed_eviction_lets_the_preemptor_try_again(failing: str) -> None:
-    """It would otherwise wait for an event that never occurs."""
+@pytest.mark.parametrize("failing", [pytest.param("v0", id="first-victim"), pytest.param("v1", id="last-victim")])
+async def test_a_failed_eviction_activates_the_preemptor(failing: str) -> None:
+    """The preemptor is activated after a failed eviction, because no event would requeue it."""
     stage = Stage()
     stage.attempt()
     for name in ("v0", "v1"):
@@ -98,8 +98,8 @@ async def test_a_failed_eviction_lets_the_preemptor_try_again(failing: str) -> N
     stage.context.queue.close()
 
 
-async def test_a_preemptor_that_is_deleted_meanwhile() -> None:
-    """Its evictions continue, and nothing of it remains."""
+async def test_a_preemptor_that_is_deleted() -> None:
+    """The evictions of a deleted preemptor continue, and its nomination and queue entry are removed."""
     stage = Stage()
     stage.attempt()
     stage.scheduler.feed.pod_deleted(HIGH)

@@ -1,4 +1,4 @@
-"""Preemptions with concurrent changes, or with victims that do not run yet."""
+"""Preemption with concurrent changes, or with victims that are not bound yet."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class Stage:
         self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
 
     async def attempt(self) -> asyncio.Task[bool] | None:
-        """Try the next pod; return its binding cycle at its first wait, None without a node."""
+        """Schedule the next pod; return its binding cycle at its first wait, or None if no node is feasible."""
         queued = self.context.queue.pop()
         assert queued is not None
         attempt = self.scheduler.cycles.pods.schedule(queued)
         if attempt is None:
             return None
         task = asyncio.create_task(self.scheduler.cycles.binding.bind(attempt))
-        await turns()
+        await run_tasks()
         return task
 
-    def place(self, one: Pod) -> str:
-        places = places_of(self.context.queue, one.metadata.uid)
+    def place_of(self, each: Pod) -> str:
+        places = places_of(self.context.queue, each.metadata.uid)
         assert len(places) <= 1
         return places[0] if places else ""
 
@@ -75,7 +75,7 @@ class Stage:
         self.context.queue.close()
 
 
-async def turns() -> None:
+async def run_tasks() -> None:
     for _ in range(6):
         await asyncio.sleep(0)
 
@@ -90,8 +90,8 @@ NOTE = f"Preempted by pod {HIGH.metadata.uid} on node n"
         pytest.param("preBind", 'running PreBind plugin "Gate": preempted by DefaultPreemption', id="in-pre-bind"),
     ],
 )
-async def test_a_victim_that_does_not_run_yet(at: str, message: str) -> None:
-    """It is not deleted: its attempt ends as an error, the preemptor gets its room, and it is retried later."""
+async def test_a_victim_that_is_not_bound_yet(at: str, message: str) -> None:
+    """A victim before its bind is not deleted: its attempt fails, and the preemptor is bound to its node."""
     stage = Stage(LOW)
     Gate.shut(at)
     binding = await stage.attempt()
@@ -100,21 +100,21 @@ async def test_a_victim_that_does_not_run_yet(at: str, message: str) -> None:
     assert await stage.attempt() is None
     assert not await binding
     assert (stage.evicted, stage.messages) == ([], [f"{NOTE} (in kube-scheduler memory)."])
-    said = [patch for patch in stage.writer.patches if patch.name == "low" and patch.condition is not None]
-    assert [(patch.condition.reason, patch.condition.message) for patch in said if patch.condition] == [
+    patches = [patch for patch in stage.writer.patches if patch.name == "low" and patch.condition is not None]
+    assert [(patch.condition.reason, patch.condition.message) for patch in patches if patch.condition] == [
         ("SchedulerError", message)
     ]
-    assert (stage.place(LOW), stage.place(HIGH)) == ("errorBackoff", "backoff")
+    assert (stage.place_of(LOW), stage.place_of(HIGH)) == ("errorBackoff", "backoff")
     Gate.open(stage.context.waiting)
-    placed = await stage.attempt()
-    assert placed is not None
-    assert await placed
+    bound = await stage.attempt()
+    assert bound is not None
+    assert await bound
     assert [(each.name, each.node_name) for each in stage.writer.bindings] == [("high", "n")]
     stage.end()
 
 
-async def test_a_victim_whose_bind_is_on_its_way_is_deleted() -> None:
-    """It can no longer be prevented from running."""
+async def test_a_victim_whose_bind_is_sent_is_deleted() -> None:
+    """A victim whose bind request is sent is deleted, because its bind cannot be cancelled."""
     stage = Stage(LOW)
     Gate.shut("bind")
     binding = await stage.attempt()
@@ -129,8 +129,8 @@ async def test_a_victim_whose_bind_is_on_its_way_is_deleted() -> None:
     stage.end()
 
 
-async def test_a_victim_that_is_gone_already() -> None:
-    """It counts as evicted, and no preemption is reported."""
+async def test_a_victim_that_does_not_exist() -> None:
+    """A victim that does not exist counts as evicted, and no preemption event of it is recorded."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.writer.unanswered["v0"](NotFoundError("gone"))
@@ -140,15 +140,15 @@ async def test_a_victim_that_is_gone_already() -> None:
     stage.end()
 
 
-async def test_a_failed_eviction_frees_a_preemptor_from_its_gate() -> None:
-    """The first victim's deletion moved it to its gate before: no other event would open that."""
+async def test_a_failed_eviction_activates_a_gated_preemptor() -> None:
+    """A failed eviction activates the preemptor, which the first victim's deletion had moved to the gate."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.scheduler.feed.pod_deleted(VICTIMS[0])
     stage.writer.unanswered["v0"](None)
-    assert stage.place(HIGH) == "gated"
+    assert stage.place_of(HIGH) == "gated"
     stage.writer.unanswered["v1"](ClusterWriteError("no answer"))
-    assert stage.place(HIGH) == "active"
+    assert stage.place_of(HIGH) == "active"
     stage.end()
 
 
@@ -156,19 +156,19 @@ async def test_a_failed_eviction_frees_a_preemptor_from_its_gate() -> None:
     "fault", [pytest.param(None, id="evicted"), pytest.param(ClusterWriteError("no"), id="failed")]
 )
 async def test_a_profile_that_is_replaced(fault: ClusterWriteError | None) -> None:
-    """The new revision gates the preemptor for the evictions of the old one, and releases it when they end."""
+    """The new profile revision gates the preemptor until the evictions of the old revision end."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.serve()
-    assert stage.place(HIGH) == "gated"
+    assert stage.place_of(HIGH) == "gated"
     stage.writer.unanswered["v0"](None)
     stage.scheduler.feed.pod_deleted(VICTIMS[0])
     stage.writer.unanswered["v1"](fault)
     stage.scheduler.feed.pod_deleted(VICTIMS[1])
     assert stage.evicted == ["v0", "v1"]
-    placed = await stage.attempt()
-    assert placed is not None
-    assert await placed
+    bound = await stage.attempt()
+    assert bound is not None
+    assert await bound
     stage.end()
 
 
@@ -176,18 +176,18 @@ async def test_a_profile_that_is_replaced(fault: ClusterWriteError | None) -> No
     "fault", [pytest.param(None, id="evicted"), pytest.param(ClusterWriteError("no"), id="failed")]
 )
 async def test_a_preemptor_that_is_deleted(fault: ClusterWriteError | None) -> None:
-    """Nothing of it remains when the evictions end, whatever their result."""
+    """A deleted preemptor has no queue entry and nomination when its evictions end, whatever their result."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.scheduler.feed.pod_deleted(HIGH)
     stage.writer.unanswered["v0"](None)
     stage.writer.unanswered["v1"](fault)
-    assert (stage.place(HIGH), len(stage.context.queue.nominator)) == ("", 0)
+    assert (stage.place_of(HIGH), len(stage.context.queue.nominator)) == ("", 0)
     stage.end()
 
 
-async def test_victims_that_end_gracefully_are_waited_for() -> None:
-    """While a victim terminates the preemptor evicts no other pod; when it is gone the preemptor gets the room."""
+async def test_a_preemptor_waits_for_terminating_victims() -> None:
+    """While a victim terminates, the preemptor evicts no other pod; it is bound when the victim is deleted."""
     stage = Stage(pod("v", node_name="n", requests={"cpu": "4"}, priority=1), HIGH)
     stage.scheduler.feed.node_added(node("m"))
     stage.scheduler.feed.pod_added(pod("other", node_name="m", requests={"cpu": "4"}, priority=2))
@@ -197,44 +197,44 @@ async def test_victims_that_end_gracefully_are_waited_for() -> None:
     (deletion,) = stage.writer.deletions
     assert deletion.condition is not None
     victim = pod("v", node_name="n", requests={"cpu": "4"}, priority=1)
-    leaving = msgspec.structs.replace(
+    terminating = msgspec.structs.replace(
         victim,
         metadata=msgspec.structs.replace(victim.metadata, deletion_timestamp=stage.clock.wall()),
         status=msgspec.structs.replace(victim.status, conditions=(deletion.condition,)),
     )
-    stage.scheduler.feed.pod_updated(victim, leaving)
+    stage.scheduler.feed.pod_updated(victim, terminating)
     stage.writer.unanswered["v"](None)
     stage.context.queue.activate([HIGH.metadata.uid])
     assert await stage.attempt() is None
     message = "preemption: not eligible due to a terminating pod on the nominated node."
     assert stage.writer.events[-1].note == f"0/2 nodes are available: 2 Insufficient cpu. {message}"
     assert (stage.evicted, stage.context.queue.nominator.node_of(HIGH.metadata.uid)) == (["v"], "n")
-    stage.scheduler.feed.pod_deleted(leaving)
-    placed = await stage.attempt()
-    assert placed is not None
-    assert await placed
+    stage.scheduler.feed.pod_deleted(terminating)
+    bound = await stage.attempt()
+    assert bound is not None
+    assert await bound
     assert stage.writer.bindings[-1].node_name == "n"
     stage.end()
 
 
 async def test_nominations_of_lower_priorities_are_withdrawn() -> None:
-    """In memory at once, and in the API server's status; the pod that had it searches again."""
+    """A preemption clears nominations of lower priority to its node, in memory and in the pods' status."""
     nominated = pod("nominated", requests={"cpu": "4"}, priority=5, nominated_node="n")
     stage = Stage(*VICTIMS, nominated, HIGH)
     assert await stage.attempt() is None
     nominator = stage.context.queue.nominator
     assert [info.key for info in nominator.nominated_pods("n")] == ["default/high"]
-    taken_back = [patch.nominated_node_name for patch in stage.writer.patches if patch.name == "nominated"]
-    assert taken_back == [""]
+    cleared = [patch.nominated_node_name for patch in stage.writer.patches if patch.name == "nominated"]
+    assert cleared == [""]
     stage.writer.unanswered["v0"](None)
     stage.writer.unanswered["v1"](None)
     stage.end()
 
 
 async def test_a_pod_that_must_not_preempt() -> None:
-    """The policy forbids it; the message says so."""
-    meek = pod("meek", requests={"cpu": "4"}, priority=10, preemption_policy="Never")
-    stage = Stage(*VICTIMS, meek)
+    """A pod with preemptionPolicy Never evicts no pod, and the event has the reason."""
+    never_preempts = pod("never_preempts", requests={"cpu": "4"}, priority=10, preemption_policy="Never")
+    stage = Stage(*VICTIMS, never_preempts)
     assert await stage.attempt() is None
     assert stage.evicted == []
     message = "preemption: not eligible due to preemptionPolicy=Never."
@@ -242,8 +242,8 @@ async def test_a_pod_that_must_not_preempt() -> None:
     stage.end()
 
 
-async def test_what_is_counted_of_a_preemption() -> None:
-    """All of its victims, including terminating ones, and the time until the last eviction was issued."""
+async def test_preemption_metrics() -> None:
+    """The metrics count all victims, including terminating ones, and the time until the last eviction is issued."""
     first = msgspec.structs.replace(
         VICTIMS[0], metadata=msgspec.structs.replace(VICTIMS[0].metadata, deletion_timestamp=VirtualClock().wall())
     )

@@ -181,4 +181,4 @@ def test_a_pod_that_is_being_deleted_is_not_scheduled() -> None:
     made.add(terminating)
     assert made.decide() is None
     assert made.place_of(terminating) == ""
-    assert [event.note for event in made.writer.events] == ["skip schedule deleting pod: default/ending"]
+    assert [event.note for event in made.writer.events] == ["skip schedule deleting pod: default/terminating"]

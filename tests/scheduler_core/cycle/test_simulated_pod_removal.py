@@ -1,4 +1,4 @@
-"""Dry runs with removed pods."""
+"""Dry runs of filters with simulated removal of pods."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PODS = [pod(f"p{index}", node_name="a", requests={"cpu": "2"}, ports=[80]) for i
 
 def world() -> tuple[PreemptionWorld, CycleState, PodInfo]:
     made = PreemptionWorld([node("a"), node("b", allocatable={"cpu": "0", "pods": "9"})], PODS)
-    failed = made.failed(WANTED)
+    failed = made.failed_attempt(WANTED)
     assert failed is not None
     return made, failed[0].state, failed[0].info
 
 
-def test_judges_what_would_be() -> None:
-    """A removed pod frees room; a restored one does not."""
+def test_filters_count_remaining_pods_only() -> None:
+    """A removed pod frees resources, until it is restored."""
     made, state, info = world()
     first, _ = made.columns.pods[0].values()
     with made.handle.dry_run(state, info) as dry_run:
@@ -48,8 +48,8 @@ def test_judges_what_would_be() -> None:
         assert dry_run.run_filters(ROW)[0] != 0
 
 
-def test_everything_is_in_its_place_afterwards() -> None:
-    """Amounts and the order of the row's pods are restored, also if the block ends with an error."""
+def test_removed_pods_are_restored_at_the_end() -> None:
+    """Removed pods, their order and the amounts are restored, also if the block raises."""
     made, state, info = world()
     first, second = made.columns.pods[0].values()
     with suppress(RuntimeError), made.handle.dry_run(state, info) as dry_run:
@@ -61,22 +61,22 @@ def test_everything_is_in_its_place_afterwards() -> None:
     assert (first.row, second.row, int(made.columns.pod_count[0])) == (0, 0, 2)
 
 
-def test_a_port_is_free_when_any_of_its_holders_leaves() -> None:
-    """As in kube-scheduler; the columns themselves still count ports."""
+def test_a_host_port_is_free_when_one_of_its_pods_is_removed() -> None:
+    """A host port is free when one of two pods with it is removed, as in kube-scheduler."""
     made, state, _ = world()
-    asks = made.columns.compile_pod(pod("asks", ports=[80]))
+    incoming = made.columns.compile_pod(pod("incoming", ports=[80]))
     first, _ = made.columns.pods[0].values()
-    with made.handle.dry_run(state, asks) as dry_run:
+    with made.handle.dry_run(state, incoming) as dry_run:
         dry_run.remove(first)
-        assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == []
+        assert made.columns.host_ports.conflicting_rows(incoming.host_ports).tolist() == []
         dry_run.restore(first)
-        assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
+        assert made.columns.host_ports.conflicting_rows(incoming.host_ports).tolist() == [0]
         dry_run.remove(first)
-    assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
+    assert made.columns.host_ports.conflicting_rows(incoming.host_ports).tolist() == [0]
 
 
 def test_resources_and_ports_are_local_to_rows() -> None:
-    """The default profile evaluates many nodes at once for pods without affinity and constraints."""
+    """The dry run is row-local for pods without inter-pod affinity and spread constraints."""
     made, state, info = world()
     state.skip_filter |= {"PodTopologySpread", "InterPodAffinity"}
     with made.handle.dry_run(state, info) as dry_run:
@@ -84,7 +84,7 @@ def test_resources_and_ports_are_local_to_rows() -> None:
 
 
 class Counting(PreFilterPlugin, PreFilterExtensions):
-    """Records the pods that are added and removed."""
+    """PreFilter plugin that records the pods that are added and removed."""
 
     name = "Counting"
     calls: ClassVar[list[str]]
@@ -105,24 +105,24 @@ class Counting(PreFilterPlugin, PreFilterExtensions):
         return self.answer
 
 
-class Picky(NodeFilterPlugin):
-    """Evaluates one node at a time."""
+class SingleNodeFilter(NodeFilterPlugin):
+    """Filter plugin that evaluates one node at a time."""
 
-    name = "Picky"
+    name = "SingleNodeFilter"
 
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
         del state, pod
         return unschedulable("taken") if list(node.pods) else SUCCESS
 
 
-def staged(*plugins: type[Counting | Picky]) -> Rig:
+def staged(*plugins: type[Counting | SingleNodeFilter]) -> Rig:
     made = rig(plugins)
     made.add(node("a"), PODS[0])
     return made
 
 
-def test_plugins_follow() -> None:
-    """Plugins with sums get each step, unless PreFilter skipped them; with such plugins, rows are not independent."""
+def test_plugins_are_called_for_each_step() -> None:
+    """PreFilterExtensions are called for each step unless PreFilter skipped; such a dry run is not row-local."""
 
     class Recording(Counting):
         calls: ClassVar[list[str]] = []
@@ -145,17 +145,15 @@ def test_plugins_follow() -> None:
     assert plugin == ["-p0@0", "+p0@0"]
 
 
-@pytest.mark.parametrize(
-    "answer", [pytest.param(error("lost"), id="error"), pytest.param(SKIP, id="not-allowed-there")]
-)
-def test_a_plugin_that_cannot_follow(answer: Status) -> None:
-    """The error names it, and the pod is back on its row."""
+@pytest.mark.parametrize("answer", [pytest.param(error("lost"), id="error"), pytest.param(SKIP, id="invalid-status")])
+def test_a_failed_pre_filter_extension(answer: Status) -> None:
+    """A failed RemovePod raises an error with the plugin's name, and the pod is restored."""
 
-    class Lost(Counting):
+    class Failing(Counting):
         calls: ClassVar[list[str]] = []
 
-    Lost.answer = answer
-    made = staged(Lost)
+    Failing.answer = answer
+    made = staged(Failing)
     columns = made.context.cache.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
     instance = made.context.profiles.get(DEFAULT_NAME)
@@ -169,8 +167,8 @@ def test_a_plugin_that_cannot_follow(answer: Status) -> None:
 
 
 def test_plugins_that_read_single_nodes_are_called_again() -> None:
-    """It is unknown what they read, so rows are not evaluated together; their results can be explained."""
-    made = staged(Picky)
+    """A dry run with a plugin that evaluates single nodes is not row-local, and calls the plugin for each run."""
+    made = staged(SingleNodeFilter)
     columns = made.context.cache.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
     instance = made.context.profiles.get(DEFAULT_NAME)

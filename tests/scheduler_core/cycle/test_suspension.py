@@ -1,4 +1,4 @@
-"""While a cycle waits for an extender: changes are buffered, binding tasks wait, and stopping loses nothing."""
+"""Suspended cycles: while a cycle waits for an extender, changes are buffered and binding tasks wait."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ async def settle() -> None:
 # -- the suspension itself ------------------------------------------------------------------------------------------
 
 
-def test_reports_are_taken_at_once_or_in_order_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """A change that fails then does not prevent the others."""
-    suspension, taken = Suspension(), list[int]()
-    suspension.report(taken.append, 0)
+def test_changes_are_applied_at_once_or_in_order_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Changes are buffered during a suspension, and a change that fails does not prevent the others."""
+    suspension, applied = Suspension(), list[int]()
+    suspension.report(applied.append, 0)
     with suspension.of_cycle():
-        suspension.report(taken.append, 1)
-        suspension.report(taken.remove, 99)
-        suspension.report(taken.append, 2)
-        assert (taken, suspension.is_on) == ([0], True)
-    assert (taken, suspension.is_on) == ([0, 1, 2], False)
+        suspension.report(applied.append, 1)
+        suspension.report(applied.remove, 99)
+        suspension.report(applied.append, 2)
+        assert (applied, suspension.is_on) == ([0], True)
+    assert (applied, suspension.is_on) == ([0, 1, 2], False)
     assert "could not be applied" in caplog.text
 
 
 async def test_waiting_tasks_continue_before_the_next_suspension() -> None:
-    """If another cycle is suspended, the task waits for that one too."""
+    """A task that waits for a suspension also waits for the next one."""
     suspension = Suspension()
     await suspension.over()
     with suspension.of_cycle():
@@ -78,7 +78,7 @@ async def test_waiting_tasks_continue_before_the_next_suspension() -> None:
 def suspended_rig(
     client: ScriptedExtender, *names: str, journal: Journal | None = None, storage: StorageWriter | None = None
 ) -> Rig:
-    """Nodes, one pod, and an extender that does not respond until the test lets it."""
+    """Return a scheduler with nodes, one pod, and an extender that does not respond until the test allows it."""
     client.hold()
     plugins = [] if journal is None else [recorder("Rec", journal)]
     made = extender_rig((extender(prioritizeVerb=""), client), plugins=plugins, storage=storage)
@@ -86,19 +86,19 @@ def suspended_rig(
     return made
 
 
-async def begun(made: Rig) -> asyncio.Task[Attempt | None]:
-    """Start a cycle that waits for its extender."""
+async def start_cycle(made: Rig) -> asyncio.Task[Attempt | None]:
+    """Start a cycle, and return it when it waits for its extender."""
     task = asyncio.ensure_future(decide(made))
     await settle()
     assert made.context.suspension.is_on
     return task
 
 
-async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() -> None:
-    """Changes of pods, nodes, volumes and namespaces are applied in order when it has ended."""
+async def test_a_suspended_cycle_sees_no_changes() -> None:
+    """Changes of pods, nodes, volumes and namespaces are applied in order when the suspended cycle has ended."""
     client = ScriptedExtender()
     made = suspended_rig(client)
-    cycle = await begun(made)
+    cycle = await start_cycle(made)
     columns, feed = made.context.cache.columns, made.scheduler.feed
     running = pod("other", node_name="a")
     made.add(node("late"), running)
@@ -129,8 +129,8 @@ class Seat(Struct, frozen=True, rename="camel"):
     metadata: ObjectMeta
 
 
-def test_objects_of_declared_kinds_are_kept_too() -> None:
-    """Each change is applied in order: the last one counts."""
+def test_changes_of_declared_objects_are_buffered() -> None:
+    """Changes of objects of declared kinds are applied in order when the cycle has ended."""
     context = rig().context
     kind = ObjectKind("/apis/example.com/v1/seats", Seat)
     store = context.services.declared.declare(kind.path)
@@ -145,11 +145,11 @@ def test_objects_of_declared_kinds_are_kept_too() -> None:
     assert (store.get("one"), store.get("two")) == (one, None)
 
 
-async def test_a_change_that_came_meanwhile_wakes_the_pod_that_failed() -> None:
-    """It is applied after the pod was requeued, so no event is missed."""
+async def test_a_buffered_change_requeues_the_failed_pod() -> None:
+    """A buffered change is applied after the failed pod is requeued, so that no event is missed."""
     client = ScriptedExtender(on_filter=passes_only())
     made = suspended_rig(client)
-    cycle = await begun(made)
+    cycle = await start_cycle(made)
     made.add(node("new"))
     assert made.place_of(POD) == "inFlight"
     client.release()
@@ -157,12 +157,12 @@ async def test_a_change_that_came_meanwhile_wakes_the_pod_that_failed() -> None:
     assert made.place_of(POD) == "backoff"
 
 
-async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> None:
-    """Its deletion is applied when it is assumed; the bind does not find it."""
+async def test_a_pod_deleted_while_its_cycle_is_suspended() -> None:
+    """The deletion of a pod is applied after the pod is assumed; the bind fails, and the pod is removed."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     made.writer.fail_binds([ConflictError("gone")])
-    cycle = await begun(made)
+    cycle = await start_cycle(made)
     made.scheduler.feed.pod_deleted(POD)
     client.release()
     attempt = await cycle
@@ -175,7 +175,7 @@ async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> Non
 async def binding_while_suspended(
     made: Rig, client: ScriptedExtender
 ) -> tuple[asyncio.Task[bool], asyncio.Task[object]]:
-    """Bind the first pod while the cycle of the second one waits."""
+    """Bind the first pod while the cycle of the second pod is suspended."""
     client.release()
     attempt = await decide(made)
     assert attempt is not None
@@ -189,12 +189,12 @@ async def binding_while_suspended(
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["bound", "refused"])
-async def test_a_bind_that_ends_meanwhile_changes_nothing_until_the_cycle_is_over(fails: bool) -> None:
-    """It is written at once; later steps wait."""
+async def test_a_bind_response_is_processed_after_the_suspended_cycle(fails: bool) -> None:
+    """A bind is written at once, and its response is processed after the suspended cycle."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     if fails:
-        made.writer.fail_binds([ConflictError("taken")])
+        made.writer.fail_binds([ConflictError("applied")])
     binding, cycle = await binding_while_suspended(made, client)
     assert [entry.name for entry in made.writer.attempted] == ["web"]
     assert (binding.done(), made.place_of(POD), made.context.cache.assumed_count) == (False, "inFlight", 1)
@@ -204,8 +204,8 @@ async def test_a_bind_that_ends_meanwhile_changes_nothing_until_the_cycle_is_ove
     assert isinstance(await cycle, Attempt)
 
 
-async def test_a_permit_that_times_out_meanwhile_is_unwound_when_the_cycle_is_over() -> None:
-    """The pod stays assumed until then."""
+async def test_a_permit_timeout_is_unwound_after_the_suspended_cycle() -> None:
+    """A pod whose Permit times out stays assumed until the suspended cycle has ended."""
     journal = Journal(results={"Rec.permit": PermitResult(Status(Code.WAIT), 5)})
     client = ScriptedExtender()
     made = suspended_rig(client, journal=journal)
@@ -220,8 +220,8 @@ async def test_a_permit_that_times_out_meanwhile_is_unwound_when_the_cycle_is_ov
     made.queue.close()
 
 
-async def test_pre_bind_begins_when_the_cycle_is_over() -> None:
-    """The cycle may read the plugin's own state."""
+async def test_pre_bind_begins_after_the_suspended_cycle() -> None:
+    """PreBind waits for the suspended cycle, which may read the plugin's state."""
     journal, client = Journal(), ScriptedExtender()
     made = suspended_rig(client, journal=journal)
     binding, cycle = await binding_while_suspended(made, client)
@@ -232,15 +232,15 @@ async def test_pre_bind_begins_when_the_cycle_is_over() -> None:
     assert isinstance(await cycle, Attempt)
 
 
-async def test_a_volume_that_is_written_meanwhile_is_known_when_the_cycle_is_over() -> None:
-    """The write itself does not wait."""
+async def test_a_written_volume_is_returned_after_the_suspended_cycle() -> None:
+    """A volume is written at once, and the call returns after the suspended cycle."""
     client, writer = ScriptedExtender(), RecordingStorageWriter()
     made = suspended_rig(client, storage=writer)
     (instance,) = made.context.profiles
-    patient = instance.bind[0].handle.storage_writer
-    assert patient is not None
-    cycle = await begun(made)
-    writing = asyncio.ensure_future(patient.bind_volume(volume("pv")))
+    waiting_writer = instance.bind[0].handle.storage_writer
+    assert waiting_writer is not None
+    cycle = await start_cycle(made)
+    writing = asyncio.ensure_future(waiting_writer.bind_volume(volume("pv")))
     await settle()
     assert ([written.metadata.name for written in writer.volumes], writing.done()) == (["pv"], False)
     client.release()
@@ -248,8 +248,8 @@ async def test_a_volume_that_is_written_meanwhile_is_known_when_the_cycle_is_ove
     await cycle
 
 
-async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
-    """They are read at once."""
+async def test_overdue_pods_are_settled_after_the_suspended_cycle() -> None:
+    """Overdue assumed pods are read at once, and are settled after the suspended cycle."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     client.release()
@@ -270,11 +270,11 @@ async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
     await cycle
 
 
-async def test_a_profile_withdrawn_meanwhile_ends_with_the_cycle() -> None:
-    """The attempt ends on its revision, whose client is closed after it; the pod waits for the next live profile."""
+async def test_a_profile_withdrawn_during_the_cycle() -> None:
+    """The attempt finishes on the withdrawn profile, whose client is closed after it, and the pod is parked."""
     client = ScriptedExtender(on_filter=passes_only())
     made = suspended_rig(client)
-    cycle = await begun(made)
+    cycle = await start_cycle(made)
     made.scheduler.withdraw("default-scheduler")
     await settle()
     assert client.closed == 0
@@ -284,11 +284,11 @@ async def test_a_profile_withdrawn_meanwhile_ends_with_the_cycle() -> None:
     assert (client.closed, made.place_of(POD)) == (1, "parked")
 
 
-async def test_a_profile_replaced_meanwhile_tries_the_pod_again() -> None:
-    """The rejection of the old revision does not count."""
+async def test_a_profile_replaced_during_the_cycle() -> None:
+    """A pod that the replaced profile revision rejected is requeued."""
     client = ScriptedExtender(on_filter=passes_only())
     made = suspended_rig(client)
-    cycle = await begun(made)
+    cycle = await start_cycle(made)
     made.serve(extender_profile(extender(weight=5)))
     client.release()
     assert await cycle is None
@@ -298,15 +298,15 @@ async def test_a_profile_replaced_meanwhile_tries_the_pod_again() -> None:
 # -- the loop -------------------------------------------------------------------------------------------------------
 
 
-def crowd(count: int) -> list[Pod]:
+def small_pods(count: int) -> list[Pod]:
     return [pod(f"p{number}", requests={"cpu": "10m"}) for number in range(count)]
 
 
 async def test_the_loop_runs_one_cycle_at_a_time() -> None:
-    """While one waits no other pod is popped; all are scheduled in the end, each with one extender call."""
+    """No pod is popped while a cycle is suspended; all pods are scheduled, each with one extender call."""
     client = ScriptedExtender()
     made = suspended_rig(client)
-    made.add(*crowd(5))
+    made.add(*small_pods(5))
     async with made.running():
         await settle()
         assert (made.queue.readings.in_flight_count, len(made.queue.readings), client.called_verbs()) == (
@@ -321,26 +321,28 @@ async def test_the_loop_runs_one_cycle_at_a_time() -> None:
 
 
 async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
-    """Each end is handled before the next cycle but one begins."""
+    """The result of each bind is processed before the second next cycle begins."""
     client = ScriptedExtender()
     made = extender_rig((extender(), client))
-    made.add(node("a"), *crowd(20))
-    behind: list[int] = []
+    made.add(node("a"), *small_pods(20))
+    unprocessed: list[int] = []
     original = client.on_filter
 
     def on_filter(asked: object) -> object:
-        behind.append(made.context.cache.assumed_count - made.context.metrics.records["default-scheduler"].scheduled)
+        unprocessed.append(
+            made.context.cache.assumed_count - made.context.metrics.records["default-scheduler"].scheduled
+        )
         return original(["a"])
 
-    client.on_filter = on_filter  # type: ignore[assignment]  # it looks at the cache in passing
+    client.on_filter = on_filter  # type: ignore[assignment]  # reads the cache and calls the original
     async with made.running():
         await made.until(lambda: made.context.metrics.records["default-scheduler"].scheduled == 20)
-    assert max(behind) <= 2
+    assert max(unprocessed) <= 2
 
 
 @pytest.mark.parametrize("by_stop", [False, True], ids=["run is cancelled", "stop"])
-async def test_stopping_in_a_suspended_cycle_loses_nothing(by_stop: bool) -> None:
-    """The pod is requeued and not assumed, its instance has no pod in flight, and changes are applied."""
+async def test_stopping_during_a_suspended_cycle(by_stop: bool) -> None:
+    """When the scheduler stops, the pod of a suspended cycle is requeued and buffered changes are applied."""
     client = ScriptedExtender()
     made = suspended_rig(client)
     (instance,) = made.context.profiles
@@ -358,7 +360,7 @@ async def test_stopping_in_a_suspended_cycle_loses_nothing(by_stop: bool) -> Non
 
 
 async def test_a_profile_without_extenders_is_never_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its pods are scheduled by the cycle that does not await, beside a profile with extenders."""
+    """Pods of a profile without extenders are scheduled without suspension, beside a profile with extenders."""
 
     @contextmanager
     def refusing() -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Claims that are being bound while something changes: releases, reports, and retries."""
+"""Changes while volume claims are being bound: release, reports, and retries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.support.storage import RecordingStorageWriter, claim, mounts, storage
 
 DRIVER = "disk.example.com"
 WEB = pod("web", volumes=mounts("data"))
-RIVAL = pod("rival", volumes=mounts("other"))
-MADE: tuple[StorageObject, ...] = (claim(), storage_class("local", DRIVER))
-FOUND: tuple[StorageObject, ...] = (claim(), claim("other"), storage_class(), volume("pv"))
+OTHER = pod("rival", volumes=mounts("other"))
+PROVISIONED: tuple[StorageObject, ...] = (claim(), storage_class("local", DRIVER))
+STATIC: tuple[StorageObject, ...] = (claim(), claim("other"), storage_class(), volume("pv"))
 FAILED = 'running PreBind plugin "VolumeBinding": '
 
 
@@ -33,22 +33,22 @@ class Stage:
         self.made: Rig = rig(defaults=plugins, ports=SchedulerPorts(storage=self.writer))
         self.made.serve(_profile(seconds))
         self.feed = self.made.scheduler.storage_feed
-        for shown in storage:
-            self.feed.added(shown)
+        for each in storage:
+            self.feed.added(each)
         self.made.add(node("n0"), WEB)
 
     async def begin(self) -> None:
-        """Run to the wait for the binding."""
+        """Start the attempt, and run it until it has written a volume or claim."""
         self.task = asyncio.create_task(self.made.attempt())
         await self.made.until(lambda: bool(self.writer.volumes or self.writer.claims))
 
     async def end(self, seconds: float = 1) -> str:
-        """Let time pass until the attempt ends; return the node to which the pod was bound."""
+        """Advance the clock until the attempt ends; return the node to which the pod is bound."""
         self.made.clock.advance(seconds)
         return await self.task
 
     async def retry(self) -> None:
-        """Let the backoff pass and try again."""
+        """Advance the clock past the backoff, and start the next attempt."""
         self.made.clock.advance(10)
         self.writer.volumes.clear()
         self.writer.claims.clear()
@@ -56,12 +56,12 @@ class Stage:
 
     @property
     def current(self) -> PersistentVolume:
-        shown = self.made.context.cache.columns.storage.volumes.current("pv")
-        assert shown is not None
-        return shown
+        found = self.made.context.cache.columns.storage.volumes.current("pv")
+        assert found is not None
+        return found
 
     @property
-    def held(self) -> int:
+    def pod_count(self) -> int:
         return int(self.made.context.cache.columns.pod_count.sum())
 
 
@@ -69,42 +69,42 @@ def _profile(seconds: int) -> ProfileConfig:
     return configured(DEFAULT_NAME, "VolumeBinding", {"bindTimeoutSeconds": seconds})
 
 
-def _node_goes(stage: Stage) -> None:
+def _delete_node(stage: Stage) -> None:
     stage.made.scheduler.feed.node_deleted(node("n0"))
 
 
-def _claim_goes(stage: Stage) -> None:
+def _delete_claim(stage: Stage) -> None:
     stage.feed.deleted(claim())
 
 
-def _provisioning_fails(stage: Stage) -> None:
+def _fail_provisioning(stage: Stage) -> None:
     stage.feed.updated(claim(), claim(annotations={"why": "no room"}, version="9"))
 
 
-def _nothing(stage: Stage) -> None:
+def _change_nothing(stage: Stage) -> None:
     del stage
 
 
 @pytest.mark.parametrize(
-    ("happens", "seconds", "message"),
+    ("change", "seconds", "message"),
     [
-        pytest.param(_node_goes, 1, 'failed to get node "n0": node "n0" not found', id="node-deleted"),
+        pytest.param(_delete_node, 1, 'failed to get node "n0": node "n0" not found', id="node-deleted"),
         pytest.param(
-            _claim_goes,
+            _delete_claim,
             1,
             'failed to check provisioning pvc: persistentvolumeclaims "default/data" not found',
             id="claim-deleted",
         ),
-        pytest.param(_provisioning_fails, 1, 'provisioning failed for PVC "data"', id="provisioning-fails"),
-        pytest.param(_nothing, 3, "context deadline exceeded", id="takes-too-long"),
+        pytest.param(_fail_provisioning, 1, 'provisioning failed for PVC "data"', id="provisioning-fails"),
+        pytest.param(_change_nothing, 3, "context deadline exceeded", id="timeout"),
     ],
 )
-async def test_a_binding_that_fails(happens: Callable[[Stage], None], seconds: int, message: str) -> None:
-    """It is an error: the node is released, the nomination is cleared, and the pod is retried after backoff."""
-    stage = Stage(MADE, seconds=3)
+async def test_a_binding_that_fails(change: Callable[[Stage], None], seconds: int, message: str) -> None:
+    """After a failed volume binding the node and the nomination are released, and the pod is retried after backoff."""
+    stage = Stage(PROVISIONED, seconds=3)
     made = stage.made
     await stage.begin()
-    happens(stage)
+    change(stage)
     for _ in range(seconds - 1):
         made.clock.advance(1)
         for _ in range(5):
@@ -115,28 +115,28 @@ async def test_a_binding_that_fails(happens: Callable[[Stage], None], seconds: i
         f"{FAILED}binding volumes: {message}",
     )
     assert [patch.nominated_node_name for patch in made.writer.patches] == ["n0", ""]
-    assert (made.place_of(WEB), stage.held, made.writer.attempted) == ("errorBackoff", 0, [])
+    assert (made.place_of(WEB), stage.pod_count, made.writer.attempted) == ("errorBackoff", 0, [])
     made.queue.close()
     assert made.clock.pending == 0
 
 
 async def test_a_pod_that_is_deleted() -> None:
-    """The wait ends at the next check, and nothing is reported; written changes stay, as in the API server."""
-    stage = Stage(FOUND)
+    """The wait of a deleted pod ends without a report; volumes that were written stay assumed."""
+    stage = Stage(STATIC)
     await stage.begin()
     stage.made.scheduler.feed.pod_deleted(WEB)
     assert await stage.end() == ""
-    assert (stage.made.place_of(WEB), stage.made.writer.events, stage.held) == ("", [], 0)
+    assert (stage.made.place_of(WEB), stage.made.writer.events, stage.pod_count) == ("", [], 0)
     assert stage.current.spec.claim_ref is not None
     stage.feed.updated(volume("pv"), stage.writer.volumes[0])
     assert stage.current is stage.writer.volumes[0]
 
 
-async def test_provisioning_that_failed_is_tried_on_another_node() -> None:
-    """The provisioner has cleared its node, so the claim can use another one."""
-    stage = Stage(MADE)
+async def test_failed_provisioning_is_retried_on_another_node() -> None:
+    """After failed provisioning the claim has no selected node, so another node is feasible."""
+    stage = Stage(PROVISIONED)
     await stage.begin()
-    _provisioning_fails(stage)
+    _fail_provisioning(stage)
     assert await stage.end() == ""
     stage.made.scheduler.feed.node_deleted(node("n0"))
     stage.made.add(node("n1"))
@@ -157,9 +157,9 @@ async def test_provisioning_that_failed_is_tried_on_another_node() -> None:
         pytest.param(ClusterWriteError("no answer"), id="refused"),
     ],
 )
-async def test_a_volume_that_somebody_else_was_faster_to_take(fault: ClusterWriteError) -> None:
-    """An unwritten binding is not assumed any more; the next attempt sees the volume's claim and uses another one."""
-    stage = Stage((*FOUND, volume("pv-2", size="20Gi")))
+async def test_a_volume_that_another_claim_took(fault: ClusterWriteError) -> None:
+    """After a failed write the volume is no longer assumed, and the next attempt uses another volume."""
+    stage = Stage((*STATIC, volume("pv-2", size="20Gi")))
     stage.writer.failures = [fault]
     assert await stage.made.attempt() == ""
     assert stage.made.condition.message == f"{FAILED}{fault}"
@@ -173,15 +173,15 @@ async def test_a_volume_that_somebody_else_was_faster_to_take(fault: ClusterWrit
 
 
 async def test_two_pods_that_want_one_volume() -> None:
-    """The second is scheduled while the first is being bound, and gets the volume if that fails."""
-    stage = Stage(FOUND)
+    """A volume is not available for a second pod while it is being bound, and is available after a failure."""
+    stage = Stage(STATIC)
     made = stage.made
     stage.writer.failures = [ConflictError("changed")]
     attempt = made.decide()
     assert attempt is not None
-    made.add(RIVAL)
+    made.add(OTHER)
     assert made.decide() is None
-    assert made.place_of(RIVAL) == "unschedulable"
+    assert made.place_of(OTHER) == "unschedulable"
     assert made.condition.message == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
@@ -189,25 +189,25 @@ async def test_two_pods_that_want_one_volume() -> None:
     assert not await made.scheduler.cycles.binding.bind(attempt)
     stage.feed.updated(volume("pv"), volume("pv", version="6"))
     await stage.begin()
-    pointer = stage.writer.volumes[0].spec.claim_ref
-    assert pointer is not None
-    assert pointer.name == "other"
+    claim_ref = stage.writer.volumes[0].spec.claim_ref
+    assert claim_ref is not None
+    assert claim_ref.name == "other"
     stage.task.cancel()
     await asyncio.gather(stage.task, return_exceptions=True)
     made.queue.close()
 
 
-async def test_a_pod_that_is_preempted_while_its_volume_is_made() -> None:
-    """It stops waiting, releases its node and is retried; the claim keeps its selected node."""
-    stage = Stage(MADE)
+async def test_a_pod_that_is_preempted_while_its_volume_is_provisioned() -> None:
+    """A preempted pod releases its node and is retried, and its claim retains the selected node."""
+    stage = Stage(PROVISIONED)
     made = stage.made
     await stage.begin()
-    held = made.context.services.in_pre_bind.get(WEB.metadata.uid)
-    assert held is not None
-    assert held.cancel("preempted by DefaultPreemption")
+    in_pre_bind = made.context.services.in_pre_bind.get(WEB.metadata.uid)
+    assert in_pre_bind is not None
+    assert in_pre_bind.cancel("preempted by DefaultPreemption")
     assert await stage.task == ""
     assert made.condition.message == f"{FAILED}preempted by DefaultPreemption"
-    assert (made.place_of(WEB), stage.held) == ("errorBackoff", 0)
+    assert (made.place_of(WEB), stage.pod_count) == ("errorBackoff", 0)
     stage.feed.updated(claim(), stage.writer.claims[0])
     await stage.retry()
     assert [written.metadata.annotations[SELECTED_NODE] for written in stage.writer.claims] == ["n0"]

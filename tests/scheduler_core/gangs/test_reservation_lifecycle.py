@@ -136,10 +136,10 @@ async def test_blocked_pods_are_requeued_at_the_end() -> None:
     await traffic.step(100.0)
     later = traffic.add_pending(3)
     await traffic.settle()
-    assert traffic.rig.place(later) == "unschedulable"
+    assert traffic.rig.place_of(later) == "unschedulable"
     traffic.rig.scheduler.group_feed.group_changed(group("big", min_member=3, is_strict=False))
     assert traffic.gang_named("big").reservation == ""
-    assert traffic.rig.place(later) == "active"
+    assert traffic.rig.place_of(later) == "active"
 
 
 async def test_backfilled_capacity_is_backfilled_again() -> None:
@@ -258,4 +258,4 @@ async def test_a_blocking_pod_is_deleted(seconds: float, expected: str) -> None:
     traffic.rig.clock.advance(seconds - 30.0)
     over = [each for each, due in traffic.ends_at.items() if due <= 1000.0 + seconds]
     traffic.delete_named(*over)
-    assert traffic.rig.place(member) == expected
+    assert traffic.rig.place_of(member) == expected
