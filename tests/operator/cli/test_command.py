@@ -1,4 +1,4 @@
-"""The command as a whole: subcommands, errors, exit codes."""
+"""Tests of the command as a whole: subcommands, errors, and exit codes."""
 
 import json
 import subprocess
@@ -14,15 +14,15 @@ from click.testing import CliRunner
 from scheduler_core.errors import ConfigError, Problem, RegistryError
 
 
-def test_lists_its_subcommands() -> None:
-    """The help names every subcommand with what it does."""
+def test_help_lists_subcommands() -> None:
+    """The help lists every subcommand."""
     result = CliRunner().invoke(bayplan, ["--help"])
     assert result.exit_code == 0
     for name in ("run", "simulate", "explain", "version"):
         assert name in result.output
 
 
-def test_an_unknown_subcommand() -> None:
+def test_an_unknown_subcommand_is_a_usage_error() -> None:
     """A misspelled subcommand is a usage error."""
     result = CliRunner().invoke(bayplan, ["simulat"])
     assert result.exit_code == 2
@@ -30,13 +30,13 @@ def test_an_unknown_subcommand() -> None:
 
 
 def test_prints_versions() -> None:
-    """The output has the versions of Bayplan, of the reference and of Python."""
+    """The output has the versions of Bayplan and of the reference."""
     result = CliRunner().invoke(bayplan, ["version"])
     assert result.output.splitlines()[:2] == [f"Bayplan {version('bayplan')}", "follows kube-scheduler v1.37.1"]
 
 
 def test_prints_versions_as_json() -> None:
-    """JSON has the same versions."""
+    """The JSON output has the same versions."""
     result = CliRunner().invoke(bayplan, ["version", "-o", "json"])
     assert json.loads(result.output)["referenceKubeScheduler"] == "v1.37.1"
 
@@ -48,8 +48,8 @@ def test_prints_versions_as_json() -> None:
         pytest.param("['status', '--help']", "{'numpy', 'kopf', 'pydantic', 'scheduler_core.scheduler'}", id="status"),
     ],
 )
-def test_starts_without_the_scheduler(arguments: str, packages: str) -> None:
-    """Packages that are slow to import are not imported to print a version or the state of the operator."""
+def test_slow_packages_are_not_imported(arguments: str, packages: str) -> None:
+    """Packages that are slow to import are not imported for commands that do not schedule."""
     code = (
         f"import sys\nfrom bayplan.cli import bayplan\nbayplan({arguments}, standalone_mode=False)\n"
         f"print(sorted({packages} & set(sys.modules)))"
@@ -58,8 +58,8 @@ def test_starts_without_the_scheduler(arguments: str, packages: str) -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Replace the subcommand ``version`` by one that raises."""
+def make_version_fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Replace the subcommand ``version`` with one that raises an error."""
 
     @click.command()
     def version() -> None:
@@ -71,27 +71,27 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 @pytest.mark.parametrize(
     ("error", "exit_code", "text"),
     [
-        pytest.param(ConfigError([Problem("a.b", "is wrong")]), 2, "bayplan: a.b: is wrong\n", id="bad input"),
-        pytest.param(RegistryError("no such package"), 1, "bayplan: no such package\n", id="another error"),
+        pytest.param(ConfigError([Problem("a.b", "is wrong")]), 2, "bayplan: a.b: is wrong\n", id="invalid input"),
+        pytest.param(RegistryError("no such package"), 1, "bayplan: no such package\n", id="other error"),
     ],
 )
 def test_an_error_is_a_message(monkeypatch: pytest.MonkeyPatch, error: Exception, exit_code: int, text: str) -> None:
-    """An error of Bayplan becomes a message on standard error and an exit code."""
-    failing(monkeypatch, error)
+    """An error of Bayplan is printed as a message on standard error, with an exit code."""
+    make_version_fail(monkeypatch, error)
     result = CliRunner().invoke(bayplan, ["version"])
     assert (result.exit_code, result.stderr, result.stdout) == (exit_code, text, "")
 
 
 def test_verbose_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With -v the error is raised, so that its traceback is printed."""
+    """With -v the error is raised so that its traceback is printed."""
     error = RegistryError("no such package")
-    failing(monkeypatch, error)
+    make_version_fail(monkeypatch, error)
     assert CliRunner().invoke(bayplan, ["-v", "version"]).exception is error
 
 
 def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug is not printed as a message."""
-    failing(monkeypatch, ZeroDivisionError())
+    """An unexpected exception is raised and not printed as a message."""
+    make_version_fail(monkeypatch, ZeroDivisionError())
     assert isinstance(CliRunner().invoke(bayplan, ["version"]).exception, ZeroDivisionError)
 
 

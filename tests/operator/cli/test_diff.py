@@ -1,4 +1,4 @@
-"""``bayplan diff`` on files."""
+"""Tests of ``bayplan diff`` on files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduler_core.errors import ConfigError
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
 HOSTILE = "a\x1b[2J<script>\nFORGED"
 SCRIPTS = 3
-"""The scripts of a report: import map, documents, entry."""
+"""Number of scripts of a report: import map, documents, entry."""
 
 
 def run(*args: str) -> Result:
@@ -28,7 +28,7 @@ def run(*args: str) -> Result:
 
 
 def test_prints_tables() -> None:
-    """Summary, figures, pods; exit code 1 because pods differ."""
+    """The command prints summary, figures and pods, and exits with 1 because pods differ."""
     result = run("spread", "pack")
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
@@ -61,14 +61,14 @@ def test_prints_tables() -> None:
 
 
 def test_equal_profiles_exit_with_0() -> None:
-    """In CI, exit code 0 means that nothing differs."""
+    """Equal profiles exit with 0."""
     result = run("spread", "spread")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "10 pending pods decided on 6 nodes: no difference")
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_documents_have_everything(output: str) -> None:
-    """Both formats contain the same document."""
+    """JSON and YAML output contain the same document."""
     result = run("spread", "pack", "-o", output)
     found: dict[str, Any] = json.loads(result.stdout) if output == "json" else yaml.safe_load(result.stdout)
     assert result.exit_code == 1
@@ -97,8 +97,8 @@ def test_documents_have_everything(output: str) -> None:
     assert found["after"]["resources"]["cpu"]["requested"] == 18600
 
 
-def test_a_page() -> None:
-    """HTML has summary, figures and pods, the documents of both profiles, and the scripts of a report."""
+def test_html_report() -> None:
+    """HTML output has the summary, figures and pods, the documents of both profiles, and the scripts of a report."""
     result = run("spread", "pack", "-o", "html")
     assert result.exit_code == 1
     assert result.stdout.startswith("<!doctype html>")
@@ -114,8 +114,8 @@ def test_a_page() -> None:
     assert documents["documents"]["pending"]["after"]["command"] == f"bayplan diff spread pack --cluster {EXAMPLE}"
 
 
-def test_untrusted_names_stay_texts(tmp_path: Path) -> None:
-    """Neither a terminal nor a browser obeys a name."""
+def test_untrusted_names_are_escaped(tmp_path: Path) -> None:
+    """Control characters and markup in names are escaped in tables and HTML."""
     body = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "p"}, "spec": {}}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": HOSTILE}, "status": {"capacity": {"pods": "9"}}}
     lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}]}}}
@@ -138,28 +138,32 @@ def test_untrusted_names_stay_texts(tmp_path: Path) -> None:
         pytest.param(
             ["spread", "nothing"],
             'there is no SchedulerProfile "nothing"; existing: pack, spread',
-            id="no such profile",
+            id="missing profile",
         ),
-        pytest.param(["spread", EXAMPLE], "has 2 SchedulerProfiles (pack, spread); choose one with", id="two"),
-        pytest.param(["spread", f"{EXAMPLE}#none"], 'there is no SchedulerProfile "none"', id="not in the file"),
-        pytest.param(["spread", "pack@0"], '"0" is not the number of a revision', id="no revision"),
+        pytest.param(
+            ["spread", EXAMPLE], "has 2 SchedulerProfiles (pack, spread); choose one with", id="file with two profiles"
+        ),
+        pytest.param(
+            ["spread", f"{EXAMPLE}#none"], 'there is no SchedulerProfile "none"', id="profile not in the file"
+        ),
+        pytest.param(["spread", "pack@0"], '"0" is not the number of a revision', id="invalid revision"),
         pytest.param(["spread", "pack@2"], "revisions of pack are stored in the live cluster", id="revision of files"),
-        pytest.param(["spread", "none.yaml"], "cannot be read: No such file or directory", id="no file"),
+        pytest.param(["spread", "none.yaml"], "cannot be read: No such file or directory", id="missing file"),
         pytest.param(
             ["spread", "pack", "-l", "a in", "--reschedule", "empty"], '"a in" is not a label selector', id="selector"
         ),
-        pytest.param(["spread", "pack", "-n", "shop"], "use them with --reschedule", id="namespace alone"),
+        pytest.param(["spread", "pack", "-n", "shop"], "use them with --reschedule", id="namespace without reschedule"),
     ],
 )
-def test_errors_have_another_exit_code_than_differences(args: list[str], message: str) -> None:
-    """Exit code 1 would look like a difference in CI."""
+def test_errors_exit_with_2(args: list[str], message: str) -> None:
+    """An error exits with 2, because exit code 1 means differences."""
     result = run(*args)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_a_profile_of_a_file_with_several() -> None:
-    """FILE#NAME chooses one; its PluginConfigs come from the same file."""
+def test_file_and_name_choose_a_profile() -> None:
+    """FILE#NAME chooses one profile of a file, with the PluginConfigs of that file."""
     assert run("spread", f"{EXAMPLE}#pack").stdout.splitlines()[0] == "10 pending pods decided on 6 nodes: 4 move"
 
 
@@ -173,33 +177,33 @@ def test_a_profile_of_a_file_with_several() -> None:
         pytest.param("-", ProfileReference("-", "-", ""), id="standard input"),
     ],
 )
-def test_references(text: str, reference: ProfileReference) -> None:
-    """What an argument means follows from its form."""
+def test_profile_references(text: str, reference: ProfileReference) -> None:
+    """The form of an argument determines what it refers to."""
     assert parse_reference(text) == reference
 
 
 @pytest.mark.parametrize(
     ("text", "matches"),
     [
-        pytest.param("", ["", "web", "api"], id="everything"),
+        pytest.param("", ["", "web", "api"], id="empty"),
         pytest.param("app=web", ["web"], id="equal"),
-        pytest.param("app == web", ["web"], id="equal twice"),
+        pytest.param("app == web", ["web"], id="double equals sign"),
         pytest.param("app!=web", ["", "api"], id="not equal, or without the label"),
         pytest.param("app in (web, api)", ["web", "api"], id="in"),
         pytest.param("app notin (web,api)", [""], id="not in"),
         pytest.param("app", ["web", "api"], id="exists"),
         pytest.param("!app", [""], id="does not exist"),
-        pytest.param("app,app!=web", ["api"], id="both"),
+        pytest.param("app,app!=web", ["api"], id="two requirements"),
     ],
 )
 def test_label_queries(text: str, matches: list[str]) -> None:
-    """As kubectl reads them."""
+    """Label selectors are read as by kubectl."""
     matcher = parse_label_query(text)
     assert [app for app in ("", "web", "api") if matcher.matches({"app": app} if app else {})] == matches
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "a in (b", "in (b)", "-a-", "a=b c", ","])
-def test_what_is_no_label_query(text: str) -> None:
-    """The error says how to write it."""
+def test_invalid_label_queries(text: str) -> None:
+    """An invalid label selector is an error."""
     with pytest.raises(ConfigError, match="is not a label selector"):
         parse_label_query(text)

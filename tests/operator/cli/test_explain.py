@@ -1,4 +1,4 @@
-"""``bayplan explain --cases``."""
+"""Tests of ``bayplan explain --cases``."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 CASES = Path(__file__).parents[2] / "parity" / "cases" / "taints.jsonl.gz"
 
 
-def explained(text: str) -> Result:
+def explain_cases(text: str) -> Result:
     """Run the command on lines of cases."""
     return CliRunner().invoke(bayplan, ["explain", "--cases", "-"], input=text)
 
@@ -20,16 +20,16 @@ def case(name: str, **fields: object) -> str:
 
 
 def test_results_are_in_the_order_of_the_cases() -> None:
-    """There is one result for each case."""
+    """Each case has one result, in the order of the cases."""
     result = CliRunner().invoke(bayplan, ["explain", "--cases", str(CASES)])
     assert result.exit_code == 0
     names = [json.loads(line)["name"] for line in result.stdout.splitlines()]
     assert names == [f"taints-1-{number:04d}" for number in range(60)]
 
 
-def test_skips_cases_that_cannot_be_run() -> None:
-    """An invalid line is reported with its place, other cases have results, and the exit code is 1."""
-    result = explained(case("first") + "{}\n" + case("third", profile={"kind": "x"}) + case("last"))
+def test_invalid_cases_are_skipped() -> None:
+    """An invalid case is reported with its place, other cases have results, and the exit code is 1."""
+    result = explain_cases(case("first") + "{}\n" + case("third", profile={"kind": "x"}) + case("last"))
     assert result.exit_code == 1
     assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == ["first", "last"]
     errors = result.stderr.splitlines()
@@ -38,21 +38,21 @@ def test_skips_cases_that_cannot_be_run() -> None:
     assert errors[2] == "2 cases could not be run"
 
 
-def test_notes_an_unsupported_plugin_once() -> None:
-    """The profile of a case may name any plugin of kube-scheduler; an unsupported one is noted once."""
+def test_an_unsupported_plugin_is_noted_once() -> None:
+    """An unsupported plugin in the profiles of the cases is noted once."""
     profile = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "profiles": [{"plugins": {"filter": {"enabled": [{"name": "GangScheduling"}]}}}],
     }
-    result = explained(case("a", profile=profile) + case("b", profile=profile))
+    result = explain_cases(case("a", profile=profile) + case("b", profile=profile))
     assert result.exit_code == 0
     assert (
         result.stderr == "note: plugin GangScheduling is not supported and is removed from the profiles of the cases\n"
     )
 
 
-def test_a_missing_file() -> None:
+def test_a_missing_file_is_invalid_input() -> None:
     """A missing file is invalid input."""
     result = CliRunner().invoke(bayplan, ["explain", "--cases", "gone.jsonl"])
     assert (result.exit_code, result.stdout) == (2, "")

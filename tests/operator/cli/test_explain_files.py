@@ -1,4 +1,4 @@
-"""``bayplan explain -f``."""
+"""Tests of ``bayplan explain -f``."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ spec: {containers: [{name: main, resources: {requests: {cpu: 500m}}}]}
 """
 
 
-def explained(text: str, *options: str) -> Result:
-    """Run the command on a text."""
+def explain_pod_in(text: str, *options: str) -> Result:
+    """Run the command on manifests."""
     return CliRunner().invoke(bayplan, ["explain", "-f", "-", *options], input=text)
 
 
 def test_prints_text() -> None:
-    """The output has rejections, nearest misses with amounts, preemption, and events that would requeue the pod."""
-    result = explained(NODE + RUNNING + WAITING, "--pod", "shop/waiting")
+    """The text has rejections, nearest misses with amounts, preemption, and events that would requeue the pod."""
+    result = explain_pod_in(NODE + RUNNING + WAITING, "--pod", "shop/waiting")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "Pod shop/waiting is unschedulable; feasible nodes: 0 of 1",
@@ -73,22 +73,22 @@ def test_prints_text() -> None:
     ],
 )
 def test_ways_to_specify_a_pod(options: tuple[str, ...]) -> None:
-    """All specify the same pod."""
-    document = json.loads(explained(NODE + WAITING, *options, "-o", "json").stdout)
+    """Each way specifies the same pod."""
+    document = json.loads(explain_pod_in(NODE + WAITING, *options, "-o", "json").stdout)
     assert (document["namespace"], document["name"], document["node"]) == ("shop", "waiting", "n")
 
 
 def test_yaml_equals_json() -> None:
-    """YAML and JSON hold the same document."""
+    """YAML and JSON output contain the same document."""
     options = ("--pod", "shop/waiting", "-o")
     text = NODE + RUNNING + WAITING
-    assert json.loads(explained(text, *options, "json").stdout) == yaml.safe_load(
-        explained(text, *options, "yaml").stdout
+    assert json.loads(explain_pod_in(text, *options, "json").stdout) == yaml.safe_load(
+        explain_pod_in(text, *options, "yaml").stdout
     )
 
 
 def test_the_other_pods_may_be_scheduled_first() -> None:
-    """Two of three pods fit on the GPU node; the deletion of one of them would requeue the third."""
+    """With --others-placed the explanation considers the placements of the other pods."""
     command = ["explain", "-f", EXAMPLE, "--pod", "ml/train-2", "-o", "json"]
     alone = json.loads(CliRunner().invoke(bayplan, command).stdout)
     assert (alone["verdict"], alone["node"]) == ("Fits", "gpu-1")
@@ -110,21 +110,21 @@ def test_the_other_pods_may_be_scheduled_first() -> None:
     ],
 )
 def test_options_that_cannot_be_combined(options: tuple[str, ...], text: str) -> None:
-    """The exit code is 2, and the error says what to do."""
-    result = explained(NODE, *options)
+    """Options that cannot be combined are a usage error with a remedy."""
+    result = explain_pod_in(NODE, *options)
     assert result.exit_code == 2
     assert text in result.stderr
 
 
 def test_others_placed_requires_files() -> None:
-    """The pods of a cluster are not rescheduled."""
+    """--others-placed requires files, because pods of a cluster are not rescheduled."""
     result = CliRunner().invoke(bayplan, ["explain", "web", "--others-placed"])
     assert result.exit_code == 2
     assert "--others-placed requires -f" in result.stderr
 
 
-def test_a_pod_that_does_not_exist() -> None:
-    """The error names the pending pods."""
-    result = explained(NODE + WAITING, "--pod", "shop/nope")
+def test_a_missing_pod_is_an_error() -> None:
+    """The error for a missing pod names the pending pods."""
+    result = explain_pod_in(NODE + WAITING, "--pod", "shop/nope")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == ("bayplan: --pod: pod shop/nope is not in the files; pending pods: shop/waiting\n")

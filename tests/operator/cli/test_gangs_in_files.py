@@ -1,4 +1,4 @@
-"""``bayplan simulate`` and ``bayplan explain -f`` with gangs."""
+"""Tests of ``bayplan simulate`` and ``bayplan explain -f`` with gangs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LACKS = (
 )
 
 
-def ran(*arguments: str) -> Result:
+def run(*arguments: str) -> Result:
     """Run a command that succeeds."""
     result = CliRunner().invoke(bayplan, arguments)
     assert result.exit_code == 0, result.stderr
@@ -30,8 +30,8 @@ def ran(*arguments: str) -> Result:
 
 
 def test_gangs_of_three_apis_are_simulated() -> None:
-    """The table of gangs has the numbers of required and scheduled members, the domain and the reason."""
-    lines = ran("simulate", EXAMPLE).stdout.splitlines()
+    """The table of gangs has the required and scheduled members, the domain and the reason."""
+    lines = run("simulate", EXAMPLE).stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("GANG"))
     assert lines[start : start + 4] == [
         "GANG       NEEDED  MEMBERS  PLACED  DOMAIN  REASON",
@@ -43,8 +43,8 @@ def test_gangs_of_three_apis_are_simulated() -> None:
 
 
 def test_simulated_gangs_in_the_document() -> None:
-    """The document has the API of each gang."""
-    document = json.loads(ran("simulate", EXAMPLE, "-o", "json").stdout)
+    """The document has each gang with its API."""
+    document = json.loads(run("simulate", EXAMPLE, "-o", "json").stdout)
     assert [(gang["name"], gang["api"], gang["phase"]) for gang in document["gangs"]] == [
         ("mpi", "scheduling.x-k8s.io", "Scheduled"),
         ("render", "scheduling.k8s.io", "Scheduled"),
@@ -63,9 +63,9 @@ def test_simulated_gangs_in_the_document() -> None:
     }
 
 
-def test_why_a_gang_waits() -> None:
-    """The explanation has members, domains, nearest misses, events and preemption."""
-    text = ran("explain", "-f", EXAMPLE, "--others-placed", "-n", "ml", "podgroup/train").stdout.splitlines()
+def test_a_gang_is_explained() -> None:
+    """The explanation of a gang has members, domains, nearest misses, events and preemption."""
+    text = run("explain", "-f", EXAMPLE, "--others-placed", "-n", "ml", "podgroup/train").stdout.splitlines()
     assert text[0] == (
         f"Gang ml/train does not fit: there are nodes for 1 of the 3 members that must be placed together in {ZONE}=a"
     )
@@ -78,16 +78,16 @@ def test_why_a_gang_waits() -> None:
     assert text[-1] == "Preemption  no pod of lower priority runs where the gang could go"
 
 
-def test_a_member_and_its_gang() -> None:
-    """The members of the gang are not scheduled with the other pods."""
-    document = json.loads(ran("explain", "-f", EXAMPLE, "--others-placed", "--pod", "ml/train-2", "-o", "json").stdout)
+def test_a_member_is_explained_with_its_gang() -> None:
+    """The explanation of a member has its gang, whose members are not scheduled with the other pods."""
+    document = json.loads(run("explain", "-f", EXAMPLE, "--others-placed", "--pod", "ml/train-2", "-o", "json").stdout)
     assert (document["verdict"], document["node"]) == ("Unschedulable", None)
     assert document["gang"]["members"]["waiting"] == 3
     assert [place["fitting"] for place in document["gang"]["places"]] == [1, 1]
 
 
-def test_a_gang_that_does_not_exist() -> None:
-    """The error names the existing gangs."""
+def test_a_missing_gang_is_an_error() -> None:
+    """The error for a missing gang names the existing gangs."""
     result = CliRunner().invoke(bayplan, ["explain", "-f", EXAMPLE, "-n", "ml", "podgroup.bayplan.dev/mpi"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
@@ -96,33 +96,33 @@ def test_a_gang_that_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
-        pytest.param("web-0", PodName("ml", "web-0"), id="a pod"),
-        pytest.param("pod/web-0", PodName("ml", "web-0"), id="a pod with its kind"),
-        pytest.param("podgroup/train", GroupName("ml", "train"), id="a PodGroup"),
-        pytest.param("podgroups/train", GroupName("ml", "train"), id="the plural"),
-        pytest.param("bpg/train", GroupName("ml", "train", GroupSource.BAYPLAN), id="Bayplan's short name"),
+        pytest.param("web-0", PodName("ml", "web-0"), id="pod"),
+        pytest.param("pod/web-0", PodName("ml", "web-0"), id="pod with its kind"),
+        pytest.param("podgroup/train", GroupName("ml", "train"), id="PodGroup"),
+        pytest.param("podgroups/train", GroupName("ml", "train"), id="plural"),
+        pytest.param("bpg/train", GroupName("ml", "train", GroupSource.BAYPLAN), id="short name"),
         pytest.param(
             "podgroups.scheduling.k8s.io/train", GroupName("ml", "train", GroupSource.NATIVE), id="with its API"
         ),
     ],
 )
-def test_names(text: str, meant: PodName | GroupName) -> None:
+def test_names(text: str, expected: PodName | GroupName) -> None:
     """Names have kubectl's syntax."""
-    assert explained_name("ml", text) == meant
+    assert explained_name("ml", text) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("job/train", '"job/train" does not name a pod or PodGroup', id="a Job"),
+        pytest.param("job/train", '"job/train" does not name a pod or PodGroup', id="Job"),
         pytest.param("podgroup/", "specify POD, pod/POD or podgroup/NAME", id="no name"),
-        pytest.param("podgroup.volcano.sh/train", 'unsupported API of PodGroups "volcano.sh"', id="another API"),
+        pytest.param("podgroup.volcano.sh/train", 'unsupported API of PodGroups "volcano.sh"', id="unsupported API"),
     ],
 )
 def test_names_of_other_kinds(text: str, problem: str) -> None:
-    """The error says what to specify."""
+    """A name of another kind is a usage error with the supported forms."""
     with pytest.raises(UsageError) as caught:
         explained_name("ml", text)
     assert problem in str(caught.value)

@@ -1,4 +1,4 @@
-"""Untrusted texts in the output of commands: none controls the terminal, and none looks like another line."""
+"""Tests that untrusted text in the output of commands cannot control the terminal or forge a line."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ BROKEN = '{"kind": "Pod", "metadata": {"name": "\x1b[2J", '
 
 
 def is_safe(result: Result) -> bool:
-    """Return whether nothing controls the terminal and no line starts with the forged text."""
+    """Return whether the output has no control characters and no forged line."""
     output = result.stdout + result.stderr
     return printable(output) == output and not any(line.startswith("FORGED") for line in output.splitlines())
 
 
 @pytest.mark.parametrize(
-    ("args", "given", "shows"),
+    ("args", "given", "expected"),
     [
         pytest.param(["simulate", "-"], [POD, NODE], "FORGED", id="simulate"),
         pytest.param(["simulate", "-o", "json", "-"], [POD, NODE], "FORGED", id="simulate as JSON"),
         pytest.param(["simulate", "-o", "yaml", "-"], [POD, NODE], "FORGED", id="simulate as YAML"),
-        pytest.param(["simulate", "-"], [PROFILE], "FORGED", id="simulate, refused"),
+        pytest.param(["simulate", "-"], [PROFILE], "FORGED", id="simulate, rejected"),
         pytest.param(["validate", "-"], [PROFILE, CONFIGURATION], "FORGED", id="validate"),
         pytest.param(["validate", "-o", "json", "-"], [PROFILE, CONFIGURATION], "FORGED", id="validate as JSON"),
         pytest.param(["explain", "-f", "-", HOSTILE], [POD, NODE], "FORGED", id="explain"),
@@ -62,17 +62,17 @@ def is_safe(result: Result) -> bool:
         pytest.param(["explain", "--cases", "-"], [{"name": HOSTILE, "kind": HOSTILE}], "is not a case", id="cases"),
     ],
 )
-def test_texts_in_files(args: list[str], given: list[dict[str, Any]], shows: str) -> None:
+def test_texts_in_files(args: list[str], given: list[dict[str, Any]], expected: str) -> None:
     """Control characters in names, fields and values of manifests are escaped."""
     text = json.dumps(given[0]) if len(given) == 1 else "---\n".join(yaml.safe_dump(each) for each in given)
     result = CliRunner().invoke(bayplan, args, input=text)
-    assert shows in result.stdout + result.stderr
+    assert expected in result.stdout + result.stderr
     assert is_safe(result), result.output
 
 
 @pytest.mark.parametrize("command", ["simulate", "validate"])
-def test_a_file_that_cannot_be_read(command: str) -> None:
-    """The error quotes parts of the file."""
+def test_an_unreadable_file_is_quoted_escaped(command: str) -> None:
+    """An error that quotes an unreadable file escapes control characters."""
     result = CliRunner().invoke(bayplan, [command, "-"], input=BROKEN)
     assert result.exit_code != 0
     assert is_safe(result), result.output
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read(command: str) -> None:
 
 @pytest.mark.parametrize("file", ["kube.yaml", "kube\nkind: Secret\x1b[2J.yaml"])
 def test_imported_manifests(tmp_path: Path, file: str) -> None:
-    """A comment with line breaks stays a comment: the manifests are only those of the profiles."""
+    """Line breaks in comments are escaped, so the manifests are only those of the profiles."""
     (tmp_path / file).write_text(yaml.safe_dump(CONFIGURATION))
     result = CliRunner().invoke(bayplan, ["import-config", str(tmp_path / file)])
     assert result.exit_code == 0, result.output
@@ -92,7 +92,7 @@ def test_imported_manifests(tmp_path: Path, file: str) -> None:
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
-    """Yield an API server with a profile whose every text is hostile, and two revisions of it."""
+    """Yield an API server with a profile of hostile text and two revisions of it."""
     spec = {"plugins": {"filter": {"disabled": [{"name": HOSTILE}]}}}
     status = {"conditions": [{"type": "Ready", "status": "True", "message": HOSTILE}], "activeRevision": HOSTILE}
     metadata = {"name": "batch", "uid": "u", "generation": 1, "resourceVersion": "1"}
@@ -126,7 +126,7 @@ async def api() -> AsyncIterator[FakeApi]:
         pytest.param(["history", "batch"], id="history"),
         pytest.param(["history", "batch", "-o", "json"], id="history as JSON"),
         pytest.param(["history", "batch", "-o", "yaml"], id="history as YAML"),
-        pytest.param(["history", "batch", "--revision", "1"], id="a revision"),
+        pytest.param(["history", "batch", "--revision", "1"], id="one revision"),
         pytest.param(["history", "batch", "--diff", "1", "2"], id="two revisions"),
         pytest.param(["rollback", "batch", "--to-revision", "1", "--dry-run"], id="rollback"),
     ],

@@ -1,6 +1,6 @@
-"""``-o html`` of all commands in a real browser: no request, no violation of the policy, and hostile names as text.
+"""Tests of ``-o html`` of all commands in a real browser: requests, content security policy, and hostile names.
 
-tests/page/test_report_files.py uses the panels of the reports that have some.
+tests/page/test_report_files.py covers the panels of the reports.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tests.support.served_page import PageWorld
 HOSTILE = (
     "x<img src=http://127.0.0.1:9/i onerror=document.title=1><script>document.title=2</script>\"'&amp;\u202eevil\x1b[2J"
 )
-SHOWN = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+ESCAPED = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
 PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "p"}, "spec": {}}
 
 Document = dict[str, Any]
 
 
-class Tags(HTMLParser):
-    """Names of all elements, all text except that of scripts, and the attributes of scripts."""
+class Elements(HTMLParser):
+    """Element names, script attributes, and text outside scripts of an HTML page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ class Tags(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Add an element."""
+        """Record an element."""
         self.names.add(tag)
         if tag == "script":
             self.scripts.append(dict(attrs))
 
     def handle_data(self, data: str) -> None:
-        """Add text."""
+        """Record text."""
         if self.cdata_elem != "script":
             self.text += data
 
@@ -79,37 +79,37 @@ OBJECTS = [PROFILE, node(HOSTILE), node("cordoned", unschedulable=True), pod(HOS
 
 
 def report(*args: str) -> str:
-    """Return the page of a command on files."""
+    """Return the HTML output of a command on files."""
     result = CliRunner().invoke(bayplan, [*args, "-o", "html"])
     assert result.exit_code in (0, 1), result.stderr
     return result.stdout
 
 
-def simulated(path: Path) -> str:
-    """Return the page of a simulation with a pod that does not fit."""
+def simulation_report(path: Path) -> str:
+    """Return the report of a simulation with an infeasible pod."""
     return report("simulate", str(path))
 
 
-def explained(path: Path) -> str:
-    """Return the page of a pod that has no node."""
+def explanation_report(path: Path) -> str:
+    """Return the report of an infeasible pod."""
     return report("explain", "-f", str(path), "--others-placed", "--pod", f"ns/{HOSTILE}")
 
 
-def compared(path: Path) -> str:
-    """Return the page of a profile that also uses the cordoned node."""
+def comparison_report(path: Path) -> str:
+    """Return the report of a comparison with a profile that also uses the cordoned node."""
     lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}]}}}
     other = path.with_name("other.yaml")
     other.write_text(yaml.safe_dump({**PROFILE, "spec": lenient}))
     return report("diff", "p", str(other), "--cluster", str(path))
 
 
-def status_of_an_operator(path: Path) -> str:
-    """Return the page of a scheduler with a pod that fits no node, as the operator and the command make it."""
-    return status_html(read_status_report(asyncio.run(status_answer(path))))
+def operator_report(path: Path) -> str:
+    """Return the status report of a scheduler with an infeasible pod."""
+    return status_html(read_status_report(asyncio.run(status_response(path))))
 
 
-async def status_answer(path: Path) -> bytes:
-    """Return the operator's answer to the command."""
+async def status_response(path: Path) -> bytes:
+    """Return the operator's response to the command."""
     del path
     world = PageWorld()
     world.rig.add(built_node(HOSTILE))
@@ -121,17 +121,17 @@ async def status_answer(path: Path) -> bytes:
 
 
 REPORTS = [
-    pytest.param(simulated, id="simulate"),
-    pytest.param(explained, id="explain"),
-    pytest.param(status_of_an_operator, id="status"),
-    pytest.param(compared, id="diff"),
+    pytest.param(simulation_report, id="simulate"),
+    pytest.param(explanation_report, id="explain"),
+    pytest.param(operator_report, id="status"),
+    pytest.param(comparison_report, id="diff"),
 ]
 SCRIPTS = [{"type": "importmap"}, {"type": "application/json", "id": "documents"}, {"type": "module"}]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """A file with the cluster."""
+    """Return a file with the objects of the cluster."""
     path = tmp_path / "cluster.yaml"
     path.write_text(yaml.safe_dump_all(OBJECTS))
     return path
@@ -139,35 +139,32 @@ def cluster(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("make", REPORTS)
 def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> None:
-    """The page has only the elements of tables and text, and shows the name with its control characters escaped.
-
-    It has exactly its own three scripts.
-    """
-    page = Tags(make(cluster))
+    """A report has only elements of tables and text and its own scripts, and shows the name escaped."""
+    page = Elements(make(cluster))
     known = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "span"}
     assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td", "script", "noscript"}
     assert page.scripts == SCRIPTS
-    assert SHOWN in page.text
+    assert ESCAPED in page.text
 
 
 @pytest.mark.parametrize("make", REPORTS)
 def test_documents_cannot_end_their_element(cluster: Path, make: Callable[[Path], str]) -> None:
-    """JSON in ASCII without the character that begins tags; its strings have control characters escaped as text."""
+    """The embedded JSON is ASCII without "<", and its strings are escaped."""
     found = re.search(r'id="documents">(.*?)</script>', make(cluster), re.DOTALL)
     assert found is not None
     assert found[1].isascii()
     assert "<" not in found[1]
-    assert SHOWN in str(json.loads(found[1])["work"][0]["name"])
+    assert ESCAPED in str(json.loads(found[1])["work"][0]["name"])
 
 
 @pytest.mark.parametrize("make", REPORTS)
-def test_a_browser_shows_a_report_without_a_request(cluster: Path, make: Callable[[Path], str], tmp_path: Path) -> None:
-    """From file://, with its own style sheet and scripts only; nothing violates the policy."""
+def test_a_browser_shows_a_report_without_requests(cluster: Path, make: Callable[[Path], str], tmp_path: Path) -> None:
+    """A report opened from a file causes no request and no violation of its policy."""
     file = tmp_path / "report.html"
     file.write_text(make(cluster), encoding="utf-8")
     opened = open_file(file, tmp_path)
     assert (opened.console, opened.requests) == ([], [])
-    assert SHOWN in Tags(opened.dom).text
+    assert ESCAPED in Elements(opened.dom).text
 
 
 @pytest.mark.parametrize("make", REPORTS)
@@ -182,7 +179,7 @@ def test_a_browser_shows_a_report_without_a_request(cluster: Path, make: Callabl
 def test_a_report_runs_only_its_own_scripts(
     cluster: Path, make: Callable[[Path], str], markup: str, tmp_path: Path
 ) -> None:
-    """The policy blocks markup of a name even if it was not escaped."""
+    """The content security policy blocks scripts of unescaped markup."""
     file = tmp_path / "report.html"
     file.write_text(make(cluster).replace("</section>", f"{markup}</section>"), encoding="utf-8")
     opened = open_file(file, tmp_path)
@@ -192,8 +189,8 @@ def test_a_report_runs_only_its_own_scripts(
     assert "<title>run" not in opened.dom
 
 
-def test_a_request_and_a_violation_would_be_noticed(tmp_path: Path) -> None:
-    """The same page with markup of a name that was not escaped: blocked by its policy, requested without one."""
+def test_requests_and_violations_are_detected(tmp_path: Path) -> None:
+    """Unescaped markup is blocked by the policy and causes a request without the policy."""
     page = RENDERERS["html"](operator_status(StatusSources(rig().scheduler, Readiness(())), 0.0))
     injected = page.replace("</main>", f"{HOSTILE}</main>")
     file = tmp_path / "report.html"

@@ -1,4 +1,4 @@
-"""``bayplan import-config``: the manifests have the same meaning as the file."""
+"""Tests of ``bayplan import-config``: the manifests are equivalent to the file."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def document(**fields: Any) -> Document:
     return {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **fields}
 
 
-def meaning(instance: FrameworkInstance) -> tuple[object, ...]:
+def decision_inputs(instance: FrameworkInstance) -> tuple[object, ...]:
     """Return everything that determines the decisions of an instance."""
     config = instance.config
     return (
@@ -101,11 +101,11 @@ def meaning(instance: FrameworkInstance) -> tuple[object, ...]:
 
 
 @given(configurations())
-def test_manifests_have_the_meaning_of_the_file(written: Document) -> None:
+def test_manifests_are_equivalent_to_the_file(written: Document) -> None:
     """Instances built from the manifests decide like those built from the file."""
     configuration = RunConfiguration("kube.yaml", parse_configuration(written))
     imported = import_configuration(configuration, SCHEDULER)
-    # As the API server would return them.
+    # The API server returns JSON values.
     objects = [json.loads(json.dumps(manifest.document)) for manifest in imported.manifests]
     by_kind: dict[str, list[Document]] = {"SchedulerProfile": [], "PluginConfig": []}
     for found in objects:
@@ -117,8 +117,8 @@ def test_manifests_have_the_meaning_of_the_file(written: Document) -> None:
     made = {}
     for profile in state.profiles:
         assert profile.config is not None
-        made[profile.scheduler_name] = meaning(SCHEDULER.build(profile.config))
-    expected = {instance.name: meaning(instance) for instance in build_profiles(SCHEDULER, configuration)}
+        made[profile.scheduler_name] = decision_inputs(SCHEDULER.build(profile.config))
+    expected = {instance.name: decision_inputs(instance) for instance in build_profiles(SCHEDULER, configuration)}
     assert made == expected
 
 
@@ -140,7 +140,7 @@ def objects(result: Result) -> list[Document]:
 
 
 def test_an_empty_file_is_one_profile(imported: Import) -> None:
-    """The profile of the default scheduler has the adaptive formula, and a note says that the name is reserved."""
+    """An empty configuration is one profile with the default name, and a note says that the name is reserved."""
     result = imported()
     spec = {"percentageOfNodesToScore": 0, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
     expected = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "spec": spec}
@@ -150,7 +150,7 @@ def test_an_empty_file_is_one_profile(imported: Import) -> None:
 
 
 def test_shared_args_become_one_plugin_config(imported: Import) -> None:
-    """Equal args of two profiles are referenced; others stay in their profile."""
+    """Equal args of two profiles become a PluginConfig; other args stay in their profile."""
     other = {"name": "NodeAffinity", "args": {}}
     profiles = [{"schedulerName": "a", "pluginConfig": [FIT]}, {"schedulerName": "b", "pluginConfig": [other, FIT]}]
     shared, first, second = objects(imported(profiles=profiles))
@@ -162,7 +162,7 @@ def test_shared_args_become_one_plugin_config(imported: Import) -> None:
 
 
 def test_entries_without_effect_are_noted(imported: Import) -> None:
-    """A note names each; sets of the points of the group cycle, which a SchedulerProfile has not, are left out."""
+    """Entries without effect are noted, and extension points that a SchedulerProfile does not have are left out."""
     plugins = {
         "permit": {"enabled": [{"name": "GangScheduling"}]},
         "placementGenerate": {"enabled": [{"name": "TopologyPlacementGenerator"}]},
@@ -175,20 +175,20 @@ def test_entries_without_effect_are_noted(imported: Import) -> None:
 
 
 def test_names_become_dns_names(imported: Import) -> None:
-    """The name of an object is valid for the API server; the schedulerName stays the same."""
+    """The object's name is valid for the API server, and the schedulerName is unchanged."""
     made = objects(imported(profiles=[{"schedulerName": name} for name in ("My_Sched", "my-sched", "__")]))
     named = {found["metadata"]["name"]: found["spec"].get("schedulerName") for found in made}
     assert named == {"my-sched": "My_Sched", "my-sched-2": "my-sched", "profile": "__"}
 
 
 def test_extenders_are_in_every_profile(imported: Import) -> None:
-    """They are global in the file."""
+    """The extenders of the file are in every profile."""
     result = imported(profiles=[{"schedulerName": "a"}, {"schedulerName": "b"}], extenders=[EXTENDER])
     assert [found["spec"]["extenders"] for found in objects(result)] == [[EXTENDER], [EXTENDER]]
 
 
 def test_a_directory_gets_manifests_settings_and_values(imported: Import, tmp_path: Path) -> None:
-    """Fields outside profiles become settings of the operator, and values of the chart except the kubeconfig."""
+    """Fields outside profiles become settings of the operator, and chart values except the kubeconfig."""
     target = tmp_path / "out"
     client = {"kubeconfig": "/etc/kube.conf", "qps": -1, "burst": 7}
     election = {"leaseDuration": "30s", "resourceName": "other"}
@@ -221,7 +221,7 @@ def test_a_directory_gets_manifests_settings_and_values(imported: Import, tmp_pa
         pytest.param(
             {"podMaxBackoffSeconds": 2**40},
             ["SchedulerProfile default-scheduler: spec.podMaxBackoffSeconds: must be at most"],
-            id="beyond a custom resource",
+            id="limit of the custom resource",
         ),
     ],
 )
@@ -237,13 +237,13 @@ def test_an_invalid_file_is_rejected(imported: Import, fields: Document, expecte
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("a: [", "cannot be read", id="no YAML"),
-        pytest.param("- a", "must be one KubeSchedulerConfiguration", id="a list"),
+        pytest.param("a: [", "cannot be read", id="invalid YAML"),
+        pytest.param("- a", "must be one KubeSchedulerConfiguration", id="list"),
         pytest.param("", "must be one KubeSchedulerConfiguration", id="empty"),
     ],
 )
 def test_a_file_without_a_configuration_is_rejected(tmp_path: Path, text: str, expected: str) -> None:
-    """The error names the file and what it should contain."""
+    """The error names the file and the expected content."""
     file = tmp_path / "kube.yaml"
     file.write_text(text)
     result = CliRunner().invoke(bayplan, ["import-config", str(file)])

@@ -1,4 +1,4 @@
-"""``bayplan simulate``."""
+"""Tests of ``bayplan simulate``."""
 
 import json
 from pathlib import Path
@@ -34,14 +34,14 @@ spec: {containers: [{name: main, resources: {requests: {cpu: "64"}}}]}
 """
 
 
-def simulated(text: str, *options: str) -> Result:
-    """Run the command on a text."""
+def simulate(text: str, *options: str) -> Result:
+    """Run the command on manifests."""
     return CliRunner().invoke(bayplan, ["simulate", "-", *options], input=text)
 
 
 def test_prints_tables() -> None:
-    """The summary comes first: one line, amounts by resource, causes. Pods and nodes follow."""
-    result = simulated(NODE + SMALL + LARGE)
+    """The output has the summary, resources and causes, followed by pods and nodes."""
+    result = simulate(NODE + SMALL + LARGE)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "1 of 2 pods scheduled to 1 of 1 nodes; 1 unschedulable",
@@ -68,7 +68,7 @@ def test_prints_tables() -> None:
 
 
 def total(requested: int, allocatable: int, unusable: float | None = None) -> dict[str, Any]:
-    """Return the amounts of a resource of which one node has everything."""
+    """Return the amounts of a resource on a single node."""
     return {
         "requested": requested,
         "allocatable": allocatable,
@@ -126,13 +126,13 @@ EXPECTED: dict[str, Any] = {
 
 
 def test_prints_json() -> None:
-    """JSON has the same data, in units that need no parsing."""
-    assert json.loads(simulated(NODE + SMALL, "-o", "json").stdout) == EXPECTED
+    """JSON output has the data in units that need no parsing."""
+    assert json.loads(simulate(NODE + SMALL, "-o", "json").stdout) == EXPECTED
 
 
 def test_prints_yaml() -> None:
-    """YAML has the same data."""
-    assert yaml.safe_load(simulated(NODE + SMALL, "-o", "yaml").stdout) == EXPECTED
+    """YAML output has the same data."""
+    assert yaml.safe_load(simulate(NODE + SMALL, "-o", "yaml").stdout) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -142,25 +142,25 @@ def test_prints_yaml() -> None:
         pytest.param(NODE + LARGE, (), 0, id="unschedulable"),
         pytest.param(NODE + LARGE, ("--fail-on-unschedulable",), 3, id="unschedulable, in CI"),
         pytest.param(NODE + SMALL, ("--fail-on-unschedulable",), 0, id="all scheduled, in CI"),
-        pytest.param("a: [", (), 2, id="no manifest"),
-        pytest.param(NODE, ("--seed", "-1"), 2, id="a bad option"),
+        pytest.param("a: [", (), 2, id="invalid manifest"),
+        pytest.param(NODE, ("--seed", "-1"), 2, id="invalid option"),
     ],
 )
 def test_exit_codes(text: str, options: tuple[str, ...], exit_code: int) -> None:
-    """The exit code distinguishes a result from invalid input, and in CI whether every pod is scheduled."""
-    assert simulated(text, *options).exit_code == exit_code
+    """The exit code distinguishes invalid input and, on request, unschedulable pods."""
+    assert simulate(text, *options).exit_code == exit_code
 
 
 def test_notices_go_to_standard_error() -> None:
-    """Notices do not mix with the result."""
-    result = simulated(f"{NODE}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
+    """Notices are printed on standard error."""
+    result = simulate(f"{NODE}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
     assert "note: 1 ConfigMap is ignored" in result.stderr
     assert result.stdout.splitlines()[0] == "no pending pods"
 
 
 def test_problems_name_the_file() -> None:
-    """The error has the place of an invalid manifest."""
-    result = simulated("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n")
+    """The error for an invalid manifest names its place."""
+    result = simulate("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n")
     assert result.stderr == (
         "bayplan: standard input, document 1 (Pod 5): metadata.name: must be text, not a whole number; "
         "put it in quotes\n"
@@ -168,7 +168,7 @@ def test_problems_name_the_file() -> None:
 
 
 def test_reads_several_files(tmp_path: Path) -> None:
-    """Nodes and pods may be in different files."""
+    """Nodes and pods can be in different files."""
     for name, text in (("nodes.yaml", NODE), ("pods.yaml", SMALL)):
         (tmp_path / name).write_text(text, encoding="utf-8")
     result = CliRunner().invoke(bayplan, ["simulate", str(tmp_path / "nodes.yaml"), str(tmp_path / "pods.yaml")])
@@ -176,6 +176,6 @@ def test_reads_several_files(tmp_path: Path) -> None:
 
 
 def test_the_same_files_give_the_same_result() -> None:
-    """Two runs with the same seed print the same output."""
+    """Two runs with the same seed have the same output."""
     first, second = (CliRunner().invoke(bayplan, ["simulate", EXAMPLE, "--seed", "7"]).stdout for _ in range(2))
     assert first == second

@@ -1,4 +1,4 @@
-"""What ``bayplan simulate`` prints about claims that cannot be allocated."""
+"""Tests of the output of ``bayplan simulate`` about claims that cannot be allocated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRIVER = "gpu.example.com"
 
 
 def node(name: str, models: list[str]) -> list[Document]:
-    """Return a node and the slice of its devices, one of each model."""
+    """Return a node and a ResourceSlice with one device of each model."""
     allocatable = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     devices = [{"name": f"d{n}", "attributes": {"model": {"string": model}}} for n, model in enumerate(models)]
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
@@ -33,7 +33,7 @@ def node(name: str, models: list[str]) -> list[Document]:
 
 
 def template(name: str, model: str) -> Document:
-    """Return a template of claims for one device of a model."""
+    """Return a claim template for one device of a model."""
     selector = {"cel": {"expression": f'device.attributes["{DRIVER}"].model == "{model}"'}}
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "selectors": [selector]}}
     spec = {"spec": {"devices": {"requests": [request]}}}
@@ -41,7 +41,7 @@ def template(name: str, model: str) -> Document:
 
 
 def pod(name: str, of: str, labels: dict[str, str] | None = None) -> Document:
-    """Return a pod with a claim of a template."""
+    """Return a pod with a claim from a template."""
     spec = {
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": of}],
         "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
@@ -69,7 +69,7 @@ def output_of(path: Path, objects: list[Document], *args: str) -> str:
 
 
 def test_claims_are_explained_as_by_explain(tmp_path: Path) -> None:
-    """Equal pods are explained once, with the sections that bayplan explain prints for the first of them."""
+    """Equal pods are explained once, with the sections of ``bayplan explain`` for the first of them."""
     objects = [*CLUSTER, pod("a", "large"), pod("b", "large"), pod("c", "large"), pod("x", "other")]
     simulated = output_of(tmp_path, objects, "simulate")
     explained = output_of(tmp_path, objects, "explain", "--others-placed", "--pod", "default/b")
@@ -87,7 +87,7 @@ def test_claims_are_explained_as_by_explain(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_documents_have_the_explanations(tmp_path: Path, output: str) -> None:
-    """Each group has the document of bayplan explain."""
+    """Each group in the document has the document of ``bayplan explain``."""
     objects = [*CLUSTER, pod("a", "large"), pod("b", "large"), pod("c", "large")]
     text = output_of(tmp_path, objects, "simulate", "-o", output)
     claims = (json.loads(text) if output == "json" else yaml.safe_load(text))["claims"]
@@ -99,7 +99,7 @@ def test_documents_have_the_explanations(tmp_path: Path, output: str) -> None:
 
 
 def test_a_gang_lacks_a_device_for_its_next_member(tmp_path: Path) -> None:
-    """Each member fits alone, so the nearest misses of the first member without a device are printed."""
+    """The nearest misses of a gang are those of the first member that lacks a device."""
     group = {
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "PodGroup",
@@ -115,15 +115,15 @@ def test_a_gang_lacks_a_device_for_its_next_member(tmp_path: Path) -> None:
     assert any("request gpu: device n0/d0: in use by claim default/a-gpu-" in line for line in output[at:])
 
 
-def test_pods_that_wait_for_something_else_are_not_explained(tmp_path: Path) -> None:
-    """A pod with a claim that does not exist is gated; one without claims lacks CPU."""
+def test_pods_without_unallocatable_claims_are_not_explained(tmp_path: Path) -> None:
+    """A gated pod and a pod that lacks CPU are not explained."""
     large = pod("large", "large")
     large["spec"] = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "64"}}}]}
     assert "Why the claims" not in output_of(tmp_path, [*CLUSTER, pod("gated", "missing"), large], "simulate")
 
 
 def test_many_different_claims_are_counted(tmp_path: Path) -> None:
-    """The table stays short, and the page has 20 groups; both have the numbers of the others."""
+    """The table has 5 groups and the HTML report 20; both have the number of the others."""
     models = [f"m{n:02d}" for n in range(23)]
     objects = [CLASS, *node("n0", ["a100"]), *(template(model, model) for model in models)]
     objects += [pod(f"pod-{model}", model) for model in models]
@@ -137,8 +137,8 @@ def test_many_different_claims_are_counted(tmp_path: Path) -> None:
     assert "in -o json" not in page
 
 
-def test_untrusted_text_cannot_fake_rows(tmp_path: Path) -> None:
-    """An attribute is printed with its control characters escaped."""
+def test_untrusted_text_is_escaped(tmp_path: Path) -> None:
+    """Control characters in an attribute are escaped."""
     hostile = "\x1b[2Jx\nFORGED"
     objects = [CLASS, *node("n0", [hostile]), template("large", "a100"), pod("a", "large")]
     output = output_of(tmp_path, objects, "simulate")
@@ -156,7 +156,7 @@ def test_untrusted_text_cannot_fake_rows(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("command", ["simulate", "explain", "diff"])
 def test_feature_gates(tmp_path: Path, command: str, options: list[str], node_name: str | None) -> None:
-    """Devices behind a gate are allocated if it is on; the commands pass it to the scheduler."""
+    """The commands pass feature gates to the scheduler."""
     documents = [CLASS, *node("n0", ["a100"]), *node("n1", ["a100"]), template("large", "a100"), pod("p", "large")]
     for each in documents:
         if each["kind"] == "ResourceSlice":

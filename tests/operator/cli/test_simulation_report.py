@@ -1,4 +1,4 @@
-"""The output of ``bayplan simulate`` for clusters of every size."""
+"""Tests of the output of ``bayplan simulate`` for clusters of every size."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ GIBIBYTE = 1 << 30
 
 
 @pytest.fixture(scope="module")
-def real_size(tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
-    """Return the result for a cluster as large as a real one."""
+def large_result(tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
+    """Return the result for a cluster of production size."""
     path = tmp_path_factory.mktemp("cluster") / "cluster.json"
     path.write_text(gpu_cluster(NODES, PODS), encoding="utf-8")
     return simulate(admit(read_cluster_files([str(path)])))
 
 
-def test_a_large_cluster_is_summarised(real_size: SimulationResult) -> None:
-    """The default output fits a screen: counts, amounts by resource, causes, and how to list the rest."""
-    lines = as_table(real_size).splitlines()
-    placed = real_size.count(Verdict.PLACED)
+def test_a_large_cluster_is_summarised(large_result: SimulationResult) -> None:
+    """The default output fits a screen: counts, resources, causes, and flags for the lists."""
+    lines = as_table(large_result).splitlines()
+    placed = large_result.count(Verdict.PLACED)
     assert len(lines) <= 24
     assert lines[0].startswith(f"{placed} of {PODS} pods scheduled to {NODES} of {NODES} nodes; ")
     assert [line.split()[0] for line in lines[3:7]] == ["pods", "cpu", "memory", GPU]
@@ -47,14 +47,14 @@ def test_a_large_cluster_is_summarised(real_size: SimulationResult) -> None:
     assert lines[-1] == f"not listed: {PODS} pods (--pods), {NODES} nodes (--nodes)"
 
 
-def test_totals_are_the_sums_of_nodes_and_pods(real_size: SimulationResult) -> None:
-    """The amounts of a resource are the sums of the nodes, and of the requests of the scheduled pods."""
-    document = as_document(real_size)
+def test_totals_are_the_sums_of_nodes_and_pods(large_result: SimulationResult) -> None:
+    """The amounts of a resource are the sums over the nodes and over the scheduled pods."""
+    document = as_document(large_result)
     total = {key: document["summary"]["resources"][GPU][key] for key in ("requested", "allocatable")}
     amounts = [node["otherResources"][GPU] for node in document["nodes"] if node["otherResources"]]
     assert total == {key: sum(amount[key] for amount in amounts) for key in ("requested", "allocatable")}
     assert total["requested"] == sum(
-        (0, 1, 1, 2)[int(pod.name[-4:]) % 4] for pod in real_size.pods if pod.verdict is Verdict.PLACED
+        (0, 1, 1, 2)[int(pod.name[-4:]) % 4] for pod in large_result.pods if pod.verdict is Verdict.PLACED
     )
     assert sum(cause["pods"] for cause in document["summary"]["causes"]) == PODS - document["summary"]["placed"]
 
@@ -70,7 +70,7 @@ def result_with(
 
 
 def result_of(count: int) -> SimulationResult:
-    """Return a result with a number of pods, gangs and nodes."""
+    """Return a result with this number of pods, gangs and nodes."""
     pods = tuple(PodPlacement("ns", f"pod-{n}", "p", Verdict.PLACED, "n", "", 1) for n in range(count))
     gangs = tuple(GangPlacement("ns", f"gang-{n}", "bayplan.dev", 1, 1, 1, "", "Scheduled", "") for n in range(count))
     nodes = tuple(NodeUsage(f"node-{n}", 1, 10, 1000, 2000, GIBIBYTE, GIBIBYTE) for n in range(count))
@@ -87,7 +87,7 @@ def result_of(count: int) -> SimulationResult:
     ],
 )
 def test_short_lists_are_printed_by_default(count: int, ending: list[str]) -> None:
-    """Up to the limit every list is printed, above it none."""
+    """Lists up to the limit are printed, longer lists are not."""
     lines = as_table(result_of(count)).splitlines()
     assert [line for line in lines if line.startswith("not listed")] == ending
     assert sum(line.startswith(("ns/pod-", "ns/gang-", "node-")) for line in lines) == (0 if ending else 3 * count)
@@ -110,7 +110,7 @@ def test_long_lists_on_request(lists: Lists, prefix: str, rest: str) -> None:
 
 @pytest.mark.parametrize("flag", ["--pods", "--gangs", "--nodes"])
 def test_flags_reach_the_report(flag: str) -> None:
-    """Each flag prints its own list; 60 pods and 60 gangs on 60 nodes are long lists."""
+    """Each flag prints its own list."""
     document = json.loads(gpu_cluster(60, 60))
     for pod in (item for item in document["items"] if item["kind"] == "Pod"):
         pod["metadata"]["labels"] = {"bayplan.dev/pod-group": pod["metadata"]["name"]}
@@ -120,7 +120,7 @@ def test_flags_reach_the_report(flag: str) -> None:
 
 
 def test_causes_beyond_the_limit_are_counted() -> None:
-    """The output is short even if every pod has a different cause."""
+    """Causes beyond the limit are counted."""
     pods = tuple(PodPlacement("ns", f"p-{n}", "p", Verdict.ERROR, "", f"failure {n:03d}", 1) for n in range(60))
     lines = as_table(result_with(pods)).splitlines()
     assert "40 more causes, of 40 pods, are in -o json" in lines
@@ -128,7 +128,7 @@ def test_causes_beyond_the_limit_are_counted() -> None:
 
 
 def test_other_resources_of_a_node() -> None:
-    """Extended resources are shown even if no pod requests them, others only if a pod does."""
+    """Extended resources are always shown, other resources only if a pod requests them."""
     others = (
         ResourceUsage("ephemeral-storage", 0, 100 * GIBIBYTE),
         ResourceUsage("example.com/fpga", 0, 2),
