@@ -1,4 +1,4 @@
-"""``bayplan explain`` against an operator, over a real socket."""
+"""Tests of ``bayplan explain`` against an operator over a real socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.threaded_server import served_in_a_thread
 
-KNOWN = Explanation(
+EXPLANATION = Explanation(
     namespace="shop",
     name="web",
     scheduler_name="spread",
@@ -38,13 +38,13 @@ GANG = GangExplanation(
 )
 
 
-def known(namespace: str, name: str) -> Explanation | None:
-    """Explain one pod."""
-    return KNOWN if (namespace, name) == ("shop", "web") else None
+def explain_pod(namespace: str, name: str) -> Explanation | None:
+    """Return the explanation of one pod."""
+    return EXPLANATION if (namespace, name) == ("shop", "web") else None
 
 
-def known_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
-    """Explain one gang."""
+def explain_one_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    """Return the explanation of one gang."""
     return GANG if (namespace, name, source) == ("shop", "train", GroupSource.BAYPLAN) else None
 
 
@@ -52,7 +52,7 @@ def known_gang(namespace: str, name: str, source: GroupSource | None) -> GangExp
 def operator(*, ready: bool = True, explains: bool = True, secure: bool = False) -> Iterator[str]:
     """Run the endpoint of an operator and yield its URL."""
     readiness = Readiness(() if ready else ("pods are being listed",))
-    routes = ExplainEndpoint(known, readiness, explain_gang=known_gang).routes if explains else []
+    routes = ExplainEndpoint(explain_pod, readiness, explain_gang=explain_one_gang).routes if explains else []
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)) if secure else None)
     with served_in_a_thread(readiness, routes, protection) as server:
         yield f"http://127.0.0.1:{server.port}"
@@ -64,7 +64,7 @@ def run(server: str, *options: str) -> Result:
 
 
 def test_prints_the_operators_explanation() -> None:
-    """The explanation is printed as text and as JSON."""
+    """The operator's explanation is printed as text and as JSON."""
     with operator() as url:
         assert run(url, "web").stdout == "Pod shop/web is scheduled to node n\n"
         assert json.loads(run(f"{url}/", "web", "-o", "json").stdout)["verdict"] == "Placed"
@@ -81,29 +81,29 @@ def test_explains_a_gang() -> None:
     ("ready", "explains", "pod", "text"),
     [
         pytest.param(
-            True, True, "gone", "bayplan: pod shop/gone not found; check the namespace and the name", id="no pod"
+            True, True, "gone", "bayplan: pod shop/gone not found; check the namespace and the name", id="missing pod"
         ),
         pytest.param(
             True,
             True,
             "podgroup/gone",
             "bayplan: PodGroup shop/gone not found; check the namespace and the name",
-            id="no PodGroup",
+            id="missing PodGroup",
         ),
         pytest.param(False, True, "web", "bayplan: not ready: pods are being listed; retry", id="not ready"),
-        pytest.param(True, False, "web", "HTTP 404; is --server a Bayplan of this version?", id="something else"),
+        pytest.param(True, False, "web", "HTTP 404; is --server a Bayplan of this version?", id="no explain endpoint"),
     ],
 )
 def test_errors_of_the_operator(ready: bool, explains: bool, pod: str, text: str) -> None:
-    """The exit code is 1, and the message is the operator's."""
+    """An error of the operator is printed, and the exit code is 1."""
     with operator(ready=ready, explains=explains) as url:
         result = run(url, pod)
     assert result.exit_code == 1
     assert text in result.stderr
 
 
-def test_an_operator_that_does_not_run() -> None:
-    """The error says what to do."""
+def test_an_unreachable_operator() -> None:
+    """If the operator is unreachable, the error has the remedy."""
     with operator() as url:
         pass
     result = run(url, "web")
@@ -113,7 +113,7 @@ def test_an_operator_that_does_not_run() -> None:
 
 @pytest.mark.parametrize("secure", [pytest.param(True, id="HTTPS"), pytest.param(False, id="HTTP")])
 def test_the_scheme_is_found(*, secure: bool) -> None:
-    """Without a scheme the command tries both; on this host a generated certificate is accepted."""
+    """Without a scheme the command tries HTTPS and HTTP, and accepts a generated certificate on this host."""
     with operator(secure=secure) as url:
         result = run(url.removeprefix("http://"), "web", "-o", "json")
     assert result.exit_code == 0, result.output
@@ -122,12 +122,12 @@ def test_the_scheme_is_found(*, secure: bool) -> None:
 @pytest.mark.parametrize(
     ("secure", "scheme", "expected"),
     [
-        pytest.param(False, "https", "cannot connect to", id="HTTPS of HTTP"),
-        pytest.param(True, "http", "set its address with --server without http://", id="HTTP of HTTPS"),
+        pytest.param(False, "https", "cannot connect to", id="HTTPS to an HTTP server"),
+        pytest.param(True, "http", "set its address with --server without http://", id="HTTP to an HTTPS server"),
     ],
 )
-def test_a_wrong_scheme(scheme: str, expected: str, *, secure: bool) -> None:
-    """If a scheme is specified, no other is tried, and the error says what to do."""
+def test_a_specified_scheme_is_the_only_one(scheme: str, expected: str, *, secure: bool) -> None:
+    """If a scheme is specified, no other scheme is tried, and the error has the remedy."""
     with operator(secure=secure) as url:
         result = run(url.replace("http", scheme), "web")
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""Commands that are sent to a standby get the leader's response, over real sockets."""
+"""Tests of commands that are sent to a standby and get the leader's response, over real sockets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOKEN = "a-token-of-the-audience"
 
 
 class Reviewer:
-    """Reviewer that accepts one token of Bayplan's audience, whose account may get all paths of commands."""
+    """Reviewer that accepts one token of Bayplan's audience, whose user can get all command paths."""
 
     async def user_of(self, token: str, audience: str = "") -> User | None:
         return User("bayplan") if (token, audience) == (TOKEN, COMMAND_AUDIENCE) else None
@@ -48,16 +48,16 @@ class Reviewer:
         return Access(verb == "get" and path in COMMAND_PATHS)
 
     async def resource_access(self, user: User, verb: str, resource: str) -> Access:
-        """Allow nobody; only the page reviews resources."""
+        """Deny every request; only the page reviews access to resources."""
         return Access(allowed=False)
 
 
 @dataclass
 class Replica:
-    """Process of the operator with its endpoints.
+    """Operator process with its endpoints.
 
     Attributes:
-        name: Part of its responses.
+        name: Name in its responses.
         state: Leader that it reports.
         protection: TLS and authorization.
         requests: Names of the requests that reached its handlers.
@@ -94,7 +94,7 @@ class Replica:
 
 @contextmanager
 def standby(leader: Replica | None, holder: str = LEADER, endpoint: LeaderEndpoint | None = None) -> Iterator[str]:
-    """Run a standby whose Lease names a leader, and the leader if there is one; yield the URL of the standby."""
+    """Run a standby and its leader, if any; yield the URL of the standby."""
     with ExitStack() as stack:
         if leader is not None:
             server = stack.enter_context(served_in_a_thread(Readiness(()), leader.routes(), leader.protection))
@@ -115,7 +115,7 @@ def secure() -> Replica:
 
 @pytest.fixture
 def token_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Create the mounted token, and treat the leader as one on another host."""
+    """Create the mounted token, and treat the leader's address as one of another host."""
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     monkeypatch.setattr(operator_requests, "TOKEN_FILE", file)
@@ -135,8 +135,10 @@ def run(server: str, *arguments: str) -> Result:
         pytest.param(("status", "--check-cache"), "cache", id="cache check"),
     ],
 )
-def test_the_leader_responds(secure: Replica, token_file: Path, arguments: tuple[str, ...], expected: str) -> None:
-    """The command sends the mounted token and requires the certificate in the Lease."""
+def test_a_command_to_a_standby_reaches_the_leader(
+    secure: Replica, token_file: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    """The command sends the mounted token to the leader and requires the certificate announced in the Lease."""
     with standby(secure) as server:
         result = run(server, *arguments)
     assert (result.exit_code, secure.requests) == (0, [expected]), result.output
@@ -144,20 +146,20 @@ def test_the_leader_responds(secure: Replica, token_file: Path, arguments: tuple
 
 
 def test_a_leader_on_the_same_host_needs_no_token() -> None:
-    """As for any caller on that host, also without HTTPS."""
+    """A leader on the same host responds without a token, also without HTTPS."""
     leader = Replica("the leader")
     with standby(leader) as server:
         assert "Response of the leader" in run(server, "explain", "web").output
 
 
-def test_a_leader_responds_itself() -> None:
-    """There is no second request."""
+def test_a_leader_responds_without_a_second_request() -> None:
+    """A leader responds to the command itself."""
     leader = Replica("the leader")
     with served_in_a_thread(Readiness(()), leader.routes()) as server:
         assert "Response of the leader" in run(f"http://127.0.0.1:{server.port}", "explain", "web").output
 
 
-def test_the_status_of_a_standby(secure: Replica) -> None:
+def test_this_replica_shows_the_standby(secure: Replica) -> None:
     """``--this-replica`` shows the standby's own status."""
     with standby(secure) as server:
         assert "bayplan of the standby, up" in run(server, "status", "--this-replica").output
@@ -177,21 +179,21 @@ def test_the_status_of_a_standby(secure: Replica) -> None:
             LEADER,
             None,
             f"bayplan/bayplan has no valid endpoint of the leader; {PORT_FORWARD}",
-            id="an earlier version",
+            id="no announcement",
         ),
         pytest.param(
             LEADER,
             LeaderEndpoint("https://169.254.169.254:80", "0" * 64),
             f"bayplan/bayplan has no valid endpoint of the leader; {PORT_FORWARD}",
-            id="an invalid address",
+            id="invalid address",
         ),
         pytest.param(
             LEADER, LeaderEndpoint(f"http://127.0.0.1:{free_port()}"), f"retry, or {PORT_FORWARD}", id="no listener"
         ),
     ],
 )
-def test_a_leader_that_cannot_be_reached(holder: str, endpoint: LeaderEndpoint | None, expected: str) -> None:
-    """The error names the leader and says what else the user can do."""
+def test_an_unreachable_leader(holder: str, endpoint: LeaderEndpoint | None, expected: str) -> None:
+    """The error names the standby and the remedy."""
     with standby(None, holder, endpoint) as server:
         result = run(server, "explain", "web")
     assert result.exit_code == 1
@@ -199,8 +201,8 @@ def test_a_leader_that_cannot_be_reached(holder: str, endpoint: LeaderEndpoint |
     assert expected in result.stderr
 
 
-def test_without_a_token_nothing_is_sent(secure: Replica, token_file: Path) -> None:
-    """From a workstation, through a port-forward to a standby, the command fails and does not try to connect."""
+def test_a_command_without_a_token_is_not_sent(secure: Replica, token_file: Path) -> None:
+    """Without a mounted token the command fails before it connects to the leader."""
     token_file.unlink()
     with standby(secure, endpoint=LeaderEndpoint("https://192.0.2.1:10259", "0" * 64)) as server:
         result = run(server, "status")
@@ -209,31 +211,31 @@ def test_without_a_token_nothing_is_sent(secure: Replica, token_file: Path) -> N
     assert f"run the command in such a pod with kubectl exec, or {PORT_FORWARD}" in result.stderr
 
 
-def test_another_certificate_gets_no_token(secure: Replica, token_file: Path) -> None:
-    """A server with another certificate at the leader's address does not get the request."""
-    forged: list[str] = []
+def test_the_token_is_not_sent_to_another_certificate(secure: Replica, token_file: Path) -> None:
+    """A server with another certificate at the leader's address does not get the token."""
+    received_tokens: list[str] = []
 
-    async def heard(request: web.Request) -> web.Response:
-        forged.append(request.headers["Authorization"])
+    async def record(request: web.Request) -> web.Response:
+        received_tokens.append(request.headers["Authorization"])
         return web.Response(text="{}")
 
     certificate = ServedCertificate(ServingSettings(secure_serving=True))
     protection = Protection(certificate, clock=VirtualClock())
-    with served_in_a_thread(Readiness(()), [web.get("/debug/status", heard)], protection) as listener:
+    with served_in_a_thread(Readiness(()), [web.get("/debug/status", record)], protection) as listener:
         url = f"https://127.0.0.1:{listener.port}"
         assert secure.protection.certificate is not None
         announced = LeaderEndpoint(url, secure.protection.certificate.fingerprint)
         with standby(None, endpoint=announced) as server:
             result = run(server, "status")
-        assert (result.exit_code, forged) == (1, [])
+        assert (result.exit_code, received_tokens) == (1, [])
         assert f"the certificate of {url} is not the one in Lease bayplan/bayplan" in result.stderr
         with standby(None, endpoint=LeaderEndpoint(url, certificate.fingerprint)) as server:
             run(server, "status")
-        assert forged == [f"Bearer {TOKEN}"]
+        assert received_tokens == [f"Bearer {TOKEN}"]
 
 
 def test_a_connection_with_another_certificate_is_dropped(token_file: Path) -> None:
-    """The peer need not close the connection; a connection that is left open is an error in this test."""
+    """A connection with another certificate is closed by the command, also if the peer keeps it open."""
     certificate = ServedCertificate(ServingSettings(secure_serving=True))
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(lambda: certificate.context.wrap_socket(listener.accept()[0], server_side=True))
@@ -248,8 +250,8 @@ def test_a_connection_with_another_certificate_is_dropped(token_file: Path) -> N
     assert "is not the one in Lease" in result.stderr
 
 
-def test_a_token_that_is_not_accepted(secure: Replica, token_file: Path) -> None:
-    """The leader accepts or rejects the token."""
+def test_a_rejected_token_is_an_error(secure: Replica, token_file: Path) -> None:
+    """The error for a rejected token is the leader's."""
     token_file.write_text("of-another-audience")
     with standby(secure) as server:
         result = run(server, "status")
@@ -258,15 +260,15 @@ def test_a_token_that_is_not_accepted(secure: Replica, token_file: Path) -> None
 
 
 def test_redirects_are_not_followed(token_file: Path) -> None:
-    """The token is not sent to another server."""
+    """A redirect is not followed, so the token is not sent to another server."""
 
-    async def elsewhere(_: web.Request) -> web.Response:
+    async def redirect(_: web.Request) -> web.Response:
         raise web.HTTPFound("http://127.0.0.1:1/")
 
     certificate = ServedCertificate(ServingSettings(secure_serving=True))
     protection = Protection(certificate, clock=VirtualClock())
     with (
-        served_in_a_thread(Readiness(()), [web.get("/debug/status", elsewhere)], protection) as listener,
+        served_in_a_thread(Readiness(()), [web.get("/debug/status", redirect)], protection) as listener,
         standby(None, endpoint=listener.endpoint("127.0.0.1")) as server,
     ):
         result = run(server, "status")
