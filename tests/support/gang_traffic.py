@@ -140,8 +140,8 @@ async def full_traffic(*, options: dict[str, float] | None = None, **gang: Any) 
     traffic = Traffic(**(options or {}))
     for name in ("a", "b"):
         traffic.nodes({name: 4}, labels={"zone": name})
-        traffic.runs(name, 2, 100.0)
-        traffic.runs(name, 2, 200.0)
+        traffic.add_running(name, 2, 100.0)
+        traffic.add_running(name, 2, 200.0)
     traffic.gang("big", 3, 2, **gang)
     await traffic.reserve("big")
     return traffic
