@@ -1,4 +1,4 @@
-"""The part of an explanation about claims and devices, as text and as a document."""
+"""Tests of the part of an explanation about claims and devices, as text and as a document."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from tests.support.scheduling import rig
 MODEL = f'device.attributes["{DRIVER}"].model == "h100"'
 
 
-def explained(*models: str, node_selector: Mapping[str, str] = MappingProxyType({}), devices: int = 6) -> Explanation:
-    """Return the explanation of a pod that needs an h100, on a node with devices of these models, the first in use."""
+def explanation_of(
+    *models: str, node_selector: Mapping[str, str] = MappingProxyType({}), devices: int = 6
+) -> Explanation:
+    """Return the explanation of a pod that needs an h100 on a node with devices of these models, the first in use."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"), node("n1"))
     objects = made.context.cache.columns.devices
@@ -62,8 +64,8 @@ n1    DynamicResources  claim ns/c0: the node has no devices
 
 
 def test_the_text_has_a_section_for_claims_and_one_for_each_request() -> None:
-    """Other sections stay as they are; messages of kube-scheduler are not changed."""
-    explanation = explained("h100", "a100", "a100")
+    """The text has a section for claims and one for each request, and other sections are unchanged."""
+    explanation = explanation_of("h100", "a100", "a100")
     lines = [line.rstrip() for line in RENDERERS["table"](explanation).splitlines()]
     start, end = lines.index("Resource claims"), lines.index("Nearest misses") + 4
     assert [line.split() for line in lines[start:end]] == [line.split() for line in TEXT.splitlines()]
@@ -71,8 +73,8 @@ def test_the_text_has_a_section_for_claims_and_one_for_each_request() -> None:
 
 
 def test_groups_beyond_the_limit_are_counted() -> None:
-    """The groups that lack the least are shown."""
-    explanation = explained("h100", "a100", "a100", "l4", devices=1)
+    """The groups that lack least are listed, and the others are counted."""
+    explanation = explanation_of("h100", "a100", "a100", "l4", devices=1)
     assert explanation.devices is not None
     assert [group.devices for group in explanation.devices.rejected] == [1]
     assert explanation.devices.omitted == {"ns/c0, gpu": 3}
@@ -80,23 +82,23 @@ def test_groups_beyond_the_limit_are_counted() -> None:
 
 
 def test_nodes_that_other_plugins_reject_have_no_section() -> None:
-    """Devices are searched on no node then; the nearest misses name them all the same."""
-    explanation = explained("a100", "a100", node_selector={"disk": "ssd"})
+    """If other plugins reject every node, there is no section, but the nearest misses name the devices."""
+    explanation = explanation_of("a100", "a100", node_selector={"disk": "ssd"})
     assert explanation.devices is None
     assert [lack.plugin for lack in explanation.nearest[0].lacks] == ["NodeAffinity", "DynamicResources"]
     assert explanation.nearest[0].lacks[1].details == ("request gpu: device n0/d1: model is a100, must be h100",)
 
 
 def test_a_pod_without_claims_has_no_section() -> None:
-    """The field is null."""
+    """The explanation of a pod without claims has no devices."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"))
     assert explain_pod(made.scheduler, pod(requests={"cpu": "64"})).devices is None
 
 
 def test_the_document_has_the_documented_fields() -> None:
-    """The names are those in ``docs/why-pending.md``; the command decodes the same explanation."""
-    explanation = explained("h100", "a100")
+    """The document has the fields of ``docs/why-pending.md`` and decodes to the same explanation."""
+    explanation = explanation_of("h100", "a100")
     document: dict[str, Any] = msgspec.to_builtins(explanation)["devices"]
     assert list(document) == ["claims", "rejected", "omitted"]
     assert list(document["claims"][0]) == ["claim", "request", "reason", "nodes", "example"]

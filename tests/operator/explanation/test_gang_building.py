@@ -1,4 +1,4 @@
-"""Explanations of gangs and of their members, built by the scheduler that would schedule them."""
+"""Tests of explanations of gangs and of their members, built by the scheduler that would schedule them."""
 
 from __future__ import annotations
 
@@ -35,118 +35,121 @@ def cluster() -> Rig:
     return with_pod_groups(rig(defaults=default_plugins()))
 
 
-def explained(made: Rig, name: str = "train") -> GangExplanation:
-    """Explain a gang."""
+def explanation_of(made: Rig, name: str = "train") -> GangExplanation:
+    """Return the explanation of a gang."""
     return explain_gang(made.scheduler, gang_of(made, name))
 
 
-def fits(made: Rig) -> None:
+def add_feasible_gang(made: Rig) -> None:
     made.add(small_node("a", 2, zone="a"))
     add_gang(made, *members(2), of=group(min_member=2, topology=ZONE))
 
 
-def does_not_fit(made: Rig) -> None:
+def add_infeasible_gang(made: Rig) -> None:
     made.add(
         small_node("a", 2, zone="a"), small_node("b", 1, zone="b"), small_node("c", 3, zone="c"), running_pod("v", "c")
     )
     add_gang(made, *members(3), of=group(min_member=3, topology=GroupTopology("zone", is_required=True)))
 
 
-def cannot_preempt_into_labels(made: Rig) -> None:
+def add_gang_without_topology(made: Rig) -> None:
     made.add(small_node("a"))
     add_gang(made, *members(1), of=group(min_member=1, topology=ZONE))
 
 
-def lacks_members(made: Rig) -> None:
+def add_incomplete_gang(made: Rig) -> None:
     made.add(small_node("a"))
     add_gang(made, *members(1), of=group(min_member=3))
 
 
-def is_gated(made: Rig) -> None:
+def add_gated_gang(made: Rig) -> None:
     made.add(small_node("a"))
     add_gang(made, member("train-0"), member("train-1", gates=["example.com/quota"]), of=group(min_member=2))
 
 
-def lacks_its_group(made: Rig) -> None:
+def add_members_without_group(made: Rig) -> None:
     made.add(small_node("a"), *members(2))
 
 
-def lacks_a_profile(made: Rig) -> None:
+def add_gang_without_profile(made: Rig) -> None:
     made.add(small_node("a"))
     add_gang(made, *members(2, scheduler_name="nightly"), of=group(min_member=2))
 
 
-def lacks_room(made: Rig) -> None:
+def add_gang_with_too_large_min_resources(made: Rig) -> None:
     made.add(small_node("a"))
     add_gang(made, *members(2), of=group(min_member=2, min_resources={"cpu": 9000}))
 
 
-def is_placed(made: Rig) -> None:
+def add_scheduled_gang(made: Rig) -> None:
     add_gang(made, *members(2, node_name="a"), of=group(min_member=2))
 
 
-def has_finished(made: Rig) -> None:
+def add_finished_gang(made: Rig) -> None:
     add_gang(made, *members(2, node_name="a", phase="Succeeded"), of=group(min_member=2))
 
 
-MUST = "members that must be placed together"
+MUST_BE_PLACED_TOGETHER = "members that must be placed together"
 STATES = [
     pytest.param(
-        fits, GangVerdict.FITS, f"gang default/train fits in zone=a: there are nodes for all 2 {MUST}", id="fits"
+        add_feasible_gang,
+        GangVerdict.FITS,
+        f"gang default/train fits in zone=a: there are nodes for all 2 {MUST_BE_PLACED_TOGETHER}",
+        id="fits",
     ),
     pytest.param(
-        does_not_fit,
+        add_infeasible_gang,
         GangVerdict.UNSCHEDULABLE,
-        f"gang default/train does not fit: there are nodes for 2 of the 3 {MUST} in zone=a",
+        f"gang default/train does not fit: there are nodes for 2 of the 3 {MUST_BE_PLACED_TOGETHER} in zone=a",
         id="does not fit",
     ),
     pytest.param(
-        cannot_preempt_into_labels,
+        add_gang_without_topology,
         GangVerdict.UNSCHEDULABLE,
         "gang default/train does not fit: no node has the topology's label; label the nodes or change the PodGroup's "
         "topology",
-        id="no such topology",
+        id="no topology label",
     ),
     pytest.param(
-        lacks_members,
+        add_incomplete_gang,
         GangVerdict.INCOMPLETE,
         "gang default/train is not attempted: 1 of 3 members exist; 2 more are needed.",
         id="members are missing",
     ),
     pytest.param(
-        is_gated,
+        add_gated_gang,
         GangVerdict.INCOMPLETE,
         "gang default/train is not attempted: 1 of 2 members is gated by scheduling gates: example.com/quota; 2 "
         "members are required.",
         id="gated",
     ),
     pytest.param(
-        lacks_its_group,
+        add_members_without_group,
         GangVerdict.NO_GROUP,
         "gang default/train with 2 pods waits for its PodGroup: " + MISSING,
         id="no PodGroup",
     ),
     pytest.param(
-        lacks_a_profile,
+        add_gang_without_profile,
         GangVerdict.NO_PROFILE,
         'no profile serves schedulerName "nightly" of gang default/train; available profiles: default-scheduler',
         id="no profile",
     ),
     pytest.param(
-        lacks_room,
+        add_gang_with_too_large_min_resources,
         GangVerdict.UNSCHEDULABLE,
         "gang default/train does not fit: the group's minResources are not free in the cluster: cpu 9000m of which "
         "2000m are free",
         id="minResources are not free",
     ),
     pytest.param(
-        is_placed,
+        add_scheduled_gang,
         GangVerdict.PLACED,
         "gang default/train is scheduled: All 2 required members are scheduled.",
         id="placed",
     ),
     pytest.param(
-        has_finished,
+        add_finished_gang,
         GangVerdict.FINISHED,
         "gang default/train has finished: All 2 required members succeeded.",
         id="finished",
@@ -155,15 +158,15 @@ STATES = [
 
 
 @pytest.mark.parametrize(("state", "verdict", "headline"), STATES)
-def test_the_verdict_on_a_gang(cluster: Rig, state: Callable[[Rig], None], verdict: GangVerdict, headline: str) -> None:
-    """The headline says why, and what to do if the user has to act."""
+def test_verdict_of_a_gang(cluster: Rig, state: Callable[[Rig], None], verdict: GangVerdict, headline: str) -> None:
+    """The headline has the reason, and the remedy if the user has to act."""
     state(cluster)
-    explanation = explained(cluster)
+    explanation = explanation_of(cluster)
     assert (explanation.verdict, explanation.headline) == (verdict, headline)
 
 
 def test_members_are_counted(cluster: Rig) -> None:
-    """Members are counted by state, together with how many of the waiting ones must be scheduled together."""
+    """Members are counted by state, together with the number that must be scheduled together."""
     cluster.add(small_node("a"))
     add_gang(
         cluster,
@@ -174,13 +177,13 @@ def test_members_are_counted(cluster: Rig) -> None:
         member("g", gates=["wait"]),
         of=group(min_member=4),
     )
-    assert explained(cluster).members == MemberCounts(5, 1, 1, 1, 1, 1, 4, 2)
+    assert explanation_of(cluster).members == MemberCounts(5, 1, 1, 1, 1, 1, 4, 2)
 
 
-def test_the_nearest_domain_and_what_it_lacks(cluster: Rig) -> None:
-    """Domains are ordered by how many members fit; only the nearest has events."""
-    does_not_fit(cluster)
-    explanation = explained(cluster)
+def test_domains_are_ordered_by_fitting_members(cluster: Rig) -> None:
+    """Domains are ordered by the number of members that fit, and only the nearest domain has events."""
+    add_infeasible_gang(cluster)
+    explanation = explanation_of(cluster)
     assert [(place.domain, place.fitting, place.needed) for place in explanation.places] == [
         ("zone=a", 2, 3),
         ("zone=c", 2, 3),
@@ -197,10 +200,10 @@ def test_the_nearest_domain_and_what_it_lacks(cluster: Rig) -> None:
 
 
 def test_preemption_victims_of_a_gang(cluster: Rig) -> None:
-    """The headline says that preemption makes room for all; no pod is evicted by the explanation."""
+    """The explanation reports the victims of a gang's preemption and evicts no pod."""
     cluster.add(small_node("a"), running_pod("v0", "a"), running_pod("v1", "a", 1))
     add_gang(cluster, *members(2, priority=10), of=group(min_member=2))
-    explanation = explained(cluster)
+    explanation = explanation_of(cluster)
     assert explanation.preemption is not None
     assert explanation.preemption.victims == (Victim("default", "v0", 0), Victim("default", "v1", 1))
     assert (explanation.preemption.nodes, explanation.preemption.message) == (("a",), None)
@@ -208,15 +211,15 @@ def test_preemption_victims_of_a_gang(cluster: Rig) -> None:
     assert cluster.writer.deletions == []
 
 
-async def test_reservations_of_and_against_a_gang(cluster: Rig) -> None:
-    """The explanation has the reserved nodes, the pods waited for, the last attempt, and nodes reserved for others."""
+async def test_reservations_are_explained(cluster: Rig) -> None:
+    """The explanation has the gang's reserved nodes, the terminating pods, and nodes reserved for other gangs."""
     cluster.add(small_node("a", 2), running_pod("v", "a"))
     add_gang(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
     async with cluster.running():
         await cluster.scheduler.until_idle()
         cluster.clock.advance(61.0)
         await cluster.scheduler.until_idle()
-    explanation = explained(cluster, "big")
+    explanation = explanation_of(cluster, "big")
     assert explanation.reservation is not None
     assert (explanation.reservation.where, explanation.reservation.nodes, explanation.reservation.waits_for) == (
         "a",
@@ -227,55 +230,52 @@ async def test_reservations_of_and_against_a_gang(cluster: Rig) -> None:
     assert explanation.last_attempt.reason == "Unschedulable"
     assert "capacity is reserved for it, on a" in explanation.last_attempt.message
     add_gang(cluster, *members(1, "late"), of=group("late", 1))
-    (reserved,) = explained(cluster, "late").kept_off
+    (reserved,) = explanation_of(cluster, "late").kept_off
     assert (reserved.gang, reserved.nodes) == ("default/big", ("a",))
 
 
-def test_members_that_wait_at_permit() -> None:
-    """The headline says that a profile with Coscheduling schedules members one by one."""
+def test_members_that_are_scheduled_one_by_one() -> None:
+    """With plugin Coscheduling the headline reports that members are scheduled one by one."""
     made = with_pod_groups(rig(defaults=default_plugins(), serve=False))
     enabled = default_plugins().model_copy(update={"permit": plugin_set("Coscheduling")})
     made.serve(profile(plugins=enabled))
     made.add(small_node("a"))
     add_gang(made, *members(2), of=group(min_member=2))
-    explanation = explained(made)
+    explanation = explanation_of(made)
     assert (explanation.verdict, explanation.scheduler_name) == (GangVerdict.ONE_BY_ONE, "default-scheduler")
     assert "profile default-scheduler enables plugin Coscheduling; explain a pod instead" in explanation.headline
 
 
 def test_extenders_are_not_called() -> None:
-    """A notice says so if the profile has extenders."""
+    """Extenders are not called, and a notice reports it."""
     client = ScriptedExtender()
     made = with_pod_groups(extender_rig((extender(), client), defaults=default_plugins()))
-    fits(made)
-    explanation = explained(made)
+    add_feasible_gang(made)
+    explanation = explanation_of(made)
     assert explanation.verdict is GangVerdict.FITS
     assert explanation.notices == ("Extenders are not called here, unlike in the running operator: http://extender.",)
 
 
-# -- members ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
-    """Its node is that of the group cycle."""
-    fits(cluster)
+    """The node of a member is that of the group cycle."""
+    add_feasible_gang(cluster)
     explanation = explain_pod(cluster.scheduler, gang_of(cluster).pods["uid-of-default-train-1"])
     assert (explanation.verdict, explanation.node) == (Verdict.FITS, "a")
     assert explanation.headline.startswith(
         "pod default/train-1 would be scheduled to node a with its gang; gang default/train fits"
     )
-    assert explanation.gang == explained(cluster)
+    assert explanation.gang == explanation_of(cluster)
 
 
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
-        pytest.param(does_not_fit, Verdict.UNSCHEDULABLE, id="does not fit"),
-        pytest.param(lacks_members, Verdict.GATED, id="members are missing"),
+        pytest.param(add_infeasible_gang, Verdict.UNSCHEDULABLE, id="does not fit"),
+        pytest.param(add_incomplete_gang, Verdict.GATED, id="members are missing"),
     ],
 )
 def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None], verdict: Verdict) -> None:
-    """It has no node although it fits alone, and a notice says that the nodes are those of the pod alone."""
+    """A member of a gang that does not fit has no node, and its scores are those of the pod alone."""
     state(cluster)
     explanation = explain_pod(cluster.scheduler, gang_of(cluster).pods["uid-of-default-train-0"])
     assert (explanation.verdict, explanation.node, explanation.preemption) == (verdict, None, None)
@@ -285,19 +285,19 @@ def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None]
     assert explanation.scores
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["in the queue", "not in the queue"])
-def test_a_member_whose_group_is_missing(cluster: Rig, *, is_known: bool) -> None:
-    """It is gated, the message says what to do, and no node is evaluated."""
-    lacks_its_group(cluster)
-    target = members(3)[0 if is_known else 2]
+@pytest.mark.parametrize("is_queued", [True, False], ids=["in the queue", "not in the queue"])
+def test_a_member_whose_group_is_missing(cluster: Rig, *, is_queued: bool) -> None:
+    """A member whose PodGroup is missing is gated with a remedy, and no node is evaluated."""
+    add_members_without_group(cluster)
+    target = members(3)[0 if is_queued else 2]
     explanation = explain_pod(cluster.scheduler, target)
     assert (explanation.verdict, explanation.node, explanation.scores) == (Verdict.GATED, None, ())
     assert explanation.message == MISSING
     assert explanation.headline == f"pod {target.key} is gated by GangScheduling: {MISSING}"
 
 
-def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:
-    """The headline says that the gang fits without it."""
+def test_an_infeasible_member_beyond_the_quorum(cluster: Rig) -> None:
+    """The headline of an infeasible member beyond the quorum reports that the gang fits without it."""
     cluster.add(small_node("a"))
     add_gang(cluster, *members(3), of=group(min_member=2))
     explanation = explain_pod(cluster.scheduler, gang_of(cluster).pods["uid-of-default-train-2"])
@@ -308,7 +308,7 @@ def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:
 
 
 async def test_a_member_that_joins_a_scheduled_gang(cluster: Rig) -> None:
-    """It is explained as a single pod in the domain of the other members."""
+    """A member that joins a scheduled gang is explained as a single pod in the domain of the others."""
     cluster.add(small_node("a", 2, zone="a"), small_node("b", 4, zone="b"))
     add_gang(cluster, *members(2), of=group(min_member=2, topology=ZONE))
     await settle(cluster)
@@ -322,7 +322,7 @@ async def test_a_member_that_joins_a_scheduled_gang(cluster: Rig) -> None:
 
 
 def test_a_pod_without_a_gang(cluster: Rig) -> None:
-    """The explanation has no gang."""
+    """The explanation of a pod without a gang has no gang."""
     cluster.add(small_node("a"))
     assert explain_pod(cluster.scheduler, pod()).gang is None
 
@@ -331,20 +331,20 @@ def test_a_pod_without_a_gang(cluster: Rig) -> None:
     ("source", "is_found"),
     [
         pytest.param(None, True, id="any API"),
-        pytest.param(GroupSource.BAYPLAN, True, id="its API"),
+        pytest.param(GroupSource.BAYPLAN, True, id="API of the gang"),
         pytest.param(GroupSource.NATIVE, False, id="another API"),
     ],
 )
 def test_gangs_by_name(cluster: Rig, source: GroupSource | None, is_found: bool) -> None:
     """A gang is found by name alone, or by name and API."""
-    fits(cluster)
+    add_feasible_gang(cluster)
     assert (named_gang(cluster.context, "default", "train", source) is not None) is is_found
 
 
 def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
-    """The names are those in ``docs/why-pending.md``."""
-    does_not_fit(cluster)
-    document: dict[str, Any] = msgspec.to_builtins(explained(cluster))
+    """The document has the fields of ``docs/why-pending.md``."""
+    add_infeasible_gang(cluster)
+    document: dict[str, Any] = msgspec.to_builtins(explanation_of(cluster))
     assert list(document) == [
         "namespace",
         "name",
@@ -381,12 +381,12 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
     assert list(document["preemption"]) == ["victims", "nodes", "awaited", "pdbViolations", "domain", "message"]
 
 
-def test_domains_that_are_compared(cluster: Rig) -> None:
-    """The domain is that of the group cycle, although another one has the higher score by room alone."""
+def test_the_domain_is_that_of_the_group_cycle(cluster: Rig) -> None:
+    """The explained domain is that of the group cycle, although another domain has more free capacity."""
     cluster.add(small_node("a1", 2, zone="a"), small_node("b", 5, zone="b"))
     cluster.add(
         node("a2", labels={"zone": "a"}, allocatable={"cpu": "2", "pods": "99"}, taints=["for=others:NoSchedule"])
     )
     add_gang(cluster, *members(4), of=group(min_member=2, topology=GroupTopology("zone", prefers_allocated=True)))
-    found = explained(cluster)
+    found = explanation_of(cluster)
     assert (found.domain, {each.node for each in found.placement}, found.places) == ("zone=b", {"b"}, ())

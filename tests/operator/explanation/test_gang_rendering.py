@@ -1,4 +1,4 @@
-"""Explanations of gangs as text, JSON and YAML."""
+"""Tests of explanations of gangs as text, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ FITS = GangExplanation(
 )
 
 
-def test_a_gang_of_another_api() -> None:
+def test_members_of_another_api() -> None:
     """The title of the members has the API, with its version if there is a PodGroup."""
     native = replace(UNSCHEDULABLE, api="scheduling.k8s.io", api_version="scheduling.k8s.io/v1beta1")
     assert RENDERERS["table"](native).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io/v1beta1"
@@ -84,8 +84,8 @@ def test_a_gang_of_another_api() -> None:
     assert RENDERERS["table"](missing).splitlines()[2] == "Members of gang ml/train of scheduling.k8s.io"
 
 
-def test_a_gang_that_does_not_fit() -> None:
-    """Members, domains, nearest misses, events, preemption, reservations, last attempt: in that order."""
+def test_text_of_an_infeasible_gang() -> None:
+    """The text has members, domains, nearest misses, events, preemption, reservations and last attempt, in order."""
     assert RENDERERS["table"](UNSCHEDULABLE).splitlines() == [
         "Gang ml/train does not fit: there are nodes for 3 of the 4 members that must be placed together",
         "",
@@ -118,8 +118,8 @@ def test_a_gang_that_does_not_fit() -> None:
     ]
 
 
-def test_a_gang_that_fits() -> None:
-    """The placement is listed node by node."""
+def test_text_of_a_feasible_gang() -> None:
+    """The text has the placement by node."""
     assert RENDERERS["table"](FITS).splitlines() == [
         "Gang ml/train fits in zone=a: there are nodes for all 3 members that must be placed together",
         "",
@@ -135,7 +135,7 @@ def test_a_gang_that_fits() -> None:
 
 
 def test_a_member_is_shown_with_its_gang() -> None:
-    """The pod's headline comes first."""
+    """The text of a member has the pod's headline before its gang."""
     explanation = Explanation(
         namespace="ml",
         name="train-0",
@@ -151,17 +151,17 @@ def test_a_member_is_shown_with_its_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "words"),
+    ("plan", "expected"),
     [
         pytest.param(
             GangPreemption((), (), (), 0, None, "no pod of lower priority runs where the gang could go"),
             "Preemption  no pod of lower priority runs where the gang could go",
-            id="no help",
+            id="no victims",
         ),
         pytest.param(
             GangPreemption((), (), (ENDING,), 0, None, None),
             "Preemption  would evict no pods but wait for terminating pods ml/ending (priority 0)",
-            id="pods terminate anyway",
+            id="terminating pods only",
         ),
         pytest.param(
             GangPreemption((OLD,), ("a",), (), 0, None, None),
@@ -170,16 +170,16 @@ def test_a_member_is_shown_with_its_gang() -> None:
         ),
     ],
 )
-def test_preemption_as_text(plan: GangPreemption, words: str) -> None:
-    """The dry run of preemption is one sentence."""
-    assert words in RENDERERS["table"](msgspec.structs.replace(UNSCHEDULABLE, preemption=plan)).splitlines()
+def test_preemption_as_text(plan: GangPreemption, expected: str) -> None:
+    """The dry run of preemption is described in one sentence."""
+    assert expected in RENDERERS["table"](msgspec.structs.replace(UNSCHEDULABLE, preemption=plan)).splitlines()
 
 
 @pytest.mark.parametrize(
     "explanation", [pytest.param(UNSCHEDULABLE, id="unschedulable"), pytest.param(FITS, id="fits")]
 )
 def test_json_and_yaml_are_equal(explanation: GangExplanation) -> None:
-    """JSON and YAML hold the same document, and an encoded explanation is decoded unchanged."""
+    """JSON and YAML contain the same document, which decodes to the same explanation."""
     document = json.loads(RENDERERS["json"](explanation))
     assert document == yaml.safe_load(RENDERERS["yaml"](explanation)) == json.loads(msgspec.json.encode(explanation))
     assert read_gang_explanation(msgspec.json.encode(explanation)) == explanation
@@ -187,6 +187,6 @@ def test_json_and_yaml_are_equal(explanation: GangExplanation) -> None:
 
 
 def test_another_response_is_an_error() -> None:
-    """The error says that the response is not an explanation of a gang."""
+    """A response that is not an explanation of a gang is an error."""
     with pytest.raises(ServerUnavailableError, match="is not an explanation of a gang"):
         read_gang_explanation(b'{"a": 1}')

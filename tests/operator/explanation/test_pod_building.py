@@ -1,4 +1,4 @@
-"""Explanations of pods, built by the scheduler that would schedule them."""
+"""Tests of explanations of pods, built by the scheduler that would schedule them."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from tests.support.preemption import budget
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
 
 
-def served(*objects: Node | Pod) -> Rig:
-    """Return a scheduler with the default plugins."""
+def rig_with(*objects: Node | Pod) -> Rig:
+    """Return a scheduler with the default plugins and these objects."""
     made = rig(defaults=default_plugins())
     made.add(*objects)
     return made
 
 
-def explained(made: Rig, target: Pod, **options: int) -> Explanation:
-    """Explain a pod."""
+def explanation_of(made: Rig, target: Pod, **options: int) -> Explanation:
+    """Return the explanation of a pod."""
     return explain_pod(made.scheduler, target, ExplanationOptions(**options))
 
 
-def test_a_pod_that_fits() -> None:
-    """The explanation has the node, the ties and the scores."""
-    explanation = explained(served(node("a"), node("b"), pod("p", node_name="a", requests={"cpu": "2"})), pod())
+def test_a_feasible_pod() -> None:
+    """The explanation has the node, the tied nodes and the scores."""
+    explanation = explanation_of(rig_with(node("a"), node("b"), pod("p", node_name="a", requests={"cpu": "2"})), pod())
     assert (explanation.verdict, explanation.node, explanation.tied, explanation.message) == (
         Verdict.FITS,
         "b",
@@ -60,10 +60,10 @@ def test_a_pod_that_fits() -> None:
 
 
 def test_a_tie_is_resolved_as_in_the_next_attempt() -> None:
-    """The node is the one that the next scheduling cycle selects."""
+    """Of tied nodes, the explanation has the node that the next scheduling cycle selects."""
     waiting = pod()
-    made = served(*(node(f"n{number}") for number in range(9)), waiting)
-    explanation = explained(made, waiting)
+    made = rig_with(*(node(f"n{number}") for number in range(9)), waiting)
+    explanation = explanation_of(made, waiting)
     assert len(explanation.tied) == 9
     assert "one of 9 nodes with the highest score" in explanation.headline
     attempt = made.decide()
@@ -72,13 +72,13 @@ def test_a_tie_is_resolved_as_in_the_next_attempt() -> None:
 
 
 def test_an_unschedulable_pod() -> None:
-    """The explanation has the rejections by plugin, the nearest misses with amounts, and the message of the event."""
+    """The explanation has rejections by plugin, nearest misses with amounts, and the message of the event."""
     objects: list[Node | Pod] = [
         node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"}),
         node("b", allocatable={"cpu": "500m", "memory": "64Gi", "pods": "9"}),
         node("c", unschedulable=True),
     ]
-    explanation = explained(served(*objects), pod(requests={"cpu": "2", "memory": "2Gi"}))
+    explanation = explanation_of(rig_with(*objects), pod(requests={"cpu": "2", "memory": "2Gi"}))
     assert (explanation.verdict, explanation.node, explanation.nodes) == (Verdict.UNSCHEDULABLE, None, NodeCounts(3, 0))
     assert explanation.headline == "pod default/pod is unschedulable; feasible nodes: 0 of 3"
     assert explanation.rejections == (
@@ -97,11 +97,11 @@ def test_an_unschedulable_pod() -> None:
 
 
 def test_preemption_is_a_dry_run() -> None:
-    """Node, victims and PodDisruptionBudget violations are reported; no pod is evicted and no node is nominated."""
+    """Node, victims and PodDisruptionBudget violations are reported without evicting or nominating."""
     victim = pod("victim", node_name="n", requests={"cpu": "3"}, labels={"app": "a"}, priority=1)
-    made = served(node("n"), victim)
+    made = rig_with(node("n"), victim)
     made.context.cache.columns.disruption_budgets.assign(budget("guard", {"app": "a"}, 0))
-    explanation = explained(made, pod(requests={"cpu": "2"}, priority=10))
+    explanation = explanation_of(made, pod(requests={"cpu": "2"}, priority=10))
     assert explanation.preemption is not None
     assert explanation.preemption.node == "n"
     assert explanation.preemption.victims == (Victim("default", "victim", 1),)
@@ -116,9 +116,9 @@ def test_preemption_is_a_dry_run() -> None:
     assert not list(made.queue.nominator.nodes())
 
 
-def test_why_preemption_does_not_help() -> None:
-    """The message is the plugin's."""
-    explanation = explained(served(node("n")), pod(requests={"cpu": "64"}))
+def test_preemption_that_does_not_help() -> None:
+    """If preemption does not help, the explanation has the plugin's message."""
+    explanation = explanation_of(rig_with(node("n")), pod(requests={"cpu": "64"}))
     assert explanation.preemption is not None
     assert explanation.preemption.node is None
     assert explanation.preemption.message is not None
@@ -142,7 +142,7 @@ BARE_ROWS = [
         pod(phase="Succeeded", node_name="n"),
         Verdict.ENDED,
         "pod default/pod has terminated; it is not scheduled",
-        id="ended",
+        id="terminated",
     ),
     pytest.param(
         pod(scheduler_name="other", node_name="n"),
@@ -155,8 +155,8 @@ BARE_ROWS = [
 
 @pytest.mark.parametrize(("target", "verdict", "headline"), BARE_ROWS)
 def test_pods_for_which_no_node_is_evaluated(target: Pod, verdict: Verdict, headline: str) -> None:
-    """The explanation has a headline, and neither scores nor nearest misses."""
-    explanation = explained(served(node("n")), target)
+    """The explanation of a pod whose nodes are not evaluated has only a headline."""
+    explanation = explanation_of(rig_with(node("n")), target)
     assert (explanation.verdict, explanation.headline, explanation.scores, explanation.nearest) == (
         verdict,
         headline,
@@ -165,21 +165,21 @@ def test_pods_for_which_no_node_is_evaluated(target: Pod, verdict: Verdict, head
     )
 
 
-def test_no_nodes() -> None:
-    """The headline says that the cluster is empty, and a node added would make the pod fit."""
-    explanation = explained(served(), pod())
+def test_a_cluster_without_nodes() -> None:
+    """The headline reports that the cluster has no nodes, and a new node would make the pod fit."""
+    explanation = explanation_of(rig_with(), pod())
     assert explanation.headline == "pod default/pod is unschedulable: the cluster has no nodes"
     assert explanation.message == "no nodes available to schedule pods"
     assert [(event.what, event.fits_on) for event in explanation.unblocking] == [("a node added", "new-node")]
 
 
 def test_a_bound_pod_is_explained_as_if_it_were_scheduled_now() -> None:
-    """Its own requests do not count against it, and the columns are unchanged afterwards."""
+    """A bound pod is explained without its own requests, and the columns are unchanged afterwards."""
     placed = pod("placed", node_name="n", requests={"cpu": "3"})
-    made = served(node("n"), placed, pod("other", node_name="n"))
+    made = rig_with(node("n"), placed, pod("other", node_name="n"))
     columns = made.context.cache.columns
     before = (columns.requested.copy(), list(columns.pods[0]))
-    explanation = explained(made, placed)
+    explanation = explanation_of(made, placed)
     assert (explanation.verdict, explanation.node, explanation.headline) == (
         Verdict.PLACED,
         "n",
@@ -192,18 +192,18 @@ def test_a_bound_pod_is_explained_as_if_it_were_scheduled_now() -> None:
     assert list(columns.pods[0]) == before[1]
 
 
-def test_an_assumed_pod_is_being_bound() -> None:
-    """The API server has no node for the pod yet, but the scheduler has assumed one."""
+def test_an_assumed_pod_is_reported_as_being_bound() -> None:
+    """An assumed pod is reported as being bound."""
     waiting = pod("fresh")
-    made = served(node("n"), waiting)
+    made = rig_with(node("n"), waiting)
     assert made.decide() is not None
-    explanation = explained(made, waiting)
+    explanation = explanation_of(made, waiting)
     assert (explanation.verdict, explanation.node) == (Verdict.PLACED, "n")
     assert explanation.headline == "pod default/fresh is being bound to node n"
 
 
 class Faulty(NodeFilterPlugin):
-    """Plugin that raises."""
+    """Plugin that raises an error."""
 
     name = "Faulty"
 
@@ -212,32 +212,32 @@ class Faulty(NodeFilterPlugin):
 
 
 def test_a_plugin_failure_is_reported() -> None:
-    """The headline names the plugin."""
+    """The headline names the plugin that failed."""
     made = rig((Faulty,), defaults=Plugins(multi_point=plugin_set("Faulty", *BARE)))
     made.add(node("n"))
-    explanation = explained(made, pod())
+    explanation = explanation_of(made, pod())
     assert explanation.verdict is Verdict.ERROR
     assert 'running "Faulty" filter plugin' in explanation.headline
     assert explanation.unblocking == ()
 
 
 def test_a_nominated_node_is_noted() -> None:
-    """A notice says that no other node was evaluated."""
-    explanation = explained(served(node("a"), node("b")), pod(nominated_node="b"))
+    """A notice reports that only the nominated node was evaluated."""
+    explanation = explanation_of(rig_with(node("a"), node("b")), pod(nominated_node="b"))
     assert explanation.node == "b"
     assert explanation.notices == ("node b is nominated for the pod; no other node was evaluated",)
 
 
 def test_options_limit_the_lists() -> None:
     """No list is longer than its option."""
-    made = served(*(node(f"n{number}") for number in range(9)))
-    assert len(explained(made, pod(), scored=3).scores) == 3
-    assert len(explained(made, pod(requests={"cpu": "9"}), nearest=2).nearest) == 2
+    made = rig_with(*(node(f"n{number}") for number in range(9)))
+    assert len(explanation_of(made, pod(), scored=3).scores) == 3
+    assert len(explanation_of(made, pod(requests={"cpu": "9"}), nearest=2).nearest) == 2
 
 
 def test_the_document_has_the_documented_fields() -> None:
-    """The names are those in ``docs/why-pending.md``."""
-    document: dict[str, Any] = msgspec.to_builtins(explained(served(node("n")), pod(requests={"cpu": "64"})))
+    """The document has the fields of ``docs/why-pending.md``."""
+    document: dict[str, Any] = msgspec.to_builtins(explanation_of(rig_with(node("n")), pod(requests={"cpu": "64"})))
     assert list(document) == [
         "namespace",
         "name",
@@ -263,10 +263,10 @@ def test_the_document_has_the_documented_fields() -> None:
 
 
 def test_extenders_are_not_called() -> None:
-    """A notice says so if the profile has extenders."""
-    made = served(node("a"))
+    """Extenders are not called, and a notice reports it."""
+    made = rig_with(node("a"))
     extender = Extender.model_validate({"urlPrefix": "http://licences.example.com", "filterVerb": "filter"})
     config = ProfileConfig(scheduler_name=pod().spec.scheduler_name, extenders=(extender,))
     made.scheduler.activate([made.scheduler.build(config)])
     notice = "Extenders are not called here, unlike in the running operator: http://licences.example.com."
-    assert notice in explained(made, pod()).notices
+    assert notice in explanation_of(made, pod()).notices

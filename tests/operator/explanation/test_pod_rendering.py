@@ -1,4 +1,4 @@
-"""Explanations of pods as text, JSON and YAML."""
+"""Tests of explanations of pods as text, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ FITS = Explanation(
 )
 
 
-def test_an_unschedulable_pod() -> None:
-    """Headline, rejections, nearest misses, preemption, events, notes: in that order."""
+def test_text_of_an_unschedulable_pod() -> None:
+    """The text has headline, rejections, nearest misses, preemption, events and notices, in order."""
     assert RENDERERS["table"](UNSCHEDULABLE).splitlines() == [
         "Pod ml/train is unschedulable; feasible nodes: 0 of 2",
         "",
@@ -94,8 +94,8 @@ def test_an_unschedulable_pod() -> None:
     ]
 
 
-def test_a_pod_that_fits() -> None:
-    """The score table has a column for each of the best nodes."""
+def test_text_of_a_feasible_pod() -> None:
+    """The table of scores has a column for each of the best nodes."""
     assert RENDERERS["table"](FITS).splitlines() == [
         "Pod ml/train would be scheduled to node a; feasible nodes: 7 of 9",
         "",
@@ -111,18 +111,20 @@ def test_a_pod_that_fits() -> None:
     "explanation", [pytest.param(UNSCHEDULABLE, id="unschedulable"), pytest.param(FITS, id="fits")]
 )
 def test_json_and_yaml_are_equal(explanation: Explanation) -> None:
-    """JSON and YAML hold the same document, and an encoded explanation is decoded unchanged."""
+    """JSON and YAML contain the same document, which decodes to the same explanation."""
     document = json.loads(RENDERERS["json"](explanation))
     assert document == yaml.safe_load(RENDERERS["yaml"](explanation)) == json.loads(msgspec.json.encode(explanation))
     assert read_explanation(msgspec.json.encode(explanation)) == explanation
     assert document["schedulerName"] == "pack"
 
 
-@pytest.mark.parametrize("answer", [pytest.param(b"<html>", id="no JSON"), pytest.param(b'{"a": 1}', id="other JSON")])
-def test_another_response_is_an_error(answer: bytes) -> None:
-    """The error asks whether --server is a Bayplan of the same version."""
+@pytest.mark.parametrize(
+    "response", [pytest.param(b"<html>", id="not JSON"), pytest.param(b'{"a": 1}', id="other JSON")]
+)
+def test_another_response_is_an_error(response: bytes) -> None:
+    """A response that is not an explanation is an error."""
     with pytest.raises(ServerUnavailableError, match="is --server a Bayplan"):
-        read_explanation(answer)
+        read_explanation(response)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +137,15 @@ def test_another_response_is_an_error(answer: bytes) -> None:
         pytest.param("ephemeral-storage", 2048, "2Ki", id="KiB"),
         pytest.param("hugepages-2Mi", 2 << 20, "2Mi", id="huge pages"),
         pytest.param("memory", 5, "5", id="bytes"),
-        pytest.param("example.com/gpu", 2, "2", id="a number"),
+        pytest.param("example.com/gpu", 2, "2", id="number"),
     ],
 )
 def test_amounts_are_written_as_kubernetes_quantities(resource: str, amount: int, text: str) -> None:
-    """CPU is written in cores or millicores, bytes in binary units, anything else as a number."""
+    """Amounts are written as Kubernetes quantities."""
     assert amount_text(resource, amount) == text
 
 
 def test_an_overcommitted_node_has_nothing_free() -> None:
-    """The text shows 0 free; the document has the negative number."""
+    """The text of an overcommitted node has 0 free."""
     lack = Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, -250), Amount("memory", 1 << 30, 0)))
     assert lack_text(lack) == "needs 500m cpu, 0 free; needs 1Gi memory, 0 free"

@@ -1,4 +1,4 @@
-"""Explanations of gangs that are part of a tree of groups."""
+"""Tests of explanations of gangs in a tree of groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cluster() -> Rig:
 
 
 async def test_a_gang_below_a_composite_group(cluster: Rig) -> None:
-    """A gang of a tree waits for the quorum of its root; then the whole tree is dry-run for it."""
+    """A gang in a tree waits for the quorum of the root, and the whole tree is dry-run for it."""
     feed = cluster.scheduler.group_feed
     feed.serve(GroupSource.NATIVE)
     feed.serve(GroupSource.COMPOSITE)
@@ -54,8 +54,8 @@ async def test_a_gang_below_a_composite_group(cluster: Rig) -> None:
     assert cluster.bound == {}
 
 
-async def test_a_gang_without_which_its_tree_fits(cluster: Rig) -> None:
-    """The other groups of the tree meet the quorum of the root; the gang itself does not fit."""
+async def test_an_infeasible_gang_in_a_feasible_tree(cluster: Rig) -> None:
+    """The headline of an infeasible gang reports that the tree fits without it."""
     feed = cluster.scheduler.group_feed
     feed.serve(GroupSource.NATIVE)
     feed.serve(GroupSource.COMPOSITE)

@@ -1,4 +1,4 @@
-"""Tests of the files and hosts that a profile's extenders may use."""
+"""Tests of the files and hosts that extenders of a profile may use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def extender(url: str, **fields: object) -> Extender:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """Return the directory of the setting, as a mounted Secret makes it, beside a file that no profile may read."""
+    """Return an allowed directory that looks like a mounted Secret, next to a file outside it."""
     (tmp_path / "token").write_text("the operator's own")
     real = tmp_path / "extenders" / "..2026_01_01"
     real.mkdir(parents=True)
@@ -35,34 +35,34 @@ def files(tmp_path: Path) -> Path:
     return tmp_path / "extenders"
 
 
-def test_a_file_of_a_mounted_secret(files: Path) -> None:
+def test_links_within_the_directory_are_followed(files: Path) -> None:
     """Symbolic links within the directory are followed."""
     assert read_file(str(files / "ca.crt"), "caFile", AllowedFilesAndHosts(files)) == "PEM"
 
 
-def test_a_file_of_a_configuration_file(files: Path) -> None:
-    """The author of the operator's own configuration may name any file."""
+def test_a_configuration_file_may_name_any_file(files: Path) -> None:
+    """The extenders of the operator's own configuration file may use any file."""
     assert read_file(str(files.parent / "token"), "caFile", None) == "the operator's own"
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        pytest.param("../token", "must be in", id="above"),
-        pytest.param("..2026_01_01/away", "must be in", id="link out of it"),
-        pytest.param("/dev/zero", "must be in", id="device without an end"),
-        pytest.param("/var/run/secrets/kubernetes.io/serviceaccount/token", "must be in", id="own token"),
-        pytest.param("..2026_01_01/pipe", "is not a regular file", id="pipe that nobody writes to"),
+        pytest.param("../token", "must be in", id="parent directory"),
+        pytest.param("..2026_01_01/away", "must be in", id="link out of the directory"),
+        pytest.param("/dev/zero", "must be in", id="endless device"),
+        pytest.param("/var/run/secrets/kubernetes.io/serviceaccount/token", "must be in", id="token of the operator"),
+        pytest.param("..2026_01_01/pipe", "is not a regular file", id="pipe without a writer"),
         pytest.param("..2026_01_01", "cannot be read", id="directory"),
         pytest.param("..2026_01_01/loop", "cannot be read", id="link to itself"),
-        pytest.param("..2026_01_01/none", "cannot be read", id="nothing"),
-        pytest.param("a\0b", "cannot be read", id="no path"),
-        pytest.param("..2026_01_01/bytes", "is not PEM", id="bytes"),
-        pytest.param("..2026_01_01/long", "is longer than 256 KiB", id="long"),
+        pytest.param("..2026_01_01/none", "cannot be read", id="missing"),
+        pytest.param("a\0b", "cannot be read", id="invalid path"),
+        pytest.param("..2026_01_01/bytes", "is not PEM", id="not text"),
+        pytest.param("..2026_01_01/long", "is longer than 256 KiB", id="too long"),
     ],
 )
-def test_files_that_are_refused(files: Path, name: str, problem: str) -> None:
-    """The error comes without a wait, and without any content of the file."""
+def test_other_files_are_rejected(files: Path, name: str, problem: str) -> None:
+    """Other files are rejected without a wait, and the error contains nothing of the file."""
     with pytest.raises(ConfigError) as raised:
         read_file(str(files / name), "caFile", AllowedFilesAndHosts(files))
     (found,) = raised.value.problems
@@ -76,27 +76,27 @@ def test_files_that_are_refused(files: Path, name: str, problem: str) -> None:
     [
         pytest.param("http://anywhere.example.com/x", (), id="no list"),
         pytest.param("http://Licences.Example.com./x", ("licences.example.com",), id="by name"),
-        pytest.param("http://licences.tools.svc:80", ("other", "*.svc"), id="by its end"),
+        pytest.param("http://licences.tools.svc:80", ("other", "*.svc"), id="by suffix"),
         pytest.param("http://[::1]:80", ("::1",), id="by address"),
     ],
 )
-def test_hosts_that_may_be_called(url: str, hosts: tuple[str, ...]) -> None:
-    """Names are compared like the network does."""
+def test_allowed_hosts(url: str, hosts: tuple[str, ...]) -> None:
+    """Host names are compared without regard to case and a trailing dot."""
     AllowedFilesAndHosts(Path("/"), hosts).check(extender(url))
 
 
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        pytest.param("http://169.254.169.254/latest", "is not allowed", id="metadata of the cloud"),
-        pytest.param("http://example.com.evil.org", "is not allowed", id="same beginning"),
-        pytest.param("http://evilexample.com", "is not allowed", id="same end"),
-        pytest.param("http://svc", "is not allowed", id="the end alone"),
+        pytest.param("http://169.254.169.254/latest", "is not allowed", id="cloud metadata service"),
+        pytest.param("http://example.com.evil.org", "is not allowed", id="same prefix"),
+        pytest.param("http://evilexample.com", "is not allowed", id="same suffix without a dot"),
+        pytest.param("http://svc", "is not allowed", id="suffix alone"),
         pytest.param("http://user:secret@example.com", "must not contain a user or password", id="password"),
     ],
 )
-def test_hosts_that_may_not_be_called(url: str, problem: str) -> None:
-    """Such a profile is rejected, and its message contains no password."""
+def test_other_hosts_are_rejected(url: str, problem: str) -> None:
+    """A profile with another host is rejected with a message that contains no password."""
     with pytest.raises(ConfigError) as raised:
         AllowedFilesAndHosts(Path("/"), ("example.com", "*.svc")).check(extender(url))
     assert problem in str(raised.value)
@@ -106,12 +106,12 @@ def test_hosts_that_may_not_be_called(url: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("bounds", "error"),
     [
-        pytest.param(AllowedFilesAndHosts(Path("/")), "code 307", id="bounded"),
-        pytest.param(None, "", id="a configuration file, as with kube-scheduler"),
+        pytest.param(AllowedFilesAndHosts(Path("/")), "code 307", id="profile"),
+        pytest.param(None, "", id="configuration file"),
     ],
 )
 async def test_redirects(bounds: AllowedFilesAndHosts | None, error: str) -> None:
-    """A redirect does not send a bounded extender's pods to another host."""
+    """A redirect of an extender of a profile is not followed, so its pods are not sent to another host."""
     with ExtenderServer() as away, ExtenderServer() as server:
         away.rules["filter"] = lambda _: {}
         server.rules["filter"] = lambda _: Reply(status=307, headers={"Location": f"{away.url}/filter"})

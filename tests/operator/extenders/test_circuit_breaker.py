@@ -12,15 +12,15 @@ CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.H
 
 
 class World:
-    """A circuit that opens at the third failure."""
+    """Circuit that opens at the third failure."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.seen: list[CircuitState] = []
+        self.states: list[CircuitState] = []
         self.circuit = Circuit(self.clock, CircuitOptions(3, 1.0, 8.0, seed=7), self._changed)
 
     def _changed(self) -> None:
-        self.seen.append(self.circuit.state)
+        self.states.append(self.circuit.state)
 
     def fail(self, times: int = 1) -> None:
         for _ in range(times):
@@ -28,31 +28,31 @@ class World:
             self.circuit.failed("away")
 
     def open_seconds(self) -> float:
-        """Return how long it stays open from now on."""
+        """Return the remaining time for which the circuit is open."""
         assert self.circuit.until is not None
         return (self.circuit.until - self.clock.wall()).total_seconds()
 
     def pass_time(self) -> None:
-        """Advance the time until it allows a call."""
+        """Advance the time until the circuit allows a call."""
         self.clock.advance(self.open_seconds() + 0.001)
 
 
-def test_it_opens_after_failures_in_a_row() -> None:
-    """A success between them starts the count again."""
+def test_consecutive_failures_open_the_circuit() -> None:
+    """Consecutive failures open the circuit, and a success resets their count."""
     world = World()
     world.fail(2)
     world.circuit.succeeded()
     world.fail(2)
     assert world.circuit.state is CLOSED
-    assert world.seen == []
+    assert world.states == []
     world.fail()
-    assert world.seen == [OPEN]
+    assert world.states == [OPEN]
     assert not world.circuit.admits()
     assert (world.circuit.since, world.circuit.last_error) == (world.clock.wall(), "away")
 
 
-def test_it_allows_one_call_when_its_time_is_over() -> None:
-    """Other calls wait until that one has ended; a success closes the circuit."""
+def test_an_open_circuit_allows_one_trial_call() -> None:
+    """After its time an open circuit allows one trial call, whose success closes it."""
     world = World()
     world.fail(3)
     world.clock.advance(world.open_seconds() - 0.01)
@@ -62,12 +62,12 @@ def test_it_allows_one_call_when_its_time_is_over() -> None:
     assert not world.circuit.admits()
     world.circuit.succeeded()
     assert world.circuit.admits()
-    assert world.seen == [OPEN, HALF_OPEN, CLOSED]
+    assert world.states == [OPEN, HALF_OPEN, CLOSED]
     assert world.circuit.last_error == "away"
 
 
-def test_it_stays_open_longer_each_time_up_to_the_maximum() -> None:
-    """One failure of the trial call is enough; the time doubles, and starts over after a success."""
+def test_open_time_doubles_up_to_the_maximum() -> None:
+    """The open time doubles with each failed trial call up to the maximum, and starts over after a success."""
     world = World()
     world.fail(3)
     times = [world.open_seconds()]
@@ -85,16 +85,16 @@ def test_it_stays_open_longer_each_time_up_to_the_maximum() -> None:
     assert world.open_seconds() <= 1.0
 
 
-def test_the_seed_fixes_the_jitter() -> None:
-    """Two circuits with one seed stay open for the same time."""
+def test_jitter_depends_on_the_seed() -> None:
+    """Circuits with the same seed stay open for the same time."""
     first, second = World(), World()
     first.fail(3)
     second.fail(3)
     assert first.open_seconds() == second.open_seconds() > 0
 
 
-def test_an_aborted_call_leaves_the_trial_to_the_next() -> None:
-    """A cancelled call says nothing about the extender."""
+def test_an_abandoned_trial_call_is_repeated() -> None:
+    """After an abandoned trial call the next call is the trial."""
     world = World()
     world.fail(3)
     world.pass_time()
@@ -105,16 +105,16 @@ def test_an_aborted_call_leaves_the_trial_to_the_next() -> None:
     assert world.circuit.state is HALF_OPEN
 
 
-def test_an_aborted_call_while_closed_changes_nothing() -> None:
-    """It does not count as a failure."""
+def test_an_abandoned_call_is_no_failure() -> None:
+    """An abandoned call of a closed circuit does not count as a failure."""
     world = World()
     world.fail(2)
     world.circuit.abandoned()
-    assert (world.circuit.state, world.seen) == (CLOSED, [])
+    assert (world.circuit.state, world.states) == (CLOSED, [])
 
 
-def test_a_late_failure_does_not_prolong() -> None:
-    """Calls that were in flight when it opened do not extend its time."""
+def test_a_late_failure_does_not_extend_the_open_time() -> None:
+    """The failure of a call that was in flight when the circuit opened does not extend its open time."""
     world = World()
     world.fail(3)
     until = world.circuit.until

@@ -1,4 +1,4 @@
-"""Tests of the clients of a live scheduler's profiles: stored objects, reported states, and their end."""
+"""Tests of ExtenderClients: stored objects, reported states, and closing."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from tests.support.virtual_clock import VirtualClock
 POD = pod("p", scheduler_name="batch")
 
 
-class Nobody:
-    """A sink that ignores everything."""
+class IgnoringSink:
+    """Sink that ignores every event."""
 
     def on_add(self, obj: Pod | Node) -> None: ...
 
@@ -57,13 +57,13 @@ class Nobody:
 
 
 class World:
-    """A scheduler with extenders, and informers that a test fills."""
+    """Scheduler with extenders, and informers that a test fills."""
 
     def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
         self.api = api
         self.clock = VirtualClock()
-        self.pods: Informer[Pod] = Informer(connection, Resource("/pods"), Pod, Nobody(), self.clock)
-        self.nodes: Informer[Node] = Informer(connection, Resource("/nodes"), Node, Nobody(), self.clock)
+        self.pods: Informer[Pod] = Informer(connection, Resource("/pods"), Pod, IgnoringSink(), self.clock)
+        self.nodes: Informer[Node] = Informer(connection, Resource("/nodes"), Node, IgnoringSink(), self.clock)
         self.objects = ClusterObjects(connection, self.nodes, self.pods)
         self.changed = asyncio.Event()
         options = CircuitOptions(failures=2, seed=1)
@@ -76,7 +76,7 @@ class World:
         return self.scheduler.build(ProfileConfig(scheduler_name="batch", extenders=read))
 
     @property
-    def tapped(self) -> tuple[bool, bool]:
+    def are_stored(self) -> tuple[bool, bool]:
         """Return whether JSON of pods and of nodes is stored."""
         return self.pods._raw_handler is not None, self.nodes._raw_handler is not None
 
@@ -93,69 +93,71 @@ def extender(url: str = "http://x", **fields: Any) -> dict[str, Any]:
     return {"urlPrefix": url, "filterVerb": "filter", **fields}
 
 
-KEPT = [
-    pytest.param(extender(), (True, True), id="nodes-are-shown"),
-    pytest.param(extender(nodeCacheCapable=True), (True, False), id="nodes-are-named"),
+STORED = [
+    pytest.param(extender(), (True, True), id="nodes-are-sent"),
+    pytest.param(extender(nodeCacheCapable=True), (True, False), id="node-names-are-sent"),
     pytest.param({"urlPrefix": "http://x", "bindVerb": "bind"}, (True, False), id="binds-only"),
     pytest.param(None, (False, False), id="no-extender"),
 ]
 
 
-@pytest.mark.parametrize(("config", "tapped"), KEPT)
-async def test_what_is_stored(world: World, config: dict[str, Any] | None, tapped: tuple[bool, bool]) -> None:
-    """Only objects that an extender needs, and only while an instance has that extender."""
+@pytest.mark.parametrize(("config", "are_stored"), STORED)
+async def test_only_needed_objects_are_stored(
+    world: World, config: dict[str, Any] | None, are_stored: tuple[bool, bool]
+) -> None:
+    """Objects are stored only while an instance has an extender that needs them."""
     instance = world.build(*([] if config is None else [config]))
-    assert world.tapped == tapped
+    assert world.are_stored == are_stored
     instance.retire()
     await world.scheduler.stop(0)
-    assert world.tapped == (False, False)
+    assert world.are_stored == (False, False)
 
 
 PODS = [
-    pytest.param(pod(scheduler_name="batch"), False, True, id="waits"),
-    pytest.param(pod(scheduler_name="other"), False, False, id="waits-for-another-scheduler"),
-    pytest.param(pod(scheduler_name="batch", node_name="n"), False, False, id="runs"),
-    pytest.param(pod(scheduler_name="other", node_name="n"), True, True, id="may-be-a-victim"),
-    pytest.param(pod(node_name="n", phase="Succeeded"), True, False, id="has-ended"),
+    pytest.param(pod(scheduler_name="batch"), False, True, id="pending"),
+    pytest.param(pod(scheduler_name="other"), False, False, id="pending-for-another-scheduler"),
+    pytest.param(pod(scheduler_name="batch", node_name="n"), False, False, id="running"),
+    pytest.param(pod(scheduler_name="other", node_name="n"), True, True, id="possible-victim"),
+    pytest.param(pod(node_name="n", phase="Succeeded"), True, False, id="terminated"),
 ]
 
 
 @pytest.mark.parametrize(("candidate", "preempts", "stored"), PODS)
-async def test_which_pods_are_stored(world: World, candidate: Pod, preempts: bool, stored: bool) -> None:
-    """Waiting pods of the profile; running pods too if the extender gets victims."""
+async def test_only_needed_pods_are_stored(world: World, candidate: Pod, preempts: bool, stored: bool) -> None:
+    """Pending pods of the profile are stored, and running pods only if the extender takes part in preemption."""
     world.build(extender(preemptVerb="preempt" if preempts else ""))
     assert world.objects.raw_pods._is_needed(candidate) is stored
 
 
 async def test_bad_certificates_reject_the_profile(world: World) -> None:
-    """No instance is made, and the subscriptions of its other extenders are dropped."""
+    """A profile with an unreadable certificate is rejected, and nothing is stored for its other extenders."""
     bad = extender("https://y", tlsConfig={"caFile": "/nonexistent/ca.crt"})
     with pytest.raises(ConfigError, match=r"tlsConfig\.caFile: cannot be read") as caught:
         world.build(extender(), bad)
     assert caught.value.problems[0].path.startswith("extenders[1]")
     await world.scheduler.stop(0)
-    assert world.tapped == (False, False)
+    assert world.are_stored == (False, False)
 
 
-async def test_pods_and_nodes_come_from_the_informers(world: World) -> None:
-    """Nodes are found by name, pods by UID and node."""
-    there = pod("r", uid="u", node_name="n")
-    world.pods.known["default/r"] = there
+async def test_objects_are_found_in_the_informers(world: World) -> None:
+    """Nodes are found by name, and pods by UID and node."""
+    running = pod("r", uid="u", node_name="n")
+    world.pods.known["default/r"] = running
     world.nodes.known["/n"] = node("n")
     assert (world.objects.knows_node("n"), world.objects.knows_node("m")) == (True, False)
-    assert world.objects.pod_on("n", "u") is there
+    assert world.objects.pod_on("n", "u") is running
     assert world.objects.pod_on("m", "u") is None
     assert world.objects.pod_on("n", "v") is None
 
 
 async def test_the_states_have_the_order_of_the_profile(world: World) -> None:
-    """The order of the calls does not matter."""
+    """The states have the order of the extenders in the profile."""
     instance = world.build(extender("http://b", ignorable=True), extender("http://a"))
     assert [state.url_prefix for state in extender_states(instance)] == ["http://b", "http://a"]
 
 
 async def test_the_states_are_shown_while_decisions_are_recorded(world: World, tmp_path: Path) -> None:
-    """The client of a recorded instance is another object, which records."""
+    """The states of extenders are reported while decisions are recorded."""
     ports = SchedulerPorts(make_extender=world.clients.make)
     header = header_of(SchedulerOptions(), ports, in_tree_registry(), "1.0")
     directory = RecordDirectory(tmp_path, header, 1 << 20, 3600.0, lambda: datetime.now(UTC))
@@ -168,24 +170,24 @@ async def test_the_states_are_shown_while_decisions_are_recorded(world: World, t
     directory.close()
 
 
-async def _failed(world: World, instance: FrameworkInstance, times: int) -> None:
+async def _fail_calls(world: World, instance: FrameworkInstance, times: int) -> None:
     (runner,) = instance.extenders
     for _ in range(times):
         with pytest.raises(ExtenderError):
             await runner.client.filter(POD, ["n"])
 
 
-def _shown(world: World) -> None:
+def _serve_pod(world: World) -> None:
     metadata = {"name": "p", "namespace": "default", "uid": POD.metadata.uid}
     world.api.on("GET", "/api/v1/namespaces/default/pods/p", Answer(body={"metadata": metadata}))
 
 
-async def test_metrics(world: World) -> None:
-    """Durations and errors by extension point, and whether a circuit is open; nothing without extenders."""
+async def test_metrics_of_extenders(world: World) -> None:
+    """The metrics have durations and errors by verb, and the state of the circuit."""
     registry = CollectorRegistry()
     registry.register(ExtenderCollector(world.clients))
     assert list(registry.collect()) == []
-    _shown(world)
+    _serve_pod(world)
     with ExtenderServer() as server:
         server.rules["filter"] = passes_only("n")
         instance = world.build(extender(server.url, nodeCacheCapable=True))
@@ -196,7 +198,7 @@ async def test_metrics(world: World) -> None:
         assert value("bayplan_extender_errors_total", labels) == 0
         assert value("bayplan_extender_circuit_open", {"extender": server.url}) == 0
         del server.rules["filter"]
-        await _failed(world, instance, 2)
+        await _fail_calls(world, instance, 2)
     assert value("bayplan_extender_request_duration_seconds_count", labels) == 3
     assert value("bayplan_extender_request_duration_seconds_bucket", {**labels, "le": "+Inf"}) == 3
     assert value("bayplan_extender_errors_total", labels) == 2
@@ -209,8 +211,8 @@ async def test_metrics(world: World) -> None:
 
 
 async def test_an_open_circuit_is_reported_at_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """It is in the profile's status and in the log; an error that opens no circuit is not."""
-    _shown(world)
+    """An opened circuit is logged and reported in the profile's status at once; an error alone is not."""
+    _serve_pod(world)
     statuses = FakeStatuses()
     controller = ProfileController(world.scheduler, ControllerPorts(FakeRevisions(), statuses, world.clock))
     with ExtenderServer() as server:
@@ -221,9 +223,9 @@ async def test_an_open_circuit_is_reported_at_once(world: World, caplog: pytest.
         assert statuses.profile("batch")["extenders"] == [{"urlPrefix": server.url, "state": "Closed"}]
         instance = world.scheduler.context.profiles.get("batch")
         assert instance is not None
-        await _failed(world, instance, 1)
+        await _fail_calls(world, instance, 1)
         assert not world.changed.is_set()
-        await _failed(world, instance, 1)
+        await _fail_calls(world, instance, 1)
         assert world.changed.is_set()
         await controller.publish()
     (entry,) = statuses.profile("batch")["extenders"]
@@ -233,7 +235,7 @@ async def test_an_open_circuit_is_reported_at_once(world: World, caplog: pytest.
 
 
 def test_the_notice_about_skipped_extenders() -> None:
-    """It names their URLs; without extenders there is none."""
+    """The notice about skipped extenders names their URLs, and is empty without extenders."""
     read = Extender.model_validate(extender())
     assert (
         extenders_skipped_notice([read]) == "Extenders are not called here, unlike in the running operator: http://x."

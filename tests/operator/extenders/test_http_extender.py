@@ -1,4 +1,4 @@
-"""Tests of calls to a real server: requests, responses, and failures."""
+"""Tests of HttpExtender against a real server: requests, responses, and failures."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ OTHER = pod("o", uid="uo", node_name="a")
 
 
 class Cluster:
-    """Nodes a, b and c, and three pods."""
+    """Cluster with nodes a, b and c, and three pods."""
 
     def __init__(self) -> None:
         self.gone: set[str] = set()
-        self.away = False
+        self.is_unavailable = False
 
     async def pod(self, pod: Pod) -> bytes | None:
         return (await self.pods([pod])).get(pod.metadata.uid)
 
     async def pods(self, pods: Sequence[Pod]) -> Mapping[str, bytes]:
-        if self.away:
+        if self.is_unavailable:
             raise ServerUnavailableError("the API server is away")
         return {
             each.metadata.uid: json.dumps({"metadata": {"name": each.metadata.name}}).encode()
@@ -70,7 +70,7 @@ class World:
         self.write_fence: Callable[[], None] = lambda: None
 
     def client(self, **fields: Any) -> HttpExtender:
-        """Return a client with a verb for everything."""
+        """Return a client with a verb for every extension point."""
         verbs = {f"{point}Verb": point for point in ("filter", "prioritize", "preempt", "bind")}
         given = {"urlPrefix": self.server.url, **verbs, "weight": 1, "nodeCacheCapable": True}
         extender = Extender.model_validate(given | fields)
@@ -109,7 +109,7 @@ async def test_a_filter_by_names(world: World) -> None:
 
 
 async def test_a_filter_by_nodes(world: World) -> None:
-    """An extender without a cache gets the nodes, in the order of the names, and returns nodes."""
+    """An extender without a cache gets nodes, in the order of the names, and returns nodes."""
     world.server.rules["filter"] = passes_only("a")
     verdict = await world.client(nodeCacheCapable=False).filter(POD, ["b", "a"])
     assert verdict == ExtenderVerdict(("a",), {"b": "not licensed"})
@@ -119,40 +119,40 @@ async def test_a_filter_by_nodes(world: World) -> None:
 
 
 async def test_a_node_that_is_gone_is_not_sent(world: World) -> None:
-    """It was deleted while an earlier extender was called."""
+    """A node that was deleted during the call of another extender is not sent."""
     world.cluster.gone.add("b")
     world.server.rules["filter"] = passes_only("a", "b")
     assert (await world.client(nodeCacheCapable=False).filter(POD, ["b", "a"])).node_names == ("a",)
 
 
 VERDICTS = [
-    pytest.param({"Nodes": {"items": [{"metadata": {"name": "a"}}]}}, ("a",), id="nodes-from-one-with-a-cache"),
-    pytest.param({}, (), id="nothing"),
-    pytest.param({"NodeNames": [], "FailedNodes": {}}, (), id="none-left"),
+    pytest.param({"Nodes": {"items": [{"metadata": {"name": "a"}}]}}, ("a",), id="nodes-from-an-extender-with-a-cache"),
+    pytest.param({}, (), id="empty-response"),
+    pytest.param({"NodeNames": [], "FailedNodes": {}}, (), id="no-nodes"),
 ]
 
 
-@pytest.mark.parametrize(("answer", "left"), VERDICTS)
-async def test_verdicts(world: World, answer: Any, left: tuple[str, ...]) -> None:
-    """Names take precedence over nodes; a response without both leaves no node."""
+@pytest.mark.parametrize(("answer", "expected"), VERDICTS)
+async def test_filter_responses(world: World, answer: Any, expected: tuple[str, ...]) -> None:
+    """Names take precedence over nodes, and a response without both leaves no node."""
     world.server.rules["filter"] = lambda _: answer
-    assert (await world.client().filter(POD, ["a", "b"])).node_names == left
+    assert (await world.client().filter(POD, ["a", "b"])).node_names == expected
 
 
-async def test_names_of_one_without_a_cache_do_not_count(world: World) -> None:
-    """As in kube-scheduler, it must return nodes."""
+async def test_names_from_an_extender_without_a_cache_are_ignored(world: World) -> None:
+    """An extender without a cache must return nodes, as in kube-scheduler."""
     world.server.rules["filter"] = lambda _: {"NodeNames": ["a"]}
     assert (await world.client(nodeCacheCapable=False).filter(POD, ["a"])).node_names == ()
 
 
-async def test_scores(world: World) -> None:
-    """They are returned unchanged; the core scales and weights them."""
+async def test_scores_are_unchanged(world: World) -> None:
+    """Scores are returned unchanged, because the core scales and weights them."""
     world.server.rules["prioritize"] = scores(a=3, b=10)
     assert await world.client().prioritize(POD, ["a", "b", "c"]) == {"a": 3, "b": 10, "c": 0}
 
 
 async def test_preemption_by_uid(world: World) -> None:
-    """An extender with its own cache gets UIDs; UIDs in its response become pods, also other pods of the node."""
+    """An extender with its own cache gets UIDs, and UIDs in its response become pods of the node."""
     world.server.rules["preempt"] = lambda _: {
         "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "uv"}, {"UID": "uo"}], "NumPDBViolations": 1}}
     }
@@ -164,7 +164,7 @@ async def test_preemption_by_uid(world: World) -> None:
 
 
 async def test_preemption_with_whole_pods(world: World) -> None:
-    """An extender without a cache gets pods; it returns UIDs all the same."""
+    """An extender without a cache gets pods and returns UIDs."""
     world.server.rules["preempt"] = lambda _: {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "uv"}]}}}
     chosen = await world.client(nodeCacheCapable=False).preempt(POD, {"a": NodeVictims((VICTIM,), 2)})
     assert chosen == {"a": NodeVictims((VICTIM,), 0)}
@@ -175,15 +175,15 @@ async def test_preemption_with_whole_pods(world: World) -> None:
     assert body["NodeNameToMetaVictims"] is None
 
 
-async def test_a_bind(world: World) -> None:
-    """The extender gets pod and node."""
+async def test_a_bind_request(world: World) -> None:
+    """A bind request has the pod and the node."""
     world.server.rules["bind"] = lambda _: {}
     await world.client().bind(Binding("ns", "p", "u", "a"))
     assert world.server.bodies("bind") == [{"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "a"}]
 
 
 async def test_requests_are_json_on_one_connection(world: World) -> None:
-    """Successive calls share a connection; trailing slashes of the prefix do not count."""
+    """Consecutive calls share a connection, and trailing slashes of the URL prefix are ignored."""
     world.server.rules["x/filter"] = lambda _: {}
     client = world.client(urlPrefix=f"{world.server.url}/x//")
     for _ in range(3):
@@ -192,10 +192,8 @@ async def test_requests_are_json_on_one_connection(world: World) -> None:
     assert {call.headers["content-type"] for call in world.server.calls} == {"application/json"}
 
 
-# -- errors ---------------------------------------------------------------------------------------------------------
-
 FILTER_ERRORS = [
-    pytest.param({"Error": "no licence left"}, "no licence left", id="its-own"),
+    pytest.param({"Error": "no licence left"}, "no licence left", id="error-of-the-extender"),
     pytest.param(
         {"NodeNames": ["z"]},
         'claims a filtered node "z" which is not found in the input node list',
@@ -203,7 +201,7 @@ FILTER_ERRORS = [
     ),
     pytest.param(Reply(b"{}", status=503), "failed filter with extender at URL {url}/filter, code 503", id="status"),
     pytest.param(Reply(b"{}", status=201), "failed filter with extender at URL {url}/filter, code 201", id="created"),
-    pytest.param(Reply(b"<html>"), "sent an unreadable response to filter: ", id="garbage"),
+    pytest.param(Reply(b"<html>"), "sent an unreadable response to filter: ", id="not-json"),
     pytest.param(Reply(b""), "sent an unreadable response to filter: ", id="empty"),
     pytest.param(Reply(disconnect=True), "call to filter failed: ", id="disconnect"),
 ]
@@ -211,7 +209,7 @@ FILTER_ERRORS = [
 
 @pytest.mark.parametrize(("answer", "reason"), FILTER_ERRORS)
 async def test_filter_errors(world: World, answer: Any, reason: str) -> None:
-    """Each is an ExtenderError with the extender's or the reference's message, and is counted."""
+    """An error is an ExtenderError with the extender's or the reference's message, and is counted."""
     world.server.rules["filter"] = lambda _: answer
     with pytest.raises(ExtenderError) as caught:
         await world.client().filter(POD, ["a"])
@@ -231,7 +229,7 @@ PREEMPT_ERRORS = [
 
 
 @pytest.mark.parametrize(("answer", "reason"), PREEMPT_ERRORS)
-async def test_preempt_errors(world: World, answer: Any, reason: str) -> None:
+async def test_unknown_victims_are_an_error(world: World, answer: Any, reason: str) -> None:
     """Victims that do not exist are an error."""
     world.server.rules["preempt"] = lambda _: {"NodeNameToMetaVictims": answer}
     with pytest.raises(ExtenderError) as caught:
@@ -239,8 +237,8 @@ async def test_preempt_errors(world: World, answer: Any, reason: str) -> None:
     assert caught.value.reason == reason
 
 
-async def test_a_bind_without_leadership(world: World) -> None:
-    """The extender is not called: it would bind the pod."""
+async def test_a_bind_is_fenced(world: World) -> None:
+    """Without the Lease the extender is not called to bind a pod."""
 
     def refuse() -> None:
         raise NotLeadingError("lost")
@@ -252,15 +250,15 @@ async def test_a_bind_without_leadership(world: World) -> None:
     assert world.server.bodies("bind") == []
 
 
-async def test_a_bind_that_is_refused(world: World) -> None:
-    """The extender's error is raised."""
+async def test_a_rejected_bind_is_an_error(world: World) -> None:
+    """The extender's error for a bind is raised."""
     world.server.rules["bind"] = lambda _: {"Error": "taken"}
     with pytest.raises(ExtenderError, match="taken"):
         await world.client().bind(Binding("ns", "p", "u", "a"))
 
 
-async def test_a_late_response(world: World) -> None:
-    """After httpTimeout the call has failed."""
+async def test_a_timeout_is_an_error(world: World) -> None:
+    """A call without a response within httpTimeout fails."""
     held = threading.Event()
     world.server.rules["filter"] = lambda _: Reply(b"{}", gate=held)
     with pytest.raises(ExtenderError, match=r"sent no response to filter within 0\.2 s"):
@@ -268,14 +266,14 @@ async def test_a_late_response(world: World) -> None:
     held.set()
 
 
-async def test_no_server(world: World) -> None:
-    """The connection's error is raised."""
+async def test_a_refused_connection_is_an_error(world: World) -> None:
+    """The error of a refused connection is raised."""
     with pytest.raises(ExtenderError, match="call to filter failed: "):
         await world.client(urlPrefix=f"http://127.0.0.1:{free_port()}").filter(POD, ["a"])
 
 
-async def test_a_connection_that_was_closed_while_idle(world: World) -> None:
-    """The extender was restarted: the call is repeated on another connection, but a bind is not."""
+async def test_a_call_on_a_closed_connection_is_repeated(world: World) -> None:
+    """A call on a connection that the extender closed while idle is repeated on another connection."""
     world.server.rules |= {"filter": lambda _: {}, "bind": lambda _: {}}
     client = world.client()
     await client.filter(POD, ["a"])
@@ -286,7 +284,7 @@ async def test_a_connection_that_was_closed_while_idle(world: World) -> None:
 
 
 async def test_a_broken_bind_is_not_repeated(world: World) -> None:
-    """It may have happened."""
+    """A bind whose connection broke is not repeated, because it may have been executed."""
     world.server.rules["bind"] = lambda _: Reply(disconnect=True)
     with pytest.raises(ExtenderError, match="broke the connection before its response to bind"):
         await world.client().bind(Binding("ns", "p", "u", "a"))
@@ -294,16 +292,16 @@ async def test_a_broken_bind_is_not_repeated(world: World) -> None:
 
 
 async def test_a_pod_that_is_gone(world: World) -> None:
-    """No extender is called for it."""
+    """An extender is not called for a pod that is gone."""
     world.cluster.gone.add("p")
     with pytest.raises(ExtenderError, match="not called for pod default/p, which is gone"):
         await world.client().filter(POD, ["a"])
     assert (world.server.calls, world.circuit.state) == ([], CircuitState.CLOSED)
 
 
-async def test_an_unreachable_api_server_is_not_the_extenders_fault(world: World) -> None:
-    """The call fails, the circuit stays closed."""
-    world.cluster.away = True
+async def test_an_unavailable_api_server_does_not_open_the_circuit(world: World) -> None:
+    """If the API server is unavailable, the call fails and the circuit stays closed."""
+    world.cluster.is_unavailable = True
     client = world.client()
     for _ in range(5):
         with pytest.raises(ExtenderError, match="the API server is away"):
@@ -311,11 +309,8 @@ async def test_an_unreachable_api_server_is_not_the_extenders_fault(world: World
     assert client.state.state is CircuitState.CLOSED
 
 
-# -- the circuit ----------------------------------------------------------------------------------------------------
-
-
 async def test_failures_open_the_circuit_until_it_recovers(world: World) -> None:
-    """Calls fail at once with the reason, one is allowed later, and its success closes the circuit."""
+    """Calls with an open circuit fail at once, and the success of a later trial call closes it."""
     world.server.rules["filter"] = lambda _: Reply(status=500)
     client = world.client()
     for _ in range(3):
@@ -332,7 +327,7 @@ async def test_failures_open_the_circuit_until_it_recovers(world: World) -> None
 
 
 async def test_only_one_trial_call_at_a_time(world: World) -> None:
-    """The others fail at once while it is in flight; when it is cancelled the next one is the trial."""
+    """Other calls fail while a trial call is in flight, and after its cancellation the next call is the trial."""
     world.server.rules["filter"] = lambda _: Reply(status=500)
     client = world.client()
     for _ in range(3):
@@ -360,7 +355,7 @@ async def test_only_one_trial_call_at_a_time(world: World) -> None:
 
 
 async def test_an_extenders_own_error_does_not_open_the_circuit(world: World) -> None:
-    """The extender is reachable and may have rejected only this pod."""
+    """An error in the extender's response does not open the circuit."""
     world.server.rules["filter"] = lambda _: {"Error": "no"}
     client = world.client()
     for _ in range(5):
@@ -381,7 +376,7 @@ async def test_calls_are_counted(world: World) -> None:
 
 
 async def test_a_closed_client_is_not_used(world: World) -> None:
-    """It calls on_close once, and its calls fail."""
+    """A closed client calls on_close once, and its calls fail."""
     client = world.client()
     await client.close()
     await client.close()
@@ -391,7 +386,7 @@ async def test_a_closed_client_is_not_used(world: World) -> None:
 
 
 async def test_verbs_that_are_not_set(world: World) -> None:
-    """No call is made; nothing changes."""
+    """Without a verb no call is made, and the input is returned."""
     client = world.client(filterVerb="", prioritizeVerb="", preemptVerb="")
     victims = {"a": NodeVictims((VICTIM,))}
     assert (await client.filter(POD, ["a"])).node_names == ("a",)

@@ -1,4 +1,4 @@
-"""Tests of request bodies as kube-scheduler writes them, and of responses as Go reads them."""
+"""Tests of request bodies in kube-scheduler's format, and of responses decoded like in Go."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BODIES = [
 
 @pytest.mark.parametrize(("body", "expected"), BODIES)
 def test_bodies(body: bytes, expected: Any) -> None:
-    """Every field of the reference's types is present, null if it is not set."""
+    """Every field of the reference's types is present, and null if it is not set."""
     assert json.loads(body) == expected
 
 
@@ -69,15 +69,17 @@ NODES = [
 
 @pytest.mark.parametrize(("pod", "expected"), NODES)
 def test_a_victim_has_its_node(pod: Any, expected: Any) -> None:
-    """Also before its bind is confirmed."""
+    """The JSON of a victim has its node, also before its bind is confirmed."""
     assert json.loads(json_bodies.on_node(json.dumps(pod).encode(), "n")) == expected
 
 
-ANSWERS = [
-    pytest.param("{}", json_bodies.FilterResponse(), id="nothing"),
+FILTER_RESPONSES = [
+    pytest.param("{}", json_bodies.FilterResponse(), id="empty"),
     pytest.param("null", json_bodies.FilterResponse(), id="null"),
     pytest.param('{"NodeNames":["a"]}', json_bodies.FilterResponse(node_names=("a",)), id="names"),
-    pytest.param('{"nodenames":["a"],"error":"e"}', json_bodies.FilterResponse(("a",), error="e"), id="old-names"),
+    pytest.param(
+        '{"nodenames":["a"],"error":"e"}', json_bodies.FilterResponse(("a",), error="e"), id="lower-case-names"
+    ),
     pytest.param('{"NodeNames":[]}', json_bodies.FilterResponse(node_names=()), id="no-names"),
     pytest.param('{"NodeNames":null,"Error":null,"X":1}', json_bodies.FilterResponse(), id="nulls-and-unknown"),
     pytest.param(
@@ -94,28 +96,28 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), ANSWERS)
+@pytest.mark.parametrize(("text", "expected"), FILTER_RESPONSES)
 def test_filter_responses(text: str, expected: json_bodies.FilterResponse) -> None:
-    """Field names are matched in any case; unknown fields are ignored."""
+    """Field names are matched in any case, and unknown fields are ignored."""
     assert json_bodies.read_filter(text.encode()) == expected
 
 
 SCORES = [
     pytest.param("null", {}, id="null"),
     pytest.param('[{"Host":"a","Score":3},{"host":"b","score":-1}]', {"a": 3, "b": -1}, id="both-cases"),
-    pytest.param('[{"Host":"a","Score":3},{"Host":"a","Score":4}]', {"a": 7}, id="twice"),
+    pytest.param('[{"Host":"a","Score":3},{"Host":"a","Score":4}]', {"a": 7}, id="repeated-host"),
     pytest.param('[{"Host":"a"}]', {"a": 0}, id="no-score"),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), SCORES)
 def test_scores(text: str, expected: dict[str, int]) -> None:
-    """Scores by host; scores of a repeated host are added, as in the reference."""
+    """Scores are returned by host, and scores of a repeated host are added, as in the reference."""
     assert json_bodies.read_scores(text.encode()) == expected
 
 
 def test_victims() -> None:
-    """Victims by node, in order, with their violations."""
+    """Victims are returned by node, in order, with their violations."""
     body = b'{"nodeNameToMetaVictims":{"n":{"Pods":[{"UID":"b"},{"uid":"a"}],"numPDBViolations":2},"m":{"pods":null}}}'
     chosen = json_bodies.ChosenVictims
     assert json_bodies.read_victims(body) == {"n": chosen(("b", "a"), 2), "m": chosen((), 0)}
@@ -123,25 +125,25 @@ def test_victims() -> None:
 
 
 def test_binding_errors() -> None:
-    """An error in any case of its field name; no error is empty."""
+    """The error is found in any case of its field name."""
     assert json_bodies.read_binding_error(b'{"error":"taken"}') == "taken"
     assert json_bodies.read_binding_error(b"{}") == ""
 
 
 UNREADABLE = [
-    pytest.param("", id="nothing"),
+    pytest.param("", id="empty"),
     pytest.param("<html>", id="html"),
     pytest.param("[]", id="list"),
-    pytest.param('{"NodeNames":"a"}', id="no-list"),
-    pytest.param('{"NodeNames":[1]}', id="no-name"),
-    pytest.param('{"Nodes":{"items":[{"metadata":5}]}}', id="no-metadata"),
-    pytest.param('{"Error":["x"]}', id="no-error-text"),
+    pytest.param('{"NodeNames":"a"}', id="names-not-a-list"),
+    pytest.param('{"NodeNames":[1]}', id="name-not-a-string"),
+    pytest.param('{"Nodes":{"items":[{"metadata":5}]}}', id="metadata-not-an-object"),
+    pytest.param('{"Error":["x"]}', id="error-not-a-string"),
 ]
 
 
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_unreadable_responses(text: str) -> None:
-    """They are an error, never an empty result."""
+    """An unreadable response is an error and not an empty result."""
     with pytest.raises(msgspec.DecodeError):
         json_bodies.read_filter(text.encode())
 
@@ -151,6 +153,6 @@ BAD_SCORES = [pytest.param('[{"Score":1.5}]', id="fraction"), pytest.param(f'[{{
 
 @pytest.mark.parametrize("text", BAD_SCORES)
 def test_scores_are_integers_of_64_bits(text: str) -> None:
-    """As in the reference's types."""
+    """A score that is not a 64-bit integer is an error, as in the reference."""
     with pytest.raises(msgspec.DecodeError):
         json_bodies.read_scores(text.encode())

@@ -1,4 +1,4 @@
-"""Tests of the stored JSON of pods beside a real informer with a scripted server."""
+"""Tests of RawObjects, which store the JSON of pods, with a real informer and a scripted server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raw(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
     return {"kind": "Pod", "apiVersion": "v1", "metadata": {**metadata, "managedFields": managed}, **more}
 
 
-def shown(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
+def sent_json(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
     """Return the JSON that extenders get."""
     whole = raw(name, version, **more)
     metadata = {key: value for key, value in whole["metadata"].items() if key != "managedFields"}
@@ -44,8 +44,8 @@ def end(version: int) -> bytes:
     return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
 
 
-class Nobody:
-    """A sink that counts its calls."""
+class CountingSink:
+    """Sink that counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -70,12 +70,12 @@ class Nobody:
 
 
 class World:
-    """An informer whose watch the test writes, and the store."""
+    """Informer whose watch the test scripts, and the stored objects."""
 
     def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
         self.api = api
         self.clock = VirtualClock()
-        self.sink = Nobody()
+        self.sink = CountingSink()
         self.informer: Informer[Pod] = Informer(connection, Resource("/watched"), Pod, self.sink, self.clock)
         self.objects = RawObjects(connection, RawResource(PODS, managed_fields=False, budget_bytes=1000), self.informer)
         self.task: asyncio.Task[None] | None = None
@@ -114,7 +114,7 @@ WAITING = Subscription[Pod](lambda pod: not pod.spec.node_name, "spec.nodeName="
 
 
 async def test_objects_of_the_watch_are_stored(world: World) -> None:
-    """Lists, additions and changes, as kube-scheduler would write them, without further requests."""
+    """Objects of the watch are stored in kube-scheduler's format, without further requests."""
     world.objects.subscribe(EVERY)
     await world.watch(
         event("ADDED", raw("a")),
@@ -123,12 +123,12 @@ async def test_objects_of_the_watch_are_stored(world: World) -> None:
         event("MODIFIED", raw("b", 7, spec={"x": 1})),
         changes=3,
     )
-    assert await world.read("a", "b") == {"n/a": shown("a"), "n/b": shown("b", 7, spec={"x": 1})}
+    assert await world.read("a", "b") == {"n/a": sent_json("a"), "n/b": sent_json("b", 7, spec={"x": 1})}
     assert world.api.requests("GET", PODS) == []
 
 
 async def test_deleted_objects_are_dropped(world: World) -> None:
-    """Deleted objects are dropped, and those that no subscription matches any more."""
+    """Deleted objects and objects that no subscription matches any more are dropped."""
     world.objects.subscribe(WAITING)
     await world.watch(
         event("ADDED", raw("a")),
@@ -141,29 +141,29 @@ async def test_deleted_objects_are_dropped(world: World) -> None:
     assert (len(world.objects), world.objects.stored_bytes) == (0, 0)
 
 
-async def test_another_object_of_the_same_name_replaces_it(world: World) -> None:
-    """Its predecessor was deleted between two events."""
+async def test_another_object_of_the_same_name_is_stored(world: World) -> None:
+    """An object replaces a deleted object of its name."""
     world.objects.subscribe(EVERY)
     old, new = raw("a"), raw("a", 7)
     old["metadata"]["uid"] = "uid-before"
     await world.watch(event("ADDED", old), end(5), event("ADDED", new), changes=3)
-    assert await world.read("a") == {"n/a": shown("a", 7)}
+    assert await world.read("a") == {"n/a": sent_json("a", 7)}
     assert world.api.requests("GET", ONE) == []
 
 
 async def test_without_a_subscription_nothing_is_stored(world: World) -> None:
-    """The objects are not even trimmed."""
+    """Without a subscription no object is stored."""
     await world.watch(event("ADDED", raw("a")), end(5), changes=1)
     assert (world.informer._raw_handler, len(world.objects)) == (None, 0)
 
 
 async def test_objects_from_before_the_subscription_are_listed(world: World) -> None:
-    """Page by page, with the subscription's selector; an object whose watched version differs is not stored."""
+    """Existing objects are listed in pages with the subscription's selector, but stored only in the watched version."""
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", 9)), end(9), changes=2)
     first = Answer(body={"metadata": {"continue": "more"}, "items": [raw("a")]})
     world.api.on("GET", PODS, first, Answer(body={"metadata": {}, "items": [raw("b", 8), raw("c")]}))
     world.objects.subscribe(WAITING)
-    assert await world.read("a") == {"n/a": shown("a")}
+    assert await world.read("a") == {"n/a": sent_json("a")}
     assert len(world.objects) == 1
     assert [seen.query for seen in world.api.requests("GET", PODS)] == [
         {"limit": "500", "fieldSelector": "spec.nodeName="},
@@ -172,16 +172,16 @@ async def test_objects_from_before_the_subscription_are_listed(world: World) -> 
 
 
 async def test_objects_that_are_not_stored_are_read(world: World) -> None:
-    """Beyond the budget, and after a failed list; objects that are gone are left out."""
+    """Objects beyond the budget are read from the API server, and objects that are gone are omitted."""
     world.objects.subscribe(EVERY)
     await world.watch(event("ADDED", raw("a", spec={"pad": "x" * 2000})), end(5), changes=1)
     assert len(world.objects) == 0
     world.api.on("GET", ONE, Answer(body=raw("a", 2)))
-    assert await world.read("a", "b") == {"n/a": shown("a", 2)}
+    assert await world.read("a", "b") == {"n/a": sent_json("a", 2)}
 
 
-async def test_a_pod_of_the_same_name_is_a_different_one(world: World) -> None:
-    """It is not returned for the one that is gone."""
+async def test_a_pod_with_another_uid_is_not_returned(world: World) -> None:
+    """A pod with another UID is not returned for a pod that is gone."""
     world.objects.subscribe(EVERY)
     await world.watch(event("ADDED", raw("a")), end(5), changes=1)
     world.api.on("GET", ONE, Answer(body=raw("a")))
@@ -190,15 +190,15 @@ async def test_a_pod_of_the_same_name_is_a_different_one(world: World) -> None:
 
 
 async def test_a_failed_read_is_raised(world: World) -> None:
-    """A request without the object would be wrong."""
+    """A failed read is raised, so that no request lacks the object."""
     world.objects.subscribe(EVERY)
     world.api.on("GET", ONE, refusal(503, "overloaded"))
     with pytest.raises(ServerUnavailableError):
         await world.read("a")
 
 
-async def test_the_last_subscription_ends(world: World) -> None:
-    """Each drops the objects that only it matched; the last one drops everything and ends the delivery."""
+async def test_the_end_of_a_subscription_drops_its_objects(world: World) -> None:
+    """The end of a subscription drops the objects that only it matched."""
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", spec={"nodeName": "x"})), end(5), changes=2)
     world.api.on("GET", PODS, Answer(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
     other = Subscription[Pod](lambda _: True)
@@ -213,7 +213,7 @@ async def test_the_last_subscription_ends(world: World) -> None:
 
 
 async def test_managed_fields_of_nodes_are_stored(world: World) -> None:
-    """As in kube-scheduler, which trims only its pods."""
+    """Managed fields of nodes are stored, as in kube-scheduler."""
     resource = RawResource("/api/v1/nodes", managed_fields=True)
     objects = RawObjects(world.objects._connection, resource, world.informer)
     objects.subscribe(EVERY)

@@ -1,4 +1,4 @@
-"""Tests of TLS to an extender, and of certificates that cannot be used."""
+"""Tests of TLS to an extender, and of unusable certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.certificates import Authority
 from tests.support.extender_server import ExtenderServer
 
 AUTHORITY = Authority()
-STRANGER = Authority("stranger")
+OTHER_AUTHORITY = Authority("stranger")
 SERVER = AUTHORITY.issue("licences.example.com")
 CLIENT = AUTHORITY.issue("client")
 
@@ -39,7 +39,7 @@ async def transport(url: str, **fields: Any) -> AsyncIterator[Transport]:
         await made.close()
 
 
-TRUSTING = [
+TRUSTED = [
     pytest.param({"tlsConfig": {"caData": data(AUTHORITY.certificate)}}, id="authority"),
     pytest.param({"tlsConfig": {"caData": data(AUTHORITY.certificate)}, "enableHTTPS": True}, id="authority-and-https"),
     pytest.param(
@@ -48,32 +48,32 @@ TRUSTING = [
     pytest.param(
         {"tlsConfig": {"caData": data(AUTHORITY.certificate), "caFile": "/nonexistent"}}, id="data-before-file"
     ),
-    pytest.param({"enableHTTPS": True}, id="https-without-authority-is-not-verified"),
+    pytest.param({"enableHTTPS": True}, id="https-without-authority"),
     pytest.param({"tlsConfig": {"insecure": True}}, id="insecure"),
 ]
 
 
-@pytest.mark.parametrize("fields", TRUSTING)
-async def test_servers_that_are_trusted(tmp_path: Path, fields: dict[str, Any]) -> None:
-    """The call succeeds."""
+@pytest.mark.parametrize("fields", TRUSTED)
+async def test_trusted_servers(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """A call to a trusted server succeeds."""
     with ExtenderServer(SERVER, tmp_path) as server:
         server.rules["f"] = lambda _: {"ok": True}
         async with transport(server.url, **fields) as made:
             assert await made.send("f", b"{}", repeat=True) == b'{"ok": true}'
 
 
-DISTRUSTING = [
-    pytest.param({}, id="the-systems-authorities"),
-    pytest.param({"tlsConfig": {"caData": data(STRANGER.certificate)}}, id="another-authority"),
+UNTRUSTED = [
+    pytest.param({}, id="system-authorities"),
+    pytest.param({"tlsConfig": {"caData": data(OTHER_AUTHORITY.certificate)}}, id="another-authority"),
     pytest.param(
         {"tlsConfig": {"caData": data(AUTHORITY.certificate), "serverName": "other.example.com"}}, id="another-name"
     ),
 ]
 
 
-@pytest.mark.parametrize("fields", DISTRUSTING)
-async def test_servers_that_are_not_trusted(tmp_path: Path, fields: dict[str, Any]) -> None:
-    """Nothing is sent to them."""
+@pytest.mark.parametrize("fields", UNTRUSTED)
+async def test_untrusted_servers(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """Nothing is sent to an untrusted server."""
     with ExtenderServer(SERVER, tmp_path) as server:
         async with transport(server.url, **fields) as made:
             with pytest.raises(ExtenderError, match="certificate verify failed"):
@@ -81,8 +81,8 @@ async def test_servers_that_are_not_trusted(tmp_path: Path, fields: dict[str, An
         assert server.calls == []
 
 
-async def test_files(tmp_path: Path) -> None:
-    """CA, certificate and key come from files; the server requires a client certificate."""
+async def test_client_certificates_from_files(tmp_path: Path) -> None:
+    """CA, certificate and key are read from files."""
     authority = tmp_path / "ca.crt"
     authority.write_text(AUTHORITY.certificate)
     certificate, key = CLIENT.write(tmp_path, "client")
@@ -93,8 +93,8 @@ async def test_files(tmp_path: Path) -> None:
             assert await made.send("f", b"{}", repeat=True) == b"{}"
 
 
-async def test_data(tmp_path: Path) -> None:
-    """CA, certificate and key come from the configuration."""
+async def test_client_certificates_from_data(tmp_path: Path) -> None:
+    """CA, certificate and key are read from the configuration."""
     authority = tmp_path / "ca.crt"
     authority.write_text(AUTHORITY.certificate)
     pair = {"certData": data(CLIENT.certificate), "keyData": data(CLIENT.key)}
@@ -104,8 +104,8 @@ async def test_data(tmp_path: Path) -> None:
             assert await made.send("f", b"{}", repeat=True) == b"{}"
 
 
-async def test_the_urls_scheme_decides() -> None:
-    """With enableHTTPS and an http URL, HTTP is used, as in kube-scheduler."""
+async def test_the_scheme_of_the_url_is_used() -> None:
+    """An http URL is called without TLS despite enableHTTPS, as in kube-scheduler."""
     with ExtenderServer() as server:
         server.rules["f"] = lambda _: {}
         async with transport(server.url, enableHTTPS=True) as made:
@@ -153,7 +153,7 @@ UNUSABLE = [
 
 @pytest.mark.parametrize(("url", "tls", "problem"), UNUSABLE)
 def test_unusable_configurations(url: str, tls: dict[str, str], problem: str) -> None:
-    """The error comes at once, with its field and without the key."""
+    """An unusable configuration is an error that names the field and does not contain the key."""
     with pytest.raises(ConfigError) as caught:
         Transport(extender(url, tlsConfig=tls))
     assert str(caught.value).startswith(problem)
