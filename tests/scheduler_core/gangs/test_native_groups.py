@@ -71,7 +71,7 @@ async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
 
 
 async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> None:
-    """Its condition has the message of its own cycle, and it is scheduled when there is room."""
+    """An infeasible member beyond the quorum has its own condition, and is bound when capacity is added."""
     cluster.add(small_node("a", 2))
     cluster.scheduler.group_feed.group_changed(native())
     cluster.add(*(member(f"p{number}") for number in range(3)))

@@ -1,4 +1,4 @@
-"""A profile's gates and backoffs; its hints are tested with the queue."""
+"""PreEnqueue gates, backoffs and queueing hints of a profile."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def queued() -> QueuedPod:
     return QueuedPod(NodeColumns().compile_pod(pod("web")), 0.0, 0)
 
 
-def rules(journal: Journal, initial: float = 1.0, longest: float = 10.0) -> QueueingRules:
+def rules(journal: Journal, initial: float = 1.0, maximum: float = 10.0) -> QueueingRules:
     gates = tuple(recorder(name, journal)(None, FakeHandle()) for name in ("A", "B"))
     everything = EventRegistration(ClusterEvent(Resource.NODE, Action.ALL))
-    return QueueingRules(gates, {"A": (everything,)}, lambda each: each.sequence, initial, longest)
+    return QueueingRules(gates, {"A": (everything,)}, lambda each: each.sequence, initial, maximum)
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def rules(journal: Journal, initial: float = 1.0, longest: float = 10.0) -> Queu
         pytest.param(unschedulable("wait"), Code.UNSCHEDULABLE, "wait", id="rejects"),
         pytest.param(ValueError("boom"), Code.ERROR, 'plugin "A" failed at preEnqueue: boom', id="raises"),
         pytest.param(
-            None, Code.ERROR, 'plugin "A" failed at preEnqueue: answered None; return a Status', id="nonsense"
+            None, Code.ERROR, 'plugin "A" failed at preEnqueue: answered None; return a Status', id="invalid-value"
         ),
     ],
 )
-def test_the_first_closed_gate_decides(answer: object, code: Code, reason: str) -> None:
-    """The others are not called; a gate that fails stays closed, and its reason says so."""
+def test_the_first_closed_gate_is_returned(answer: object, code: Code, reason: str) -> None:
+    """Plugins after the first closed gate are not called; a plugin that fails counts as a closed gate."""
     journal = Journal(results={"A.preEnqueue": answer})
     status = rules(journal).gate(queued())
     assert (status.code, status.reasons, status.plugin) == (code, (reason,), "A")
@@ -50,7 +50,7 @@ def test_the_first_closed_gate_decides(answer: object, code: Code, reason: str) 
 
 
 def test_open_gates() -> None:
-    """All are called, in order."""
+    """All PreEnqueue plugins are called in order while the gates are open."""
     journal = Journal()
     assert rules(journal).gate(queued()) == SUCCESS
     assert journal.plugins_at("preEnqueue") == ["A", "B"]
@@ -62,41 +62,41 @@ def test_open_gates() -> None:
         pytest.param(0, 0, 0, id="never-failed"),
         pytest.param(1, 0, 2, id="first"),
         pytest.param(3, 0, 8, id="doubles"),
-        pytest.param(9, 0, 30, id="longest"),
+        pytest.param(9, 0, 30, id="maximum"),
         pytest.param(10_000, 0, 30, id="does-not-overflow"),
-        pytest.param(9, 1, 2, id="errors-apart"),
+        pytest.param(9, 1, 2, id="errors-count-separately"),
     ],
 )
 def test_backoff(unschedulable_count: int, error_count: int, seconds: float) -> None:
-    """It doubles from the first to the maximum."""
+    """The backoff doubles with each failure, up to the maximum."""
     waiting = queued()
     waiting.unschedulable_count, waiting.error_count = unschedulable_count, error_count
     assert rules(Journal(), 2.0, 30.0).backoff(waiting) == seconds
 
 
-def test_a_pod_that_nobody_rejected_is_worth_every_event() -> None:
-    """It was requeued after an error."""
+def test_any_event_requeues_a_pod_that_no_plugin_rejected() -> None:
+    """A pod that failed with an error has no rejecting plugin, so any event requeues it."""
     assert rules(Journal()).judge(queued(), NODE_ADD, None, None) is Requeue.AFTER_BACKOFF
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "initial", "longest", "end"),
+    ("timestamp", "initial", "maximum", "end"),
     [
         pytest.param(1000.1, 0.9, 10.0, 1002.0, id="rounded-to-nanoseconds"),
-        pytest.param(1000.0, 0.0, 10.0, 1001.0, id="no-first-backoff-still-waits-for-the-window"),
-        pytest.param(1000.0, 1.0, 0.0, 0.0, id="turned-off"),
-        pytest.param(1000.0, 5.0, 3.0, 1004.0, id="first-is-longer-than-longest"),
+        pytest.param(1000.0, 0.0, 10.0, 1001.0, id="no-initial-backoff-ends-with-the-second"),
+        pytest.param(1000.0, 1.0, 0.0, 0.0, id="disabled"),
+        pytest.param(1000.0, 5.0, 3.0, 1004.0, id="initial-exceeds-maximum"),
     ],
 )
-def test_backoff_end(timestamp: float, initial: float, longest: float, end: float) -> None:
-    """The end of the second in which the backoff has passed."""
+def test_backoff_end(timestamp: float, initial: float, maximum: float, end: float) -> None:
+    """A backoff ends at the end of the second in which its duration has passed."""
     waiting = queued()
     waiting.timestamp, waiting.unschedulable_count = timestamp, 1
-    assert rules(Journal(), initial, longest).backoff_end(waiting) == end
+    assert rules(Journal(), initial, maximum).backoff_end(waiting) == end
 
 
 def test_the_gate_that_holds_a_pod_is_called_first() -> None:
-    """Most often it still rejects the pod, and the others need not be called."""
+    """The plugin that gates a pod is called first, because it most often still rejects the pod."""
     journal = Journal(results={"B.preEnqueue": unschedulable("wait")})
     waiting = queued()
     waiting.gated_by = "B"
@@ -109,14 +109,14 @@ def test_the_gate_that_holds_a_pod_is_called_first() -> None:
 @pytest.mark.parametrize(
     ("new", "verdict"),
     [
-        pytest.param(None, Requeue.AFTER_BACKOFF, id="for-everyone"),
-        pytest.param(pod("web"), Requeue.AFTER_BACKOFF, id="for-this-pod"),
-        pytest.param(pod("other"), Requeue.STAY, id="for-another"),
-        pytest.param("no pod", Requeue.STAY, id="for-something-else"),
+        pytest.param(None, Requeue.AFTER_BACKOFF, id="all-pods"),
+        pytest.param(pod("web"), Requeue.AFTER_BACKOFF, id="this-pod"),
+        pytest.param(pod("other"), Requeue.STAY, id="another-pod"),
+        pytest.param("no pod", Requeue.STAY, id="another-object"),
     ],
 )
 def test_a_wildcard_event(new: object, verdict: Requeue) -> None:
-    """Without an object it is for all pods, with a pod for that one."""
+    """A wildcard event without an object requeues all pods, with a pod only that pod."""
     waiting = queued()
     waiting.rejected_by = frozenset(("A",))
     assert rules(Journal()).judge(waiting, FORCE_ACTIVATE, None, new) is verdict

@@ -1,4 +1,4 @@
-"""The heap returns pods in order, and entries can be removed by UID."""
+"""The heap of queued pods, which returns pods in order and removes pods by UID."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def queued(name: str) -> QueuedPod:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3), st.booleans()), max_size=60))
-def test_it_is_a_sorted_list(steps: list[tuple[str, int, bool]]) -> None:
-    """After any pushes and removals, pods come in the order of key and arrival."""
+def test_pods_are_popped_in_order(steps: list[tuple[str, int, bool]]) -> None:
+    """After any pushes and removals, pods are popped in the order of key and insertion."""
     heap = PodHeap()
     expected: dict[str, tuple[int, int]] = {}
     for arrival, (name, key, removes) in enumerate(steps):
@@ -41,8 +41,8 @@ def test_it_is_a_sorted_list(steps: list[tuple[str, int, bool]]) -> None:
     assert heap.lowest_key() is None
 
 
-def test_dead_entries_do_not_pile_up() -> None:
-    """A pod that is added and removed forever needs no memory."""
+def test_removed_entries_are_dropped() -> None:
+    """A pod that is pushed again and again does not fill the heap."""
     heap = PodHeap()
     for number in range(10_000):
         heap.push(number, queued("web"))
@@ -51,7 +51,7 @@ def test_dead_entries_do_not_pile_up() -> None:
 
 
 def test_lookup() -> None:
-    """By UID."""
+    """Pods are found by UID."""
     heap = PodHeap()
     web = queued("web")
     heap.push(1, web)

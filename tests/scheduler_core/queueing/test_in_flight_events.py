@@ -1,4 +1,4 @@
-"""Events are recorded for the attempts in flight, and no longer."""
+"""Events that are stored while attempts that may need them are in flight."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.queueing.in_flight_events import InFlightEvents
 
 
-def test_nothing_is_recorded_without_an_attempt() -> None:
-    """An event without an attempt in flight is dropped."""
+def test_no_event_is_stored_without_an_attempt() -> None:
+    """An event is dropped if no attempt is in flight."""
     flights = InFlightEvents()
     flights.note(NODE_ADD, None, None)
     assert flights.event_count == 0
-    assert flights.events_of("nobody") is None
+    assert flights.events_of("unknown") is None
 
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "note", "end"]), st.sampled_from("abcd")), max_size=60))
-def test_each_sees_the_events_of_its_time(steps: list[tuple[str, str]]) -> None:
-    """In any order of attempts; memory is freed with the last one that needs it."""
+def test_each_attempt_has_the_events_since_its_start(steps: list[tuple[str, str]]) -> None:
+    """Each attempt has the events since its start, and events that no attempt needs are dropped."""
     flights = InFlightEvents()
-    seen: dict[str, list[int]] = {}
-    for number, (what, uid) in enumerate(steps):
-        if what == "begin" and uid not in seen:
+    expected: dict[str, list[int]] = {}
+    for number, (step, uid) in enumerate(steps):
+        if step == "begin" and uid not in expected:
             flights.begin(uid)
-            seen[uid] = []
-        elif what == "note":
+            expected[uid] = []
+        elif step == "note":
             flights.note(NODE_ADD, None, number)
-            for events in seen.values():
+            for events in expected.values():
                 events.append(number)
-        elif what == "end":
+        elif step == "end":
             flights.end(uid)
-            seen.pop(uid, None)
-        assert {each: [event.new for event in flights.events_of(each) or ()] for each in seen} == seen
-        assert flights.event_count == max((len(events) for events in seen.values()), default=0)
-        assert len(flights) == len(seen)
-        assert all(each in flights for each in seen)
+            expected.pop(uid, None)
+        assert {each: [event.new for event in flights.events_of(each) or ()] for each in expected} == expected
+        assert flights.event_count == max((len(events) for events in expected.values()), default=0)
+        assert len(flights) == len(expected)
+        assert all(each in flights for each in expected)
 
 
-def test_a_record_that_is_too_long_loses_its_older_half() -> None:
-    """Attempts that began before the rest have no record any more; later ones keep theirs."""
+def test_the_older_half_is_dropped_at_the_maximum() -> None:
+    """At the maximum the older half of the events is dropped, with the records of attempts that began before."""
     flights = InFlightEvents(max_events=4)
     flights.begin("early")
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_a_record_that_is_too_long_loses_its_older_half() -> None:
         flights.note(NODE_ADD, None, number)
     late = flights.events_of("late")
     assert late is not None
-    assert (flights.events_of("early"), [seen.new for seen in late]) == (None, [0, 1])
+    assert (flights.events_of("early"), [expected.new for expected in late]) == (None, [0, 1])
     assert flights.event_count == 2
     for number in range(100):
         flights.note(NODE_ADD, None, number)
@@ -58,7 +58,7 @@ def test_a_record_that_is_too_long_loses_its_older_half() -> None:
 
 
 def test_counts() -> None:
-    """Events by label, attempts among them."""
+    """Events and attempts are counted by label."""
     flights = InFlightEvents()
     assert flights.counts() == {}
     flights.begin("a")
@@ -67,8 +67,8 @@ def test_counts() -> None:
     assert flights.counts() == {"NodeAdd": 1, "PodPopped": 2}
 
 
-def test_a_pod_that_begins_again() -> None:
-    """Its earlier record is dropped, those of others are not."""
+def test_a_second_attempt_of_a_pod() -> None:
+    """A second attempt of a pod drops the events of its first attempt, but not those of other pods."""
     flights = InFlightEvents()
     flights.begin("a")
     flights.note(NODE_ADD, None, None)

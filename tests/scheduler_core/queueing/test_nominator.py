@@ -1,4 +1,4 @@
-"""Nominations."""
+"""The nominator, which stores the nominated node of each pod."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
 def test_a_nomination_of_a_group_with_a_priority() -> None:
-    """It counts by the priority that the group has when the pod is nominated or updated; the pod keeps its own."""
+    """A nomination has the group's priority at the time of the nomination or update; the pod is unchanged."""
     priorities = {WEB.uid: 7}
     nominations = NominatedPods(priorities.get)
     nominations.nominate(WEB, "n0")
     nominations.nominate(DB, "n0")
-    counted = {info.uid: info.priority for info in nominations.nominated_pods("n0")}
-    assert counted == {WEB.uid: 7, DB.uid: DB.priority}
+    priority_by_uid = {info.uid: info.priority for info in nominations.nominated_pods("n0")}
+    assert priority_by_uid == {WEB.uid: 7, DB.uid: DB.priority}
     assert WEB.priority != 7
     del priorities[WEB.uid]
     nominations.update(WEB.pod, WEB)
@@ -27,7 +27,7 @@ def test_a_nomination_of_a_group_with_a_priority() -> None:
 
 
 def test_a_pod_is_nominated_to_one_node() -> None:
-    """The later nomination replaces the earlier."""
+    """A later nomination of a pod replaces the earlier one."""
     nominations = NominatedPods()
     nominations.nominate(WEB, "n0")
     nominations.nominate(DB, "n0")
@@ -38,7 +38,7 @@ def test_a_pod_is_nominated_to_one_node() -> None:
 
 
 def test_a_nomination_is_withdrawn() -> None:
-    """Nothing of it remains; a second withdrawal has no effect."""
+    """A withdrawn nomination is removed, and a second withdrawal has no effect."""
     nominations = NominatedPods()
     nominations.nominate(WEB, "n0")
     nominations.withdraw(WEB.uid)
@@ -50,17 +50,17 @@ def test_a_nomination_is_withdrawn() -> None:
 @pytest.mark.parametrize(
     ("nominated", "old", "new", "after"),
     [
-        pytest.param("n0", "", "", "n0", id="never-written-is-kept"),
-        pytest.param("", "", "", "", id="nothing-stays-nothing"),
-        pytest.param("n0", "", "n1", "n1", id="written-wins"),
-        pytest.param("n0", "n0", "", "", id="taken-back"),
-        pytest.param("n0", "n1", "n1", "n1", id="unchanged-status-is-followed"),
-        pytest.param("", "n1", "n1", "n1", id="promised-again-while-it-is-written"),
+        pytest.param("n0", "", "", "n0", id="unwritten-nomination-is-retained"),
+        pytest.param("", "", "", "", id="no-nomination"),
+        pytest.param("n0", "", "n1", "n1", id="status-replaces-nomination"),
+        pytest.param("n0", "n0", "", "", id="cleared"),
+        pytest.param("n0", "n1", "n1", "n1", id="unchanged-status-replaces-nomination"),
+        pytest.param("", "n1", "n1", "n1", id="unchanged-status-restores-nomination"),
         pytest.param("n0", "n0", "n2", "n2", id="changed"),
     ],
 )
 def test_an_updated_pod(nominated: str, old: str, new: str, after: str) -> None:
-    """Its status is followed; a nomination that is not written yet outlives an update; the pod is replaced."""
+    """The nomination follows the pod's status, but an unwritten nomination survives an update."""
     nominations = NominatedPods()
     if nominated:
         nominations.nominate(WEB, nominated)
@@ -75,11 +75,11 @@ def test_an_updated_pod(nominated: str, old: str, new: str, after: str) -> None:
     [
         pytest.param("n2", "n2", id="a-node"),
         pytest.param("", "", id="none"),
-        pytest.param(None, "n1", id="undecided-follows-the-status"),
+        pytest.param(None, "n1", id="undecided-uses-the-status"),
     ],
 )
 def test_a_decided_nomination(decided: str | None, after: str) -> None:
-    """It replaces the nomination."""
+    """A decided node replaces the nomination; without a decision the pod's status does."""
     nominations = NominatedPods()
     nominations.nominate(WEB, "n0")
     nominations.decide(COLUMNS.compile_pod(pod("web", nominated_node="n1")), decided)

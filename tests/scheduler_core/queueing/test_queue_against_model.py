@@ -1,4 +1,4 @@
-"""The queue equals a plain implementation of kube-scheduler's rules after any operations in any order."""
+"""The scheduling queue compared with a simple model of kube-scheduler's rules, after random operations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REGISTERED = {"A": NODE_ADD, "B": ClusterEvent(Resource.POD, Action.ALL), "First
 
 
 class First(PreEnqueuePlugin):
-    """Gates pods with its label."""
+    """PreEnqueue plugin that rejects pods with the label of its name."""
 
     name = "First"
 
@@ -51,13 +51,13 @@ class First(PreEnqueuePlugin):
 
 
 class Second(First):
-    """Gates pods with another label."""
+    """A second plugin with another label."""
 
     name = "Second"
 
 
 class Pair:
-    """Both queues, and the operations on both."""
+    """The scheduling queue, the model, and the operations on both."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -65,20 +65,20 @@ class Pair:
         self.columns = NodeColumns()
         self.rules: dict[str, QueueingRules] = {}
         self.queue = SchedulingQueue(self.rules.get, self.clock)
-        self.says: dict[str, bool] = {}
+        self.hint_results: dict[str, bool] = {}
         self.known: dict[str, Pod] = {}
-        self.flying: dict[str, QueuedPod] = {}
-        wishes: Wishes = {name: [(event, partial(self.wants, name))] for name, event in REGISTERED.items()}
+        self.in_flight: dict[str, QueuedPod] = {}
+        wishes: Wishes = {name: [(event, partial(self.hint_result, name))] for name, event in REGISTERED.items()}
         self.plain = PlainQueue(("First", "Second"), wishes, self.clock.now())
-        self.go_live("one")
+        self.serve_profile("one")
 
-    def wants(self, plugin: str) -> bool:
+    def hint_result(self, plugin: str) -> bool:
         """Return the current result of a plugin's hint."""
-        return self.says.get(plugin, True)
+        return self.hint_results.get(plugin, True)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def come_or_change(self) -> None:
+    def add_or_update(self) -> None:
         random, name = self.random, self.random.choice(NAMES)
         old = self.known.get(name)
         new = pod(
@@ -98,20 +98,20 @@ class Pair:
             self.queue.update(info, events, old)
             self.plain.change(new, events)
 
-    def go(self) -> None:
-        gone = self.known.pop(self.random.choice(NAMES), None)
-        if gone is not None:
-            self.queue.remove(gone.metadata.uid)
-            self.plain.go(gone.metadata.uid)
+    def delete(self) -> None:
+        deleted = self.known.pop(self.random.choice(NAMES), None)
+        if deleted is not None:
+            self.queue.remove(deleted.metadata.uid)
+            self.plain.go(deleted.metadata.uid)
 
     def pop(self) -> None:
         queued = self.queue.pop()
         assert self.plain.pop() == ("" if queued is None else queued.uid)
         if queued is not None:
-            self.flying[queued.uid] = queued
+            self.in_flight[queued.uid] = queued
 
     def _one_in_flight(self) -> QueuedPod | None:
-        return self.flying[self.random.choice(sorted(self.flying))] if self.flying else None
+        return self.in_flight[self.random.choice(sorted(self.in_flight))] if self.in_flight else None
 
     def pass_permit(self) -> None:
         queued = self._one_in_flight()
@@ -119,13 +119,13 @@ class Pair:
             self.queue.end_recording(queued.uid)
             self.plain.passed_permit(queued.uid)
 
-    def end(self) -> None:
+    def end_attempt(self) -> None:
         queued = self._one_in_flight()
         if queued is None:
             return
-        del self.flying[queued.uid]
-        mine = self.queue.find(queued.uid) is queued
-        if mine and self.random.random() < 0.15:
+        del self.in_flight[queued.uid]
+        is_current = self.queue.find(queued.uid) is queued
+        if is_current and self.random.random() < 0.15:
             self.queue.nominator.withdraw(queued.uid)
             self.queue.scheduled(queued)
             self.plain.bound(queued.uid)
@@ -135,7 +135,7 @@ class Pair:
         pending = {plugin for plugin in by if self.random.random() < 0.3}
         queued.rejected_by, queued.pending_on = frozenset(by), frozenset(pending)
         self.queue.failed(queued)
-        if mine:
+        if is_current:
             self.plain.fail(queued.uid, by, pending)
 
     def nominate(self) -> None:
@@ -144,8 +144,8 @@ class Pair:
             self.queue.nominator.nominate(queued.info, "n2")
             self.plain.nominations[queued.uid] = "n2"
 
-    def happen(self) -> None:
-        self.says = {plugin: self.random.random() < 0.5 for plugin in REGISTERED}
+    def send_event(self) -> None:
+        self.hint_results = {plugin: self.random.random() < 0.5 for plugin in REGISTERED}
         event = self.random.choice([NODE_ADD, NODE_ADD, NODE_DELETE, LABELLED, ASSIGNED_POD_DELETE])
         if event is ASSIGNED_POD_DELETE and self.random.random() < 0.5:
             highest = self.random.randrange(3)
@@ -172,7 +172,7 @@ class Pair:
         self.queue.flush()
         self.plain.flush()
 
-    def go_live(self, profile: str = "") -> None:
+    def serve_profile(self, profile: str = "") -> None:
         name = profile or self.random.choice(PROFILES)
         registrations = {
             plugin: (EventRegistration(event, self._hint_of(plugin)),) for plugin, event in REGISTERED.items()
@@ -184,55 +184,57 @@ class Pair:
 
     def _hint_of(self, plugin: str) -> HintFunction:
         def hint(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
-            return Hint.QUEUE if self.wants(plugin) else Hint.SKIP
+            return Hint.QUEUE if self.hint_result(plugin) else Hint.SKIP
 
         return hint
 
-    def go_away(self) -> None:
+    def withdraw_profile(self) -> None:
         name = self.random.choice(PROFILES)
         self.rules.pop(name, None)
         self.queue.profile_changed(name)
         self.plain.go_away(name, PROFILE_SWAPPED)
 
-    # -- the law ------------------------------------------------------------------------------------------------
+    # -- comparison ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Every pod is where the plain queue has it, and all counts are equal."""
-        shown = {queued.uid: place for place, queued in self.queue.readings.places()}
-        assert shown == self.plain.places()
+        """Assert that every pod has the same place in the model, and that all counts are equal."""
+        places_by_uid = {queued.uid: place for place, queued in self.queue.readings.places()}
+        assert places_by_uid == self.plain.places()
         nominator = self.queue.nominator
-        assert {uid: nominator.node_of(uid) for uid in shown if nominator.node_of(uid)} == self.plain.nominations
+        assert {
+            uid: nominator.node_of(uid) for uid in places_by_uid if nominator.node_of(uid)
+        } == self.plain.nominations
         assert dict(self.queue.readings.incoming) == dict(self.plain.incoming)
         assert {
             key: count for key, count in self.queue.readings.unschedulable_by.items() if count
         } == self.plain.blamed()
         assert self.queue.scheduled_after_flush == self.plain.after_flush
         for name, counts in self.queue.readings.counts().items():
-            mine = [each.place for each in self.plain.pods.values() if each.pod.spec.scheduler_name == name]
-            backing_off = mine.count("backoff") + mine.count("errorBackoff")
-            assert (counts.active, counts.backoff) == (mine.count("active"), backing_off)
-            assert (counts.unschedulable, counts.gated) == (mine.count("unschedulable"), mine.count("gated"))
+            places = [each.place for each in self.plain.pods.values() if each.pod.spec.scheduler_name == name]
+            backing_off = places.count("backoff") + places.count("errorBackoff")
+            assert (counts.active, counts.backoff) == (places.count("active"), backing_off)
+            assert (counts.unschedulable, counts.gated) == (places.count("unschedulable"), places.count("gated"))
 
 
 STEPS = {
-    Pair.come_or_change: 10,
-    Pair.go: 2,
+    Pair.add_or_update: 10,
+    Pair.delete: 2,
     Pair.pop: 14,
     Pair.pass_permit: 2,
-    Pair.end: 14,
+    Pair.end_attempt: 14,
     Pair.nominate: 2,
-    Pair.happen: 8,
+    Pair.send_event: 8,
     Pair.activate: 2,
     Pair.wait: 6,
     Pair.flush: 2,
-    Pair.go_live: 1,
-    Pair.go_away: 0.5,
+    Pair.serve_profile: 1,
+    Pair.withdraw_profile: 0.5,
 }
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_the_queue_against_the_plain_one(seed: int) -> None:
-    """After each of 200 steps both have every pod in the same place, and pop the same pod next."""
+def test_the_queue_equals_the_model(seed: int) -> None:
+    """After each of 200 steps every pod has the same place in the queue and the model."""
     pair = Pair(seed)
     steps = pair.random.choices(list(STEPS), list(STEPS.values()), k=200)
     for step in steps:
@@ -241,8 +243,8 @@ def test_the_queue_against_the_plain_one(seed: int) -> None:
     pair.queue.close()
 
 
-def test_the_plain_queue_visits_every_place() -> None:
-    """The runs above would prove little without some places."""
+def test_the_random_steps_reach_every_place() -> None:
+    """The random steps of the test above reach every place and the important events."""
     visited: set[str] = set()
     labels: set[str] = set()
     for seed in range(10):

@@ -1,4 +1,4 @@
-"""The law of the queue: after any operations in any order, every pod is in exactly one place."""
+"""After any operations in any order, every pod is in exactly one place of the queue."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ REJECTORS = st.sets(st.sampled_from(["A", "B", "Gone"]))
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Everything that may be done to a queue.
+    """State machine of all operations on a scheduling queue.
 
     Attributes:
-        known: Pods that exist.
-        flying: Attempts under way.
-        live: Profiles that are served.
+        known: Existing pods, by name.
+        in_flight: Popped pods whose attempt has not ended, by name.
+        live: Queueing rules of the live profiles, by profile name.
     """
 
     def __init__(self) -> None:
@@ -58,12 +58,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = SchedulingQueue(self.live.get, self.clock)
         self.hint: Hint | None = Hint.QUEUE
         self.known: dict[str, Pod] = {}
-        self.flying: dict[str, QueuedPod] = {}
-        self.go_live("one")
+        self.in_flight: dict[str, QueuedPod] = {}
+        self.serve_profile("one")
 
     def _hint(self, _pod: Pod, _old: object | None, _new: object | None) -> Hint:
         if self.hint is None:
-            raise ValueError("no idea")
+            raise ValueError("no hint")
         return self.hint
 
     def _key(self, queued: QueuedPod) -> Any:
@@ -72,7 +72,7 @@ class QueueMachine(RuleBasedStateMachine):
         return -queued.info.priority, queued.timestamp, queued.sequence
 
     @rule(name=NAMES, profile=PROFILES, label=st.sampled_from(["", "gated", "keyless"]), priority=st.integers(0, 2))
-    def come_or_change(self, name: str, profile: str, label: str, priority: int) -> None:
+    def add_or_update(self, name: str, profile: str, label: str, priority: int) -> None:
         old = self.known.get(name)
         profile = old.spec.scheduler_name if old else profile
         new = pod(name, scheduler_name=profile, labels={label: ""} if label else {}, priority=priority)
@@ -83,43 +83,43 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.update(self.columns.compile_pod(new), [LABELLED], old)
 
     @rule(name=NAMES)
-    def go(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         if self.known.pop(name, None) is not None:
             assert self.queue.remove(f"uid-of-default-{name}") is not None
 
     @rule()
-    def try_next(self) -> None:
+    def pop(self) -> None:
         queued = self.queue.pop()
         if queued is not None:
             assert queued.profile in self.live
-            self.flying[queued.info.pod.metadata.name] = queued
+            self.in_flight[queued.info.pod.metadata.name] = queued
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(index=INDEXES, by=REJECTORS, pending=st.booleans())
     def fail(self, index: int, by: set[str], pending: bool) -> None:
-        name = sorted(self.flying)[index % len(self.flying)]
-        queued = self.flying.pop(name)
+        name = sorted(self.in_flight)[index % len(self.in_flight)]
+        queued = self.in_flight.pop(name)
         queued.rejected_by = frozenset(by)
         queued.pending_on = frozenset(by if pending else ())
         self.queue.failed(queued)
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(index=INDEXES)
     def succeed(self, index: int) -> None:
-        name = sorted(self.flying)[index % len(self.flying)]
-        queued = self.flying.pop(name)
+        name = sorted(self.in_flight)[index % len(self.in_flight)]
+        queued = self.in_flight.pop(name)
         if self.queue.is_in_flight(queued.uid):
             del self.known[name]
         self.queue.done(queued.uid)
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(index=INDEXES)
     def pass_permit(self, index: int) -> None:
-        name = sorted(self.flying)[index % len(self.flying)]
-        self.queue.end_recording(self.flying[name].uid)
+        name = sorted(self.in_flight)[index % len(self.in_flight)]
+        self.queue.end_recording(self.in_flight[name].uid)
 
     @rule(event=st.sampled_from(EVENTS), hint=HINTS)
-    def happen(self, event: ClusterEvent, hint: Hint | None) -> None:
+    def send_event(self, event: ClusterEvent, hint: Hint | None) -> None:
         self.hint = hint
         self.queue.on_event(event, None, None)
 
@@ -140,7 +140,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.resort()
 
     @rule(profile=PROFILES)
-    def go_live(self, profile: str) -> None:
+    def serve_profile(self, profile: str) -> None:
         self.live[profile] = QueueingRules(
             (LabelGate(None, FakeHandle()),),
             {"A": (EventRegistration(NODE_ADD, self._hint),), "B": (EventRegistration(EVERY_EVENT),)},
@@ -149,7 +149,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.profile_changed(profile)
 
     @rule(profile=PROFILES)
-    def go_away(self, profile: str) -> None:
+    def withdraw_profile(self, profile: str) -> None:
         self.live.pop(profile, None)
         self.queue.profile_changed(profile)
 
@@ -168,17 +168,17 @@ class QueueMachine(RuleBasedStateMachine):
             assert (place == "gated") is bool(queued.gated_by) or place in ("parked", "inFlight")
 
     @invariant()
-    def counts_are_true(self) -> None:
-        """They are updated on moves, and equal those of a loop over the queue."""
+    def counts_equal_the_queue(self) -> None:
+        """The counts equal those of a loop over the queue."""
         waiting = list(self.queue.readings)
-        blamed = Counter((plugin, each.profile) for each in waiting for plugin in each.rejected_by)
-        assert {key: count for key, count in self.queue.readings.unschedulable_by.items() if count} == blamed
+        rejections = Counter((plugin, each.profile) for each in waiting for plugin in each.rejected_by)
+        assert {key: count for key, count in self.queue.readings.unschedulable_by.items() if count} == rejections
         pending = {name: counts.pending for name, counts in self.queue.readings.counts().items()}
         assert pending == Counter(each.profile for each in waiting)
 
     @invariant()
-    def nothing_is_remembered_for_nobody(self) -> None:
-        if not self.flying:
+    def no_event_is_stored_without_an_attempt(self) -> None:
+        if not self.in_flight:
             assert self.queue._in_flight.event_count == 0
 
     def teardown(self) -> None:
@@ -192,41 +192,41 @@ TestQueue = QueueMachine.TestCase
 
 @pytest.mark.parametrize("seed", range(30))
 def test_long_runs(seed: int) -> None:
-    """The same law on long seeded runs, which hypothesis does not draw."""
+    """The invariants hold on long seeded runs, which hypothesis does not generate."""
     random = Random(seed)
     machine = QueueMachine()
     names, profiles = [f"p{number}" for number in range(6)], ["one", "two"]
 
-    def come() -> None:
+    def add() -> None:
         label = random.choice(["", "", "", "gated", "keyless"])
-        machine.come_or_change(random.choice(names), random.choice(profiles), label, random.randrange(3))
+        machine.add_or_update(random.choice(names), random.choice(profiles), label, random.randrange(3))
 
     def fail() -> None:
-        if machine.flying:
+        if machine.in_flight:
             by = set(random.sample(["A", "B", "Gone"], random.randrange(3)))
             machine.fail(random.randrange(9), by, random.random() < 0.3)
 
     steps: list[tuple[int, Callable[[], object]]] = [
-        (10, come),
-        (2, lambda: machine.go(random.choice(names))),
-        (12, machine.try_next),
+        (10, add),
+        (2, lambda: machine.delete(random.choice(names))),
+        (12, machine.pop),
         (10, fail),
-        (2, lambda: machine.flying and machine.succeed(random.randrange(9))),
-        (2, lambda: machine.flying and machine.pass_permit(random.randrange(9))),
-        (5, lambda: machine.happen(random.choice(EVENTS), random.choice([Hint.QUEUE, Hint.SKIP, None]))),
+        (2, lambda: machine.in_flight and machine.succeed(random.randrange(9))),
+        (2, lambda: machine.in_flight and machine.pass_permit(random.randrange(9))),
+        (5, lambda: machine.send_event(random.choice(EVENTS), random.choice([Hint.QUEUE, Hint.SKIP, None]))),
         (2, lambda: machine.activate(random.sample(names, 2))),
         (4, lambda: machine.wait(random.choice([0.5, 1.0, 7.0, 400.0]))),
         (1, machine.flush),
         (1, machine.resort),
-        (2, lambda: machine.go_live(random.choice(profiles))),
-        (1, lambda: machine.go_away(random.choice(profiles))),
+        (2, lambda: machine.serve_profile(random.choice(profiles))),
+        (1, lambda: machine.withdraw_profile(random.choice(profiles))),
     ]
     visited: set[str] = set()
     for _ in range(200):
         random.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
         machine.every_pod_is_in_one_place()
-        machine.nothing_is_remembered_for_nobody()
-        machine.counts_are_true()
+        machine.no_event_is_stored_without_an_attempt()
+        machine.counts_equal_the_queue()
         visited.update(*(places_of(machine.queue, each.metadata.uid) for each in machine.known.values()))
     machine.teardown()
     assert visited >= {"active", "inFlight", "errorBackoff"}

@@ -17,8 +17,8 @@ from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, OTHER, WEB, QueueWorld
 
 
-def test_backoff_doubles_up_to_the_longest() -> None:
-    """1, 2, 4, 8, 10, 10 seconds, rounded up to the end of the second."""
+def test_backoff_doubles_up_to_the_maximum() -> None:
+    """The backoff is 1, 2, 4, 8, 10 and 10 seconds, rounded up to the end of the second."""
     world = QueueWorld()
     world.add(WEB)
     waits: list[float] = []
@@ -30,7 +30,7 @@ def test_backoff_doubles_up_to_the_longest() -> None:
     assert waits == [2, 3, 5, 9, 11, 11]
 
 
-def test_errors_back_off_apart() -> None:
+def test_errors_have_their_own_backoff() -> None:
     """Earlier rejections do not lengthen an error's backoff, and a rejection resets the count of errors."""
     world = QueueWorld()
     world.add(WEB)
@@ -47,8 +47,8 @@ def test_errors_back_off_apart() -> None:
     assert world.pop_and_fail(["A"]).error_count == 0
 
 
-def test_an_error_in_backoff_is_not_tried_early() -> None:
-    """The scheduler idles rather than overload an unavailable API server."""
+def test_a_pod_in_error_backoff_is_not_popped_early() -> None:
+    """A pod in error backoff is not popped early, so that an unavailable API server is not overloaded."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail()
@@ -61,12 +61,12 @@ def test_an_error_in_backoff_is_not_tried_early() -> None:
 @pytest.mark.parametrize(
     ("seconds_between", "first"),
     [
-        pytest.param(0.2, "vip", id="within-a-second-priority-decides"),
-        pytest.param(1.2, "web", id="else-the-backoff-that-ends-first"),
+        pytest.param(0.2, "vip", id="same-second-by-priority"),
+        pytest.param(1.2, "web", id="other-second-by-end-of-backoff"),
     ],
 )
-def test_an_idle_scheduler_tries_the_next_of_the_backoff_early(seconds_between: float, first: str) -> None:
-    """Ordered by the second in which the backoff ends, and then as in the active queue."""
+def test_an_idle_scheduler_pops_from_the_backoff_queue(seconds_between: float, first: str) -> None:
+    """Pods in backoff are popped in the order of the second in which the backoff ends, then of priority."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail(["A"])
@@ -91,7 +91,7 @@ def test_an_idle_scheduler_tries_the_next_of_the_backoff_early(seconds_between: 
     ],
 )
 def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
-    """Rounded up to the second, so that priority decides among all pods that wait until then."""
+    """The end of a backoff is rounded up to the second, in which pods are ordered by priority."""
     world = QueueWorld()
     world.add(WEB)
     world.clock.advance(failed_at - world.clock.now())
@@ -103,8 +103,8 @@ def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
     assert world.queue.readings.incoming["BackoffComplete", "active"] == 1
 
 
-def test_a_pod_is_woken_into_the_backoff_during_its_last_second() -> None:
-    """Its seconds have passed, but the window in which they end has not."""
+def test_a_pod_is_requeued_into_backoff_until_the_second_ends() -> None:
+    """A requeued pod stays in backoff until the end of the second in which its backoff has passed."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail(["A"])
@@ -116,15 +116,15 @@ def test_a_pod_is_woken_into_the_backoff_during_its_last_second() -> None:
 
 
 def test_no_backoff() -> None:
-    """A maximum backoff of 0 seconds turns it off."""
+    """A maximum backoff of 0 seconds disables backoff."""
     world = QueueWorld(max_backoff=0.0)
     world.add(WEB)
     world.pop_and_fail()
     assert world.place_of(WEB) == "active"
 
 
-def test_an_error_that_met_a_gate_backs_off_among_the_rejected() -> None:
-    """A rejected pod waits for more than the API server, so it may be tried early."""
+def test_a_gated_pod_that_failed_with_an_error_is_in_backoff() -> None:
+    """After its gate opens, a pod that failed with an error is in backoff, not in error backoff."""
     world = QueueWorld()
     world.add(WEB)
     queued = world.pop()
@@ -137,7 +137,7 @@ def test_an_error_that_met_a_gate_backs_off_among_the_rejected() -> None:
 
 
 def test_flush() -> None:
-    """After more than five minutes a pod is retried without an event; if it is then bound, that is counted."""
+    """A pod is retried after more than five minutes without an event, and its bind is counted."""
     world = QueueWorld(hint=lambda _pod, _old, _new: Hint.SKIP)
     world.add(WEB)
     world.pop_and_fail(["A"])
@@ -153,7 +153,7 @@ def test_flush() -> None:
 
 
 def test_a_pod_that_failed_after_a_flush_is_not_counted_later() -> None:
-    """Another event causes its next attempt."""
+    """A pod that failed after a flush and was activated later does not count as scheduled after a flush."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail(["A"])
@@ -166,7 +166,7 @@ def test_a_pod_that_failed_after_a_flush_is_not_counted_later() -> None:
 
 
 def test_a_flush_checks_every_gate_again() -> None:
-    """A gate opens even if its plugin has not registered for the change that opened it."""
+    """A flush calls the gates, whose plugins may not have registered for the change that opened them."""
     world = QueueWorld()
     world.add(GATED)
     queued = world.queue.find(WEB.metadata.uid)
@@ -183,8 +183,8 @@ def test_a_flush_checks_every_gate_again() -> None:
     assert world.place_of(WEB) == "active"
 
 
-def test_a_flush_reaches_those_in_flight() -> None:
-    """It is an event for all pods."""
+def test_a_flush_is_an_event_for_pods_in_flight() -> None:
+    """A pod in flight that is rejected after a flush is retried."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail(["A"])
@@ -206,7 +206,7 @@ def test_a_flush_reaches_those_in_flight() -> None:
     ],
 )
 def test_activate(by: list[str], event: ClusterEvent | None) -> None:
-    """From wherever it waits; other pods stay."""
+    """A pod is activated from any place, and other pods stay."""
     world = QueueWorld()
     world.add(WEB, OTHER)
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_activate(by: list[str], event: ClusterEvent | None) -> None:
     if event is not None:
         world.queue.on_event(event, None, None)
     before = world.place_of(OTHER)
-    world.queue.activate([WEB.metadata.uid, "nobody"])
+    world.queue.activate([WEB.metadata.uid, "unknown"])
     assert (world.place_of(WEB), world.place_of(OTHER)) == ("active", before)
     world.queue.close()
 
@@ -222,8 +222,8 @@ def test_activate(by: list[str], event: ClusterEvent | None) -> None:
 @pytest.mark.parametrize(
     ("now", "place"), [pytest.param(GATED, "gated", id="closed"), pytest.param(WEB, "active", id="open")]
 )
-def test_activate_asks_the_gates(now: Pod, place: str) -> None:
-    """A preemptor is activated when its evictions are issued, which opens its gate."""
+def test_activate_calls_the_gates(now: Pod, place: str) -> None:
+    """A gated pod is activated only if its gate is open."""
     world = QueueWorld()
     world.add(GATED)
     queued = world.queue.find(WEB.metadata.uid)
@@ -233,8 +233,8 @@ def test_activate_asks_the_gates(now: Pod, place: str) -> None:
     assert world.place_of(WEB) == place
 
 
-def test_activate_asks_no_gate_of_a_pod_that_backs_off() -> None:
-    """It has passed them before."""
+def test_activate_calls_no_gates_for_a_pod_in_backoff() -> None:
+    """A pod in backoff is activated without a call of the gates, which it has passed."""
     world = QueueWorld()
     world.add(WEB)
     queued = world.pop_and_fail()
@@ -244,8 +244,8 @@ def test_activate_asks_no_gate_of_a_pod_that_backs_off() -> None:
     world.queue.close()
 
 
-def test_a_pod_activated_in_flight_comes_back_to_be_tried() -> None:
-    """Only this one: others that failed meanwhile keep waiting."""
+def test_a_pod_activated_in_flight_is_retried() -> None:
+    """A pod that is activated in flight is retried when it fails; other pods are not."""
     world = QueueWorld()
     world.add(WEB, OTHER)
     first, second = world.pop(), world.pop()
@@ -257,7 +257,7 @@ def test_a_pod_activated_in_flight_comes_back_to_be_tried() -> None:
 
 
 def test_a_gated_pod_waits_for_its_gate() -> None:
-    """The gate's reasons are stored for status."""
+    """A gated pod is not popped, and the gate's reasons are stored."""
     world = QueueWorld()
     world.add(GATED)
     queued = world.queue.find(GATED.metadata.uid)
@@ -266,29 +266,25 @@ def test_a_gated_pod_waits_for_its_gate() -> None:
     assert world.queue.pop() is None
 
 
-def test_an_update_opens_the_gate() -> None:
-    """The pod is active at once: it never failed."""
+@pytest.mark.parametrize(
+    ("newer", "place", "gated_by"),
+    [
+        pytest.param(WEB, "active", "", id="opens-the-gate"),
+        pytest.param(pod("web", labels={"gated": "", "more": ""}), "gated", "LabelGate", id="leaves-the-gate-closed"),
+    ],
+)
+def test_an_update_of_a_gated_pod(newer: Pod, place: str, gated_by: str) -> None:
+    """An update replaces the pod; if it opens the gate, the pod is active at once, because it never failed."""
     world = QueueWorld()
     world.add(GATED)
-    world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], GATED)
-    queued = world.queue.find(WEB.metadata.uid)
-    assert queued is not None
-    assert (world.place_of(WEB), queued.gated_by) == ("active", "")
-
-
-def test_an_update_that_opens_no_gate() -> None:
-    """The pod stays gated, in its new version."""
-    world = QueueWorld()
-    world.add(GATED)
-    newer = pod("web", labels={"gated": "", "more": ""})
     world.queue.update(COLUMNS.compile_pod(newer), [LABELLED], GATED)
     queued = world.queue.find(WEB.metadata.uid)
     assert queued is not None
-    assert (world.place_of(WEB), queued.info.pod) == ("gated", newer)
+    assert (world.place_of(WEB), queued.gated_by, queued.info.pod) == (place, gated_by, newer)
 
 
-def test_an_event_that_the_gate_registered_asks_it_again() -> None:
-    """Other events do not."""
+def test_only_a_registered_event_calls_the_gate() -> None:
+    """The gate of a gated pod is called at events for which its plugin registered, and at no others."""
     world = QueueWorld()
     world.add(GATED)
     queued = world.queue.find(GATED.metadata.uid)
@@ -300,8 +296,8 @@ def test_an_event_that_the_gate_registered_asks_it_again() -> None:
     assert world.place_of(WEB) == "active"
 
 
-def test_a_gate_that_closed_meanwhile_holds_a_failed_pod() -> None:
-    """Gates are called on every requeue."""
+def test_a_failed_pod_is_gated() -> None:
+    """A pod whose gate closed during its attempt is gated when it fails."""
     world = QueueWorld()
     world.add(WEB)
     queued = world.pop()
@@ -310,8 +306,8 @@ def test_a_gate_that_closed_meanwhile_holds_a_failed_pod() -> None:
     assert world.place_of(WEB) == "gated"
 
 
-def test_an_event_that_the_gate_did_not_register_is_not_for_a_gated_pod() -> None:
-    """Not even if a plugin that rejected it before has registered for the event."""
+def test_an_event_of_a_rejecting_plugin_does_not_call_the_gate() -> None:
+    """An event that only a rejecting plugin registered does not requeue a gated pod."""
     world = QueueWorld()
     world.add(WEB)
     queued = world.pop()
@@ -328,17 +324,17 @@ def test_an_event_that_the_gate_did_not_register_is_not_for_a_gated_pod() -> Non
 
 
 def test_a_gate_is_called_at_events_that_it_registered_in_another_profile() -> None:
-    """As in kube-scheduler; the event must also be registered by a plugin that rejected the pod."""
+    """Registrations of the gate in another profile count if a rejecting plugin registered too, as in kube-scheduler."""
     world = QueueWorld()
     world.serve("two")
-    wanting = {"A": (EventRegistration(NODE_ADD), EventRegistration(LABELLED))}
-    world.rules["two"] = replace(world.rules["two"], registrations=wanting, _by_event={})
+    registrations = {"A": (EventRegistration(NODE_ADD), EventRegistration(LABELLED))}
+    world.rules["two"] = replace(world.rules["two"], registrations=registrations, _by_event={})
     world.queue.profile_changed("two")
     waiting = pod("web", scheduler_name="two")
     world.add(waiting)
     queued = world.pop()
-    held = pod("web", scheduler_name="two", labels={"gated": ""})
-    world.queue.update(COLUMNS.compile_pod(held), [LABELLED], waiting)
+    gated = pod("web", scheduler_name="two", labels={"gated": ""})
+    world.queue.update(COLUMNS.compile_pod(gated), [LABELLED], waiting)
     world.fail(queued, ["A"])
     assert world.place_of(WEB) == "gated"
     queued.info = COLUMNS.compile_pod(waiting)
@@ -349,8 +345,8 @@ def test_a_gate_is_called_at_events_that_it_registered_in_another_profile() -> N
     world.queue.close()
 
 
-def test_a_gated_pod_keeps_its_turn() -> None:
-    """Equal pods are ordered by their creation, not by when their gates opened."""
+def test_a_gated_pod_keeps_its_timestamp() -> None:
+    """Pods of equal priority are ordered by when they were added, not by when their gates opened."""
     world = QueueWorld()
     world.add(GATED)
     world.clock.advance(5)
@@ -361,8 +357,8 @@ def test_a_gated_pod_keeps_its_turn() -> None:
     assert (queued.uid, queued.timestamp, queued.first_attempt) == (WEB.metadata.uid, 1000.0, 1010.0)
 
 
-def test_an_event_of_which_a_pod_is_excepted() -> None:
-    """By its UID, or by its priority."""
+def test_an_event_that_excludes_pods() -> None:
+    """An event does not requeue the pod of an excluded UID and pods above a maximum priority."""
     world = QueueWorld()
     world.add(WEB, OTHER, pod("vip", priority=9))
     for _ in range(3):

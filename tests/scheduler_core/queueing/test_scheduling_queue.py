@@ -1,4 +1,4 @@
-"""The scheduling queue: added, failed and requeued pods, on virtual time."""
+"""The scheduling queue: added, failed and requeued pods, with a virtual clock."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tests.support.queue_world import COLUMNS, LABELLED, NAME, OTHER, WEB, Queue
 GATED_JOB = pod("job", labels={"gated": ""})
 
 
-def test_first_come_first_served() -> None:
-    """Pods of equal priority are in order of arrival; higher priority goes first."""
+def test_pods_are_popped_by_priority_then_age() -> None:
+    """Pods are popped by priority, and in the order in which they were added."""
     world = QueueWorld()
     world.add(WEB, OTHER, pod("vip", priority=9))
     assert [world.pop().info.pod.metadata.name for _ in range(3)] == ["vip", "web", "other"]
     assert world.queue.pop() is None
 
 
-def test_a_pod_that_comes_twice_is_one_pod() -> None:
-    """The second time is an update."""
+def test_a_pod_that_is_added_twice_is_updated() -> None:
+    """A second addition of a pod is an update."""
     world = QueueWorld()
     world.add(WEB, pod("web", labels={"a": "b"}))
     assert world.pop().info.pod.metadata.labels == {"a": "b"}
@@ -37,7 +37,7 @@ def test_a_pod_that_comes_twice_is_one_pod() -> None:
 
 
 def test_a_popped_pod_is_in_flight() -> None:
-    """Until its attempt ends; the attempt is counted and the last rejection is cleared."""
+    """A popped pod is in flight until its attempt ends, and its attempts are counted."""
     world = QueueWorld()
     world.add(WEB)
     queued = world.pop()
@@ -55,16 +55,16 @@ def test_a_popped_pod_is_in_flight() -> None:
         pytest.param([], [], "errorBackoff", id="error"),
     ],
 )
-def test_where_a_failed_pod_waits(by: list[str], pending: list[str], place: str) -> None:
-    """For an event if a plugin rejected it, otherwise for its backoff."""
+def test_the_place_of_a_failed_pod(by: list[str], pending: list[str], place: str) -> None:
+    """A failed pod waits for an event if a plugin rejected it, otherwise for its backoff."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail(by, pending)
     assert world.place_of(WEB) == place
 
 
-def test_a_rejected_pod_that_is_woken_backs_off() -> None:
-    """To the end of the second in which one second has passed since the failure."""
+def test_a_requeued_pod_is_in_backoff() -> None:
+    """A requeued pod is in backoff until the end of the second in which its backoff of one second has passed."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail(["A"])
@@ -77,8 +77,8 @@ def test_a_rejected_pod_that_is_woken_backs_off() -> None:
     assert world.place_of(WEB) == "active"
 
 
-def test_a_pod_whose_backoff_has_passed_is_woken_into_the_active_queue() -> None:
-    """Its backoff has passed already."""
+def test_a_pod_is_requeued_into_the_active_queue_after_its_backoff() -> None:
+    """A pod whose backoff has passed is active when an event requeues it."""
     world = QueueWorld()
     world.add(WEB)
     world.pop_and_fail(["A"])
@@ -87,27 +87,25 @@ def test_a_pod_whose_backoff_has_passed_is_woken_into_the_active_queue() -> None
     assert world.place_of(WEB) == "active"
 
 
-def test_pending_skips_backoff() -> None:
-    """The plugin that returned Pending knows when to continue."""
-    world = QueueWorld()
+@pytest.mark.parametrize(
+    ("hint", "place"),
+    [
+        pytest.param(Hint.QUEUE, "active", id="event-of-the-pending-plugin"),
+        pytest.param(Hint.SKIP, "backoff", id="event-of-another-plugin"),
+    ],
+)
+def test_pending_skips_backoff(hint: Hint, place: str) -> None:
+    """A pod skips backoff only at an event of the plugin that returned Pending."""
+    world = QueueWorld(hint=lambda _pod, _old, _new: hint)
     world.add(WEB)
     world.pop_and_fail(["B"], pending=["A"])
     world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "active"
-
-
-def test_another_plugins_event_does_not_skip_the_backoff_of_a_pending_pod() -> None:
-    """Only the plugin that returned Pending lets it skip."""
-    world = QueueWorld(hint=lambda _pod, _old, _new: Hint.SKIP)
-    world.add(WEB)
-    world.pop_and_fail(["B"], pending=["A"])
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "backoff"
+    assert world.place_of(WEB) == place
     world.queue.close()
 
 
 def _raise(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
-    raise ValueError("no idea")
+    raise ValueError("no hint")
 
 
 @pytest.mark.parametrize(
@@ -117,9 +115,9 @@ def _raise(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
         pytest.param(Hint.SKIP, ["A"], NODE_ADD, "unschedulable", id="skip"),
         pytest.param(None, ["A"], NODE_ADD, "backoff", id="raises-is-queue"),
         pytest.param(Hint.QUEUE, ["A"], LABELLED, "unschedulable", id="not-registered"),
-        pytest.param(Hint.SKIP, ["A", "B"], NODE_ADD, "backoff", id="one-of-two-agrees"),
-        pytest.param(Hint.QUEUE, ["Gone"], NODE_ADD, "unschedulable", id="nobody-asks-for-it"),
-        pytest.param(Hint.SKIP, ["A"], FORCE_ACTIVATE, "backoff", id="wildcard-asks-nobody"),
+        pytest.param(Hint.SKIP, ["A", "B"], NODE_ADD, "backoff", id="one-of-two-returns-queue"),
+        pytest.param(Hint.QUEUE, ["Gone"], NODE_ADD, "unschedulable", id="plugin-without-registrations"),
+        pytest.param(Hint.SKIP, ["A"], FORCE_ACTIVATE, "backoff", id="wildcard-calls-no-hint"),
     ],
 )
 def test_hints(hint: Hint | None, by: list[str], event: ClusterEvent, place: str) -> None:
@@ -132,27 +130,27 @@ def test_hints(hint: Hint | None, by: list[str], event: ClusterEvent, place: str
     world.queue.close()
 
 
-def test_hints_see_the_objects() -> None:
-    """The pod, and the object of the event before and after."""
-    seen: list[tuple[object, ...]] = []
+def test_hints_get_the_objects() -> None:
+    """A hint is called with the pod and the event's object before and after the change."""
+    calls: list[tuple[object, ...]] = []
 
     def hint(*objects: object) -> Hint:
-        seen.append(objects)
+        calls.append(objects)
         return Hint.SKIP
 
     world = QueueWorld(hint=hint)
     world.add(WEB)
     world.pop_and_fail(["A"])
     world.queue.on_event(NODE_ADD, "before", "after")
-    assert seen == [(WEB, "before", "after")]
+    assert calls == [(WEB, "before", "after")]
 
 
 @pytest.mark.parametrize(
     ("before", "during", "place"),
     [
-        pytest.param(NODE_ADD, None, "unschedulable", id="earlier-does-not-count"),
-        pytest.param(None, NODE_ADD, "backoff", id="meanwhile-counts"),
-        pytest.param(None, LABELLED, "unschedulable", id="meanwhile-but-of-no-interest"),
+        pytest.param(NODE_ADD, None, "unschedulable", id="before-the-attempt"),
+        pytest.param(None, NODE_ADD, "backoff", id="during-the-attempt"),
+        pytest.param(None, LABELLED, "unschedulable", id="during-the-attempt-but-not-registered"),
     ],
 )
 def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEvent | None, place: str) -> None:
@@ -170,8 +168,8 @@ def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEven
     world.queue.close()
 
 
-def test_a_pending_pod_that_was_helped_in_flight_is_active_at_once() -> None:
-    """Pending skips backoff there, too."""
+def test_a_pending_pod_with_an_event_in_flight_is_active() -> None:
+    """A pod with status Pending skips backoff after an event during its attempt."""
     world = QueueWorld()
     world.add(WEB)
     queued = world.pop()
@@ -180,8 +178,8 @@ def test_a_pending_pod_that_was_helped_in_flight_is_active_at_once() -> None:
     assert world.place_of(WEB) == "active"
 
 
-def test_an_update_of_a_pod_in_flight_is_kept_for_it() -> None:
-    """It is not recorded if no attempt of that pod is in flight, even if others are."""
+def test_an_update_of_a_pod_in_flight_is_stored() -> None:
+    """An update of a pod is stored as an event only if that pod is in flight."""
     world = QueueWorld()
     world.add(WEB, OTHER)
     queued = world.pop()
@@ -195,8 +193,8 @@ def test_an_update_of_a_pod_in_flight_is_kept_for_it() -> None:
     world.queue.close()
 
 
-def test_an_event_without_a_registration_is_not_recorded() -> None:
-    """It could requeue no pod."""
+def test_an_event_without_a_registration_is_not_stored() -> None:
+    """An event for which no plugin registered is not stored, because it requeues no pod."""
     world = QueueWorld()
     del world.rules[NAME]
     world.rules[NAME] = QueueingRules((), {"A": (EventRegistration(NODE_ADD),)}, by_priority)
@@ -208,8 +206,8 @@ def test_an_event_without_a_registration_is_not_recorded() -> None:
     assert world.queue.readings.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
 
 
-def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
-    """Its missed events are unknown; meanwhile nothing is recorded for it, and it is still in flight."""
+def test_a_pod_that_fails_after_its_events_were_dropped_is_retried() -> None:
+    """A pod without stored events stays in flight, and is retried after backoff when it fails."""
     world = QueueWorld()
     world.add(WEB, OTHER)
     queued = world.pop()
@@ -224,7 +222,7 @@ def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
 
 
 def test_incoming_pods_are_counted() -> None:
-    """By the event that moved them and the queue that they entered."""
+    """Incoming pods are counted by the event that moved them and the queue that they entered."""
     world = QueueWorld()
     world.add(WEB, pod("gated", labels={"gated": ""}))
     world.queue.update(COLUMNS.compile_pod(OTHER))
@@ -246,7 +244,7 @@ def test_incoming_pods_are_counted() -> None:
 
 
 def test_unschedulable_pods_are_counted_by_plugin() -> None:
-    """Only while they wait; nothing remains of a withdrawn profile."""
+    """Waiting pods are counted by rejecting plugin; the counts of a withdrawn profile are removed."""
     world = QueueWorld()
     world.add(WEB, OTHER, pod("third"), GATED_JOB)
     world.pop_and_fail(["A", "B"])
@@ -271,8 +269,8 @@ def test_places() -> None:
     world.pop_and_fail()
     world.add(pod("flying"), pod("active"))
     world.pop()
-    shown = {queued.info.pod.metadata.name: place for place, queued in world.queue.readings.places()}
-    assert shown == {
+    places = {queued.info.pod.metadata.name: place for place, queued in world.queue.readings.places()}
+    assert places == {
         "web": "unschedulable",
         "other": "errorBackoff",
         "job": "gated",

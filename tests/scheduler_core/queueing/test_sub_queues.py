@@ -17,8 +17,8 @@ from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB
 PLACES = ["active", "backoff", "errorBackoff", "unschedulable", "gated", "parked", "inFlight"]
 
 
-def put(world: QueueWorld, place: str) -> None:
-    """Move the pod ``web`` to a place."""
+def move_to(world: QueueWorld, place: str) -> None:
+    """Move the pod ``web`` to a place of the queue."""
     world.add(GATED if place == "gated" else WEB)
     if place in ("active", "gated"):
         return
@@ -33,10 +33,10 @@ def put(world: QueueWorld, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_an_update_is_seen_in_every_place(place: str) -> None:
-    """The pod is tried in its new version; an update without a relevant change moves it nowhere."""
+def test_an_update_applies_in_every_place(place: str) -> None:
+    """An update without a relevant change replaces the pod and leaves it in its place."""
     world = QueueWorld()
-    put(world, place)
+    move_to(world, place)
     assert world.place_of(WEB) == place
     newer = pod("web", labels={"gated": ""} if place == "gated" else {"v": "2"})
     world.queue.update(COLUMNS.compile_pod(newer))
@@ -48,9 +48,9 @@ def test_an_update_is_seen_in_every_place(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_pod_is_removed_from_every_place(place: str) -> None:
-    """Its nomination is dropped, and nothing requeues it."""
+    """A removed pod has no nomination, and no event requeues it."""
     world = QueueWorld()
-    put(world, place)
+    move_to(world, place)
     world.queue.nominator.nominate(COLUMNS.compile_pod(WEB), "n0")
     removed = world.queue.remove(WEB.metadata.uid)
     assert removed is not None
@@ -63,15 +63,15 @@ def test_a_pod_is_removed_from_every_place(place: str) -> None:
     assert world.queue.remove(WEB.metadata.uid) is None
 
 
-def test_an_update_of_an_unknown_pod_is_its_coming() -> None:
-    """An unknown pod is added."""
+def test_an_update_of_an_unknown_pod_adds_it() -> None:
+    """An update of an unknown pod adds the pod."""
     world = QueueWorld()
     world.queue.update(COLUMNS.compile_pod(WEB))
     assert world.place_of(WEB) == "active"
 
 
-def test_an_updated_pod_takes_its_new_place_in_the_order() -> None:
-    """Its key is computed again."""
+def test_an_update_changes_the_order() -> None:
+    """The sort key of an updated pod is recomputed."""
     world = QueueWorld()
     world.add(WEB, OTHER)
     world.queue.update(COLUMNS.compile_pod(pod("other", priority=5)))
@@ -80,16 +80,16 @@ def test_an_updated_pod_takes_its_new_place_in_the_order() -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_withdrawn_profile_parks_its_pods(place: str) -> None:
-    """In any place, those in flight when they fail; they are retried when the profile is live again."""
+    """Pods in any place are parked, pods in flight when they fail, and are queued when the profile is live again."""
     world = QueueWorld()
-    put(world, place)
-    flying = world.queue.find(WEB.metadata.uid)
-    assert flying is not None
+    move_to(world, place)
+    queued = world.queue.find(WEB.metadata.uid)
+    assert queued is not None
     if NAME in world.rules:
         world.remove_profile(NAME)
     if place == "inFlight":
         assert world.place_of(WEB) == "inFlight"
-        world.fail(flying, ["A"])
+        world.fail(queued, ["A"])
     assert world.place_of(WEB) == "parked"
     assert (len(world.queue.readings), world.queue.readings.parked_count, world.queue.readings.is_idle) == (0, 1, True)
     world.serve(NAME)
@@ -97,7 +97,7 @@ def test_a_withdrawn_profile_parks_its_pods(place: str) -> None:
 
 
 def test_a_pod_of_an_unknown_profile_is_parked() -> None:
-    """It waits for the profile, not for nodes."""
+    """A pod of an unknown profile is parked until the profile is live."""
     world = QueueWorld()
     batch = pod("job", scheduler_name="batch")
     world.add(batch)
@@ -110,25 +110,25 @@ def test_a_pod_of_an_unknown_profile_is_parked() -> None:
     ("place", "after"),
     [
         pytest.param("unschedulable", "active", id="unschedulable-is-retried"),
-        pytest.param("gated", "gated", id="gates-are-asked-again"),
-        pytest.param("backoff", "backoff", id="backoff-runs-on"),
-        pytest.param("errorBackoff", "errorBackoff", id="error-backoff-runs-on"),
+        pytest.param("gated", "gated", id="gates-are-called-again"),
+        pytest.param("backoff", "backoff", id="backoff-continues"),
+        pytest.param("errorBackoff", "errorBackoff", id="error-backoff-continues"),
         pytest.param("active", "active", id="active-stays"),
     ],
 )
 def test_a_replaced_profile_retries_its_pods(place: str, after: str) -> None:
-    """Rejections by the old plugins do not count any more; other profiles' pods stay."""
+    """Pods that the old profile revision rejected are active; pods of other profiles stay."""
     world = QueueWorld()
     world.serve("batch")
-    put(world, place)
+    move_to(world, place)
     world.add(pod("job", scheduler_name="batch", labels={"gated": ""}))
     world.serve(NAME)
     assert world.place_of(WEB) == after
     world.queue.close()
 
 
-def test_a_pod_in_flight_over_a_swap_is_retried() -> None:
-    """Plugins that reject it then are not live any more, so no event would requeue it; other profiles' pods wait."""
+def test_a_pod_in_flight_during_a_profile_change_is_retried() -> None:
+    """A pod in flight that the old profile revision rejects is retried; pods of other profiles wait for events."""
     world = QueueWorld()
     world.serve("batch")
     job = pod("job", scheduler_name="batch")
@@ -142,7 +142,7 @@ def test_a_pod_in_flight_over_a_swap_is_retried() -> None:
 
 
 def test_resort() -> None:
-    """Keys of another QueueSort plugin may not be comparable with the old ones."""
+    """All sort keys are recomputed after a change of the QueueSort plugin."""
     world = QueueWorld()
     world.add(WEB, OTHER)
     world.sort_key = lambda queued: queued.info.pod.metadata.name
@@ -151,7 +151,7 @@ def test_resort() -> None:
 
 
 def test_a_sort_key_that_raises_delays_its_pod_only() -> None:
-    """It is called again after a backoff, and other pods go first."""
+    """The sort key of a pod is computed again after a backoff, and other pods are popped before."""
 
     def key(queued: QueuedPod) -> Any:
         if queued.info.pod.metadata.name == "web" and world.clock.now() < 1003:
@@ -167,8 +167,8 @@ def test_a_sort_key_that_raises_delays_its_pod_only() -> None:
     assert world.place_of(WEB) == "active"
 
 
-async def test_wait_ends_when_something_can_be_tried() -> None:
-    """By an added pod, by the end of a backoff, or by a requeued pod."""
+async def test_wait_ends_when_a_pod_can_be_popped() -> None:
+    """The wait ends when a pod is added and when a backoff ends."""
     world = QueueWorld()
     assert world.queue.pop() is None
     waiting = asyncio.get_running_loop().create_task(world.queue.wait())
@@ -186,7 +186,7 @@ async def test_wait_ends_when_something_can_be_tried() -> None:
 
 
 def test_counts() -> None:
-    """By profile and place; pods in flight and parked ones do not count as waiting."""
+    """Pods are counted by profile and place; pods in flight and parked pods do not count as waiting."""
     world = QueueWorld()
     world.serve("batch")
     world.add(*(pod(f"p{number}") for number in range(5)))
