@@ -95,7 +95,7 @@ def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
         mix.update(["scenarios", *["steps"] * len(drawn.runs[0]), *["by chance"] * (drawn.run_count > 1)])
         mix.update((pod.node and "bound") or pod.scheduled[1] or "not tried" for pod in last.pods.values())
         mix.update(event[2] for event in last.events)
-        mix.update(["requests refused"] * len(last.refused))
+        mix.update(["requests refused"] * len(last.rejected_requests))
         outcome = "same" if drawn.run_count == 1 else "same when played again"
         if drawn.persistent:
             mix["different"] += 1
@@ -114,7 +114,7 @@ def _keep(drawn: GeneratedRun, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     lines = [f"after step {difference.step}, {'always' if drawn.persistent else 'not always'}:", *difference.what]
     for index, (its, mine) in enumerate(zip(*drawn.runs, strict=True)):
-        lines += [f"step {index}", f"  {its.summary()} {its.refused}", f"  {mine.summary()} {mine.refused}"]
+        lines += [f"step {index}", *(f"  {each.summary()} {each.rejected_requests}" for each in (its, mine))]
     comment = "".join(f"# {line}\n" for outcome in lines for line in outcome.split("\n"))
     text = yaml.safe_dump(drawn.document, sort_keys=False, width=120)
     (directory / f"{drawn.name}.yaml").write_text(comment + text)

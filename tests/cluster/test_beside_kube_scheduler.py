@@ -35,6 +35,6 @@ def test_both_schedulers_agree(scenario: Scenario, stages: list[ScenarioRunner])
     """Nodes, nominations, conditions, victims and events are equal and match the scenario's expectations."""
     with ThreadPoolExecutor(len(stages)) as pool:
         reference, ours = pool.map(lambda stage: stage.run(scenario), stages)
-    assert (reference.late, ours.late) == ((), ())
+    assert (reference.missed_waits, ours.missed_waits) == ((), ())
     differences = reference.differences(ours)
     assert not differences, f"kube-scheduler first, Bayplan second: {scenario.description}\n" + "\n".join(differences)

@@ -1,6 +1,6 @@
-"""Runs drawn scenarios on both schedulers, on several pairs of control planes at once.
+"""Runs random scenarios on both schedulers, on several pairs of control planes in parallel.
 
-Pairs are needed because messages contain the number of nodes, so one control plane cannot be split between runs.
+One control plane cannot be shared by several runs, because messages contain the number of nodes of the cluster.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tests.scenarios.repetition import Difference, Run, persistent_difference, r
 from tests.scenarios.scenario import scenario_of
 from tests.scenarios.scenario_runner import CAREFUL, SCHEDULERS, ScenarioRunner
 
-_PLAYED_AT_MOST = 5
+_MAX_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedRun:
-    """Outcome of one drawn scenario.
+    """Comparison of both schedulers in one random scenario.
 
     Attributes:
-        name: Its name.
-        document: The scenario, for a file.
-        runs: What kube-scheduler and Bayplan did the first time.
-        run_count: How often it was run, until both agreed or repetition was given up.
-        first: The difference of the first run, by chance or not; None for none.
-        persistent: The difference that every repetition showed; None for none.
+        name: Name of the scenario.
+        document: The scenario in the format of a scenario file.
+        runs: First runs of kube-scheduler and of Bayplan.
+        run_count: Number of runs until both agreed or the limit was reached.
+        first: Difference of the first run, possibly by chance; None for none.
+        persistent: Difference that every repetition shows; None for none.
     """
 
     name: str
@@ -44,21 +44,21 @@ class GeneratedRun:
 
 
 def run_generated(seed: int, indices: range, pairs: int) -> Iterator[GeneratedRun]:
-    """Draw scenarios and run them on both schedulers.
+    """Generate scenarios and run them on both schedulers.
 
     Args:
         seed: Seed of all scenarios.
-        indices: Numbers of the scenarios to draw.
-        pairs: Number of pairs of control planes that run at once.
+        indices: Indices of the scenarios to generate.
+        pairs: Number of pairs of control planes that run in parallel.
 
     Yields:
-        The outcomes, in the order in which they end.
+        The comparisons, in the order in which they end.
     """
     waiting: SimpleQueue[int] = SimpleQueue()
     done: SimpleQueue[GeneratedRun | BaseException] = SimpleQueue()
     for index in indices:
         waiting.put(index)
-    threads = [threading.Thread(target=_lane, args=(seed, waiting, done), daemon=True) for _ in range(pairs)]
+    threads = [threading.Thread(target=_run_on_pair, args=(seed, waiting, done), daemon=True) for _ in range(pairs)]
     for thread in threads:
         thread.start()
     try:
@@ -68,36 +68,36 @@ def run_generated(seed: int, indices: range, pairs: int) -> Iterator[GeneratedRu
                 raise ended
             yield ended
     finally:
-        # On any exit the threads stop their own control planes.
+        # The threads stop their control planes when no scenario is left, also after an error.
         while not waiting.empty():
             waiting.get()
         for thread in threads:
             thread.join()
 
 
-def _lane(seed: int, waiting: SimpleQueue[int], done: SimpleQueue[GeneratedRun | BaseException]) -> None:
+def _run_on_pair(seed: int, waiting: SimpleQueue[int], done: SimpleQueue[GeneratedRun | BaseException]) -> None:
     try:
         with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
-            stages = [stack.enter_context(ScenarioRunner(scheduler, CAREFUL)) for scheduler in SCHEDULERS]
+            runners = [stack.enter_context(ScenarioRunner(scheduler, CAREFUL)) for scheduler in SCHEDULERS]
             while True:
-                done.put(_play(*generate_scenario(seed, waiting.get_nowait()), stages, pool))
+                done.put(_run(*generate_scenario(seed, waiting.get_nowait()), runners, pool))
     except Empty:
         return
     except BaseException as problem:  # noqa: BLE001 - passed on to the reader of the queue
         done.put(problem)
 
 
-def _play(name: str, document: Json, stages: list[ScenarioRunner], pool: ThreadPoolExecutor) -> GeneratedRun:
+def _run(name: str, document: Json, runners: list[ScenarioRunner], pool: ThreadPoolExecutor) -> GeneratedRun:
     reference: list[Run] = []
     ours: list[Run] = []
     first: Difference | None = None
     persistent: Difference | None = None
-    for repetition in range(_PLAYED_AT_MOST):
-        # A namespace is not reused: no controller here would finish its deletion.
-        again = f"{name}-{repetition}"
-        scenario = scenario_of(again, json.loads(json.dumps(document).replace(name, again)))
+    for repetition in range(_MAX_RUNS):
+        # Each run has a new namespace: without a namespace controller, a deleted one stays in phase Terminating.
+        run_name = f"{name}-{repetition}"
+        scenario = scenario_of(run_name, json.loads(json.dumps(document).replace(name, run_name)))
         theirs, mine = (
-            renamed(course, again, name) for course in pool.map(ScenarioRunner.run_by_steps, stages, [scenario] * 2)
+            renamed(run, run_name, name) for run in pool.map(ScenarioRunner.run_by_steps, runners, [scenario] * 2)
         )
         reference.append(theirs)
         ours.append(mine)

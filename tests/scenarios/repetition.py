@@ -1,7 +1,7 @@
-"""Finds differences between two schedulers that persist when a drawn scenario is run again.
+"""Finds differences between two schedulers that persist when a random scenario is run again.
 
-A single difference may be chance: one of several equal nodes is chosen at random, and a retry sees only the events that
-have happened by then.
+A difference in one run may be chance: a scheduler picks one of several nodes with equal scores at random, and a retry
+depends on the events that have arrived by then.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from tests.scenarios.scenario_runner import Outcome
 
 Run = Sequence[Outcome]
-"""What one scheduler did, step by step."""
+"""Outcome of each step on one scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A step at which two schedulers never agree.
+    """First step at which two schedulers differ in every run.
 
     Attributes:
-        step: Which; all before it agree.
-        what: In what they differ.
+        step: Index of the step.
+        what: Descriptions of the differences.
     """
 
     step: int
@@ -31,19 +31,19 @@ class Difference:
 def persistent_difference(reference: Sequence[Run], ours: Sequence[Run]) -> Difference | None:
     """Find the first step at which no run of one scheduler equals any run of the other.
 
-    Event notes are compared separately: a note counts when all runs of one scheduler have it and no run of the other
-    does. A note that only Bayplan has does not count if kube-scheduler merged events of that pod and reason, because a
-    merged event keeps the first note only.
+    Events are compared separately: an event counts as a difference if all runs of one scheduler have it and no run of
+    the other does. An event that only Bayplan has does not count if kube-scheduler merged events of that pod and
+    reason, because a merged event keeps only the first note.
 
     Args:
-        reference: What kube-scheduler did, each time.
-        ours: What Bayplan did, each time.
+        reference: Runs of kube-scheduler.
+        ours: Runs of Bayplan.
 
     Returns:
-        The step; None if there is none.
+        The difference at that step; None if there is none.
     """
     for step in range(len(reference[0])):
-        its, mine = [course[step] for course in reference], [course[step] for course in ours]
+        its, mine = [run[step] for run in reference], [run[step] for run in ours]
         if not any(one.pods == other.pods and one.gone == other.gone for one in its for other in mine):
             return Difference(step, tuple(its[0].differences(mine[0])))
         only_its = _always(its) - _ever(mine)
@@ -55,31 +55,31 @@ def persistent_difference(reference: Sequence[Run], ours: Sequence[Run]) -> Diff
     return None
 
 
-def _always(readings: Sequence[Outcome]) -> set[tuple[str, ...]]:
-    return set.intersection(*(set(one.events) for one in readings))
+def _always(outcomes: Sequence[Outcome]) -> set[tuple[str, ...]]:
+    return set.intersection(*(set(one.events) for one in outcomes))
 
 
-def _ever(readings: Sequence[Outcome]) -> set[tuple[str, ...]]:
-    return {event for one in readings for event in one.events}
+def _ever(outcomes: Sequence[Outcome]) -> set[tuple[str, ...]]:
+    return {event for one in outcomes for event in one.events}
 
 
-def renamed(course: Run, old: str, new: str) -> list[Outcome]:
-    """Return a run as it would be under another name of its scenario: messages contain namespace and volume names.
+def renamed(run: Run, old: str, new: str) -> list[Outcome]:
+    """Return a run with another scenario name in its messages, which contain names of the namespace and of volumes.
 
     Args:
-        course: What was done.
-        old: Name of the scenario that was run.
-        new: The name to write instead.
+        run: The run.
+        old: Name of the scenario in the messages.
+        new: Name that replaces it.
     """
 
-    def texts(of: tuple[str, ...]) -> tuple[str, ...]:
+    def replaced(of: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(text.replace(old, new) for text in of)
 
     found = []
-    for reading in course:
+    for outcome in run:
         pods = {}
-        for name, pod in reading.pods.items():
+        for name, pod in outcome.pods.items():
             status, reason, message = pod.scheduled
             pods[name] = replace(pod, scheduled=(status, reason, message.replace(old, new)))
-        found.append(replace(reading, pods=pods, events=tuple(sorted(texts(event) for event in reading.events))))
+        found.append(replace(outcome, pods=pods, events=tuple(sorted(replaced(event) for event in outcome.events))))
     return found

@@ -1,13 +1,13 @@
-"""The format of scenario files: steps, each of which creates or changes objects and states the expected outcome.
+"""Format of scenario files: steps that create or change objects and list the pod states to wait for.
 
-Short forms are expanded into whole manifests here.
+Short forms are expanded into complete manifests here.
 
     description: One sentence.
     steps:
       - nodes: {large: {cpu: "8"}, small: {cpu: "2", labels: {...}, taints: [...]}}
-      - objects: [whole manifests]
+      - objects: [complete manifests]
       - pods: {p: {cpu: "1", labels: {...}, spec: {fields of a pod's spec}}}
-        wait: {bound: [p], refused: [], gone: [], nominated: []}
+        wait: {bound: [p], unschedulable: [], gone: [], nominated: []}
       - change: [{object: Pod/p, patch: {...}, subresource: status}]
       - delete: [Pod/p]
       - bind: {p: large}
@@ -33,18 +33,18 @@ _API_VERSIONS = {
     "PriorityClass": "scheduling.k8s.io/v1",
     "StorageClass": "storage.k8s.io/v1",
 }
-_WORDS = {"nodes", "objects", "pods", "change", "delete", "bind", "wait"}
-_WAITS = ("bound", "refused", "gone", "nominated")
+_FIELDS = {"nodes", "objects", "pods", "change", "delete", "bind", "wait"}
+_WAITS = ("bound", "unschedulable", "gone", "nominated")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one object.
+    """Patch of one object.
 
     Attributes:
-        reference: The object: its kind and its name.
-        patch: A merge patch.
-        subresource: What of the object is patched; "" for the object itself.
+        reference: Kind, name and namespace of the object.
+        patch: Merge patch.
+        subresource: Patched subresource; "" for the object itself.
     """
 
     reference: Manifest
@@ -54,14 +54,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens.
+    """One step of a scenario.
 
     Attributes:
-        creates: Whole manifests.
-        changes: What is changed.
-        deletes: Objects.
-        binds: Nodes that somebody else than the scheduler binds pods to, by the names of the pods.
-        waits: Names of pods, by the state that each must reach before the next step.
+        creates: Manifests of the objects to create.
+        changes: Patches to apply.
+        deletes: References of the objects to delete.
+        binds: Node names by pod name, for pods that another client than the scheduler binds.
+        waits: Pod names by the state that they must reach before the next step.
     """
 
     creates: tuple[Manifest, ...] = ()
@@ -73,12 +73,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A file.
+    """Decoded scenario file.
 
     Attributes:
-        name: The file's, and that of the namespace.
+        name: Name of the file and of the namespace.
         description: Behaviour that the scenario tests.
-        steps: In their order.
+        steps: Steps in order.
     """
 
     name: str
@@ -87,32 +87,28 @@ class Scenario:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Read a file.
-
-    Args:
-        path: Of the file.
-    """
+    """Read a scenario file."""
     return scenario_of(path.stem, yaml.safe_load(path.read_text()))
 
 
 def scenario_of(name: str, document: Manifest) -> Scenario:
-    """Understand a document.
+    """Decode a document in the format above.
 
     Args:
-        name: Of the scenario, and of its namespace.
-        document: In the format above.
+        name: Name of the scenario and of its namespace.
+        document: The document.
     """
     return Scenario(name, document["description"], tuple(_step(one, name) for one in document["steps"]))
 
 
 def read_scenarios(directory: Path) -> list[Scenario]:
-    """Read every file of a directory, in the order of their names."""
+    """Read every file of a directory, ordered by file name."""
     return [read_scenario(path) for path in sorted(directory.glob("*.yaml"))]
 
 
 def _step(document: Manifest, namespace: str) -> Step:
     creates = [node_manifest(name, fields or {}) for name, fields in document.get("nodes", {}).items()]
-    creates += [_whole(manifest, namespace) for manifest in document.get("objects", ())]
+    creates += [_complete(manifest, namespace) for manifest in document.get("objects", ())]
     creates += [pod_manifest(name, namespace, fields or {}) for name, fields in document.get("pods", {}).items()]
     changes = tuple(
         Change(_reference(one["object"], namespace), one["patch"], one.get("subresource", ""))
@@ -120,18 +116,18 @@ def _step(document: Manifest, namespace: str) -> Step:
     )
     deletes = tuple(_reference(one, namespace) for one in document.get("delete", ()))
     waits = {state: tuple(names) for state, names in document.get("wait", {}).items()}
-    unknown = set(waits) - set(_WAITS) or set(document) - _WORDS
+    unknown = set(waits) - set(_WAITS) or set(document) - _FIELDS
     if unknown:
-        raise ValueError(f"scenario {namespace}: unknown words {sorted(unknown)}; see the format in {__name__}")
+        raise ValueError(f"scenario {namespace}: unknown fields {sorted(unknown)}; see the format in {__name__}")
     return Step(tuple(creates), changes, deletes, document.get("bind", {}), waits)
 
 
 def node_manifest(name: str, fields: Manifest) -> Manifest:
-    """Make a Ready node.
+    """Return a Ready node.
 
     Args:
-        name: Its name and its host label.
-        fields: ``cpu``, ``memory`` and ``pods`` that are allocatable, ``labels``, ``taints``, ``cordoned``.
+        name: Name of the node and value of its hostname label.
+        fields: Allocatable ``cpu``, ``memory`` and ``pods``, ``labels``, ``taints``, ``cordoned``.
     """
     amounts = {"cpu": fields.get("cpu", "4"), "memory": fields.get("memory", "32Gi"), "pods": fields.get("pods", "110")}
     spec = {"taints": fields["taints"]} if "taints" in fields else {}
@@ -150,13 +146,13 @@ def node_manifest(name: str, fields: Manifest) -> Manifest:
 
 
 def pod_manifest(name: str, namespace: str, fields: Manifest) -> Manifest:
-    """Make a pod of one container.
+    """Return a pod with one container.
 
     Args:
-        name: Its name.
-        namespace: Its namespace.
-        fields: ``cpu`` and ``memory`` that it requests, ``labels``, ``finalizers``, and fields that are added to its
-            ``container`` and its ``spec``.
+        name: Name of the pod.
+        namespace: Namespace of the pod.
+        fields: Requested ``cpu`` and ``memory``, ``labels``, ``finalizers``, and fields that are added to the
+            ``container`` and the ``spec``.
     """
     requests = {"cpu": fields.get("cpu", "100m"), "memory": fields.get("memory", "64Mi")}
     container = {"name": "c", "image": "i", "resources": {"requests": requests}, **fields.get("container", {})}
@@ -166,7 +162,7 @@ def pod_manifest(name: str, namespace: str, fields: Manifest) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _whole(manifest: Manifest, namespace: str) -> Manifest:
+def _complete(manifest: Manifest, namespace: str) -> Manifest:
     metadata = {"namespace": namespace, **manifest["metadata"]}
     return {"apiVersion": _API_VERSIONS.get(manifest["kind"], "v1"), **manifest, "metadata": metadata}
 

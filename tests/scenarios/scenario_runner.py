@@ -1,9 +1,6 @@
-"""A control plane with one scheduler on which scenarios are played, one after the other.
+"""Runs scenarios, one after the other, on a control plane with one scheduler.
 
-It runs the steps, waits, reads the outcome and cleans up. The schedulers do not share a control plane, because their
-messages contain the number of nodes.
-
-    empty --play: step, wait, quiet; step, wait, quiet ...--> read --cleared--> empty
+Each scheduler has its own control plane, because messages contain the number of nodes of the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ SCHEDULERS = (KUBE_SCHEDULER, BAYPLAN)
 
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.1
-_WIDE = (
+_CLUSTER_SCOPED = (
     "/api/v1/nodes",
     "/apis/storage.k8s.io/v1/csinodes",
     "/apis/storage.k8s.io/v1/storageclasses",
@@ -41,9 +38,10 @@ class Pace:
     """Timing of a scenario.
 
     Attributes:
-        quiet_seconds: A step is over when nothing has changed for this time.
-        careful: Create the next pod only after the previous one was decided, create a pod only after schedulers have
-            received what it needs, and record rejections of the API server: for randomly drawn scenarios.
+        quiet_seconds: A step ends when no object has changed for this time.
+        careful: Whether to create a pod only after the previous pod was bound or rejected and after the scheduler has
+            received the objects that the pod needs, and to record requests that the API server rejects. Used for
+            random scenarios.
     """
 
     quiet_seconds: float = 0.4
@@ -51,15 +49,15 @@ class Pace:
 
 
 CAREFUL = Pace(1.3, careful=True)
-"""Longer than a wait for volumes is between two looks, which is a second."""
+"""The quiet time is longer than the interval of one second at which volumes are polled."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """State of a pod that still exists.
+    """State of a pod.
 
     Attributes:
-        node: Its node; "" if it is not bound.
+        node: Name of its node; "" if it is not bound.
         nominated: Its nominatedNodeName.
         scheduled: Status, reason and message of its condition PodScheduled.
         disrupted: Reason and message of its condition DisruptionTarget.
@@ -73,26 +71,26 @@ class PodOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one scheduler did in one scenario.
+    """State of the cluster after a step of a scenario.
 
     Attributes:
-        pods: Every pod that still exists.
-        gone: Pods that do not.
+        pods: Existing pods by name.
+        gone: Names of deleted pods.
         events: Pod, type, reason, action, controller and note of every event; UIDs are replaced by names.
-        late: States that were awaited but not reached.
-        repeated: Pods and reasons of events that were merged, of which only the first note is known.
-        refused: Requests that the API server rejected.
+        missed_waits: States that pods did not reach in time.
+        repeated: Pod and reason of events that were merged into a series, which keeps only the first note.
+        rejected_requests: Requests that the API server rejected.
     """
 
     pods: dict[str, PodOutcome]
     gone: tuple[str, ...]
     events: tuple[tuple[str, ...], ...]
-    late: tuple[str, ...]
+    missed_waits: tuple[str, ...]
     repeated: frozenset[tuple[str, str]] = frozenset()
-    refused: tuple[str, ...] = ()
+    rejected_requests: tuple[str, ...] = ()
 
     def differences(self, other: Outcome) -> list[str]:
-        """Return the differences from another reading."""
+        """Return the differences from another outcome."""
         found = []
         for name in sorted({*self.pods, *other.pods}):
             mine, its = self.pods.get(name), other.pods.get(name)
@@ -119,17 +117,17 @@ class Outcome:
 
 
 class ScenarioRunner:
-    """A control plane with a scheduler; a context manager.
+    """Control plane with a scheduler; a context manager.
 
     Args:
-        scheduler: Which one, of :data:`SCHEDULERS`.
-        pace: How it plays.
+        scheduler: One of :data:`SCHEDULERS`.
+        pace: Timing of the scenarios.
     """
 
     def __init__(self, scheduler: str, pace: Pace | None = None) -> None:
         self.scheduler = scheduler
         self._pace = pace or Pace()
-        self._refused: list[str] = []
+        self._rejected_requests: list[str] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -148,23 +146,15 @@ class ScenarioRunner:
         self._stack.__exit__(kind, value, traceback)
 
     def run(self, scenario: Scenario) -> Outcome:
-        """Run a scenario on the empty cluster, and remove its objects.
-
-        Args:
-            scenario: The scenario.
-        """
+        """Run a scenario on the empty cluster, delete its objects, and return the state after the last step."""
         return self.run_by_steps(scenario)[-1]
 
     def run_by_steps(self, scenario: Scenario) -> list[Outcome]:
-        """Run a scenario on the empty cluster, read the state after each step, and remove its objects.
-
-        Args:
-            scenario: The scenario.
-        """
+        """Run a scenario on the empty cluster, delete its objects, and return the state after each step."""
         names: dict[str, str] = {}
         late: list[str] = []
         readings = []
-        self._refused = []
+        self._rejected_requests = []
         self.api.create({"kind": "Namespace", "metadata": {"name": scenario.name}})
         self._quiet(scenario.name)
         try:
@@ -178,12 +168,12 @@ class ScenarioRunner:
             self._clear(scenario.name)
 
     def _do(self, step: Step, namespace: str, names: dict[str, str]) -> None:
-        before = "Pod"
+        previous_kind = "Pod"
         for manifest in step.creates:
             kind = manifest["kind"]
-            if self._pace.careful and kind == "Pod" and before != "Pod":
+            if self._pace.careful and kind == "Pod" and previous_kind != "Pod":
                 time.sleep(_SETTLE_SECONDS)
-            before = kind
+            previous_kind = kind
             made = self._attempt(f"create {kind}/{manifest['metadata']['name']}", self.api.create, manifest)
             if kind == "Pod" and made is not None:
                 names[made["metadata"]["uid"]] = made["metadata"]["name"]
@@ -205,11 +195,11 @@ class ScenarioRunner:
         except ApiRefusalError as error:
             if not self._pace.careful:
                 raise
-            self._refused.append(f"{what}: {error.status}")
+            self._rejected_requests.append(f"{what}: {error.status}")
             return None
 
     def _await_decision(self, manifest: Manifest) -> None:
-        """Wait a moment for the scheduler to bind or reject a pod, if it is the pod's scheduler."""
+        """Wait until the scheduler binds or rejects a pod, but not for long, if it is the pod's scheduler."""
         if not self._pace.careful or manifest["spec"].get("schedulerName") != SCHEDULER_NAME:
             return
         deadline = time.monotonic() + _DECISION_SECONDS
@@ -222,7 +212,7 @@ class ScenarioRunner:
         time.sleep(_SETTLE_SECONDS / 2)
 
     def _wait(self, step: Step, namespace: str) -> list[str]:
-        """Wait until pods reach the states of the step; return those that never do."""
+        """Wait until pods reach the states of the step; return the states that are not reached in time."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while missing := list(self._missing(step, namespace)):
             if time.monotonic() > deadline:
@@ -237,24 +227,24 @@ class ScenarioRunner:
         for name in step.waits.get("bound", ()):
             if name not in pods or not pods[name]["spec"].get("nodeName"):
                 yield f"{name} is not bound"
-        for name in step.waits.get("refused", ()):
+        for name in step.waits.get("unschedulable", ()):
             if name not in pods or not _condition(pods[name], "PodScheduled").get("message"):
-                yield f"{name} is not refused"
+                yield f"{name} is not reported as unschedulable"
         for name in step.waits.get("nominated", ()):
             if name not in pods or not pods[name]["status"].get("nominatedNodeName"):
                 yield f"{name} is not nominated"
         yield from (f"{name} is not gone" for name in step.waits.get("gone", ()) if name in pods)
 
     def _quiet(self, namespace: str) -> None:
-        """Wait until nothing has changed for a while."""
+        """Wait until no pod, event or volume has changed for the quiet time."""
         seen: Any = None
         since = time.monotonic()
         deadline = since + _WAIT_SECONDS
         while (now := time.monotonic()) - since < self._pace.quiet_seconds and now < deadline:
-            held = [*self._pods(namespace), *self.api.items("/api/v1/persistentvolumes")]
-            looks = ([one["metadata"]["resourceVersion"] for one in held], len(self._events(namespace)))
-            if looks != seen:
-                seen, since = looks, now
+            objects = [*self._pods(namespace), *self.api.items("/api/v1/persistentvolumes")]
+            state = ([one["metadata"]["resourceVersion"] for one in objects], len(self._events(namespace)))
+            if state != seen:
+                seen, since = state, now
             time.sleep(_POLL_SECONDS)
 
     def _read(self, namespace: str, names: dict[str, str], late: list[str]) -> Outcome:
@@ -281,7 +271,7 @@ class ScenarioRunner:
         }
         repeated = frozenset((one["regarding"]["name"], one["reason"]) for one in written if one.get("series"))
         gone = tuple(sorted(set(names.values()) - set(pods)))
-        return Outcome(pods, gone, tuple(sorted(events)), tuple(late), repeated, tuple(self._refused))
+        return Outcome(pods, gone, tuple(sorted(events)), tuple(late), repeated, tuple(self._rejected_requests))
 
     def _pods(self, namespace: str) -> list[Manifest]:
         return self.api.items(f"/api/v1/namespaces/{namespace}/pods")
@@ -293,18 +283,18 @@ class ScenarioRunner:
         root = f"/api/v1/namespaces/{namespace}"
         for collection in (f"{root}/pods", f"{root}/persistentvolumeclaims", "/api/v1/persistentvolumes"):
             self.api.request("DELETE", collection, {"gracePeriodSeconds": 0})
-            for held in self.api.items(collection):
-                path = f"{collection}/{held['metadata']['name']}"
-                self._ignoring_absence("PATCH", path, {"metadata": {"finalizers": None}})
+            for item in self.api.items(collection):
+                path = f"{collection}/{item['metadata']['name']}"
+                self._request_if_exists("PATCH", path, {"metadata": {"finalizers": None}})
         budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
         self.api.request("DELETE", budgets)
-        for collection in _WIDE:
+        for collection in _CLUSTER_SCOPED:
             for one in self.api.items(collection):
                 name = one["metadata"]["name"]
                 if not name.startswith("system-"):
-                    self._ignoring_absence("DELETE", f"{collection}/{name}")
+                    self._request_if_exists("DELETE", f"{collection}/{name}")
 
-    def _ignoring_absence(self, method: str, path: str, body: Any = None) -> None:
+    def _request_if_exists(self, method: str, path: str, body: Any = None) -> None:
         try:
             self.api.request(method, path, body, "application/merge-patch+json")
         except ApiRefusalError as error:

@@ -1,4 +1,4 @@
-"""Tests of the situations that ``make demo-dra`` shows: they follow from its objects, not from time."""
+"""Tests of ``make demo-dra``: a simulation of its objects gives the results that the demo shows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hack.demo.stage import PROFILES
 WORKLOADS = (devices.TRAIN, devices.SHARED, devices.EITHER, devices.GANG, devices.IMPOSSIBLE)
 LATE = {devices.LATE_MACHINE: devices.LATE_DEVICES}
 FREE_FOR_THE_GANG = {"gpu-1": devices.MACHINES["gpu-1"][2:], "gpu-2": devices.MACHINES["gpu-2"]}
-"""Devices of the gang's model without those of the shared claim and of the second alternative."""
+"""Devices of the gang's model, without the devices of the shared claim and of the second alternative."""
 
 Machines = Mapping[str, Sequence[dict[str, Any]]]
 
 
 def outcome(directory: Path, machines: Machines, *workloads: Workload) -> SimulationResult:
-    """What becomes of workloads on machines with these devices, with the demo's profile."""
+    """Simulate workloads on machines with these devices, with the demo's profile."""
     items = [device_class(), *(node(name) for name in machines)]
     items += [slice_of(DRIVER, name, *published) for name, published in machines.items()]
     items += [document for workload in workloads for document in workload.documents]
@@ -37,26 +37,26 @@ def outcome(directory: Path, machines: Machines, *workloads: Workload) -> Simula
 
 
 def nodes_of(result: SimulationResult, workload: Workload) -> list[str]:
-    """The node of each pod; "" for none."""
+    """Return the node of each pod; "" for none."""
     nodes = {pod.name: pod.node for pod in result.pods}
     return [nodes[name] for name in workload.pod_names]
 
 
 def allocated(result: SimulationResult) -> list[tuple[str, str, str]]:
-    """Request, pool and device of all allocations, sorted."""
+    """Return request, pool and device of all allocations, sorted."""
     allocations = [claim.status.allocation for claim in result.claims]
     results = [each for allocation in allocations if allocation for each in allocation.devices.results]
     return sorted((each.request, each.pool, each.device) for each in results)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
-def test_no_pod_ends_by_itself(workload: Workload) -> None:
-    """Kwok ends pods that a Job owns after a time, which would free their devices."""
+def test_no_pod_completes_by_itself(workload: Workload) -> None:
+    """Pods have no owner: kwok would complete pods that a Job owns, which would free their devices."""
     assert [each["metadata"]["name"] for each in workload.documents if "ownerReferences" in each["metadata"]] == []
 
 
 def test_a_claim_by_attribute(tmp_path: Path) -> None:
-    """It takes one device of the model and leaves one; without the model the pod waits."""
+    """The claim is allocated one of the two devices of the model; without the model the pod is pending."""
     result = outcome(tmp_path, devices.MACHINES, devices.TRAIN)
     assert allocated(result) == [("gpu", "gpu-0", "a100-0")]
     assert len(devices.MACHINES["gpu-0"]) == 2
@@ -65,7 +65,7 @@ def test_a_claim_by_attribute(tmp_path: Path) -> None:
 
 
 def test_a_shared_claim(tmp_path: Path) -> None:
-    """Both pods run where the only device is that they use."""
+    """Both pods are scheduled to the node of the shared device."""
     result = outcome(tmp_path, devices.MACHINES, devices.SHARED)
     ((_, pool, device),) = allocated(result)
     assert device.startswith(devices.SMALL.name)
@@ -73,14 +73,14 @@ def test_a_shared_claim(tmp_path: Path) -> None:
 
 
 def test_the_first_alternative_runs_out(tmp_path: Path) -> None:
-    """One device of the first model is left for two pods."""
+    """With one device of the first model for two pods, the second claim gets the second alternative."""
     machines = devices.MACHINES | {"gpu-0": devices.MACHINES["gpu-0"][1:]}
     requests = [request for request, _, _ in allocated(outcome(tmp_path, machines, devices.EITHER))]
     assert requests == [f"gpu/{devices.LARGE.name}", f"gpu/{devices.SMALL.name}"]
 
 
 def test_the_gang_needs_the_late_devices(tmp_path: Path) -> None:
-    """Without them none of its claims is allocated, with them all are."""
+    """No claim of the gang is allocated without the devices of the late machine; all are allocated with them."""
     before = outcome(tmp_path, FREE_FOR_THE_GANG, devices.GANG)
     assert (before.gangs[0].placed, allocated(before)) == (0, [])
     after = outcome(tmp_path, FREE_FOR_THE_GANG | LATE, devices.GANG)
@@ -88,7 +88,7 @@ def test_the_gang_needs_the_late_devices(tmp_path: Path) -> None:
 
 
 def test_the_impossible_claim(tmp_path: Path) -> None:
-    """No device satisfies it, even if all are free; the reason is that of kube-scheduler."""
+    """No device satisfies the claim even if all are free; the message is kube-scheduler's."""
     result = outcome(tmp_path, devices.MACHINES | LATE, devices.IMPOSSIBLE)
     assert nodes_of(result, devices.IMPOSSIBLE) == [""]
     assert "4 cannot allocate all claims" in result.pods[0].reason

@@ -1,4 +1,4 @@
-"""Tests of the situations that ``make demo-gang`` shows: they follow from its objects, not from time."""
+"""Tests of ``make demo-gang``: a simulation of its objects gives the results that the demo shows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ JOBS = (gangs.ALPHA, gangs.BETA, gangs.SMALL, gangs.LARGE, gangs.DEVELOPERS, gan
 
 
 def workers(job: Job) -> list[dict[str, Any]]:
-    """The pods of a job."""
+    """Return the pods of a job."""
     pods: list[dict[str, Any]] = json.loads(job.pods)["items"]
     return pods
 
 
 def outcome(directory: Path, *jobs: Job, running: Sequence[dict[str, Any]] = ()) -> SimulationResult:
-    """What becomes of jobs on the demo's nodes, with the demo's profile."""
+    """Simulate jobs on the demo's nodes with the demo's profile."""
     items = [*json.loads(gpu_nodes(gangs.NODES))["items"], *running]
     for job in jobs:
         items += workers(job)
@@ -39,19 +39,19 @@ def outcome(directory: Path, *jobs: Job, running: Sequence[dict[str, Any]] = ())
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-def test_no_worker_ends_by_itself(job: Job) -> None:
-    """Kwok ends pods that a Job owns after a time; the demo's workers run until the demo ends them."""
+def test_no_worker_completes_by_itself(job: Job) -> None:
+    """Workers have no owner: kwok completes pods that a Job owns, and the demo deletes its workers itself."""
     assert [pod["metadata"]["name"] for pod in workers(job) if "ownerReferences" in pod["metadata"]] == []
 
 
 def test_one_of_two_gangs_fits(tmp_path: Path) -> None:
-    """Whichever comes first is scheduled whole; the other has no node at all."""
+    """One gang is scheduled completely; no member of the other gang is scheduled."""
     result = outcome(tmp_path, gangs.ALPHA, gangs.BETA)
     assert sorted(gang.placed for gang in result.gangs) == [0, 5]
 
 
 def test_small_pods_fill_the_cluster(tmp_path: Path) -> None:
-    """Beside them no worker of the large job finds a node, and some of them wait even when others end."""
+    """While small pods use all GPUs, no worker of the large gang is scheduled, and more small pods are pending."""
     nodes = [node["metadata"]["name"] for node in json.loads(gpu_nodes(gangs.NODES))["items"]]
     running = workers(gangs.SMALL)[: gangs.GPUS]
     for number, pod in enumerate(running):

@@ -1,4 +1,4 @@
-"""Drawn scenarios: repeatable, understood by the player, and as different as they must be to be worth playing."""
+"""Random scenarios are reproducible, valid, and cover all kinds of objects and events."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _COUNT = 300
 
 
 @cache
-def drawn() -> tuple[Scenario, ...]:
-    """A number of scenarios, in the form in which they are played."""
+def generated() -> tuple[Scenario, ...]:
+    """Return a number of decoded random scenarios."""
     return tuple(scenario_of(*generate_scenario(1, index)) for index in range(_COUNT))
 
 
 def pods() -> list[dict[str, Any]]:
-    """All pods of all of them."""
-    steps = (step for scenario in drawn() for step in scenario.steps)
+    """Return all pods of the scenarios."""
+    steps = (step for scenario in generated() for step in scenario.steps)
     return [manifest for step in steps for manifest in step.creates if manifest["kind"] == "Pod"]
 
 
-def test_a_seed_gives_the_same_scenarios() -> None:
-    """Byte by byte; another seed or number gives others."""
+def test_a_scenario_is_reproducible() -> None:
+    """The same seed and index give the same scenario; another seed or index gives another one."""
     assert generate_scenario(1, 2) == generate_scenario(1, 2)
     assert generate_scenario(1, 2)[1] != generate_scenario(1, 3)[1]
     assert generate_scenario(1, 2)[1] != generate_scenario(2, 2)[1]
 
 
 def test_later_events_do_not_change_what_was_created() -> None:
-    """A gate, a finalizer or a cordon that is taken away was there before."""
+    """A gate, finalizer or cordon that a later event removes is present in the created object."""
     gates = [pod["spec"]["schedulingGates"] for pod in pods() if "schedulingGates" in pod["spec"]]
     assert gates
     assert all(gates)
-    changes = [change.patch for scenario in drawn() for step in scenario.steps for change in step.changes]
+    changes = [change.patch for scenario in generated() for step in scenario.steps for change in step.changes]
     assert {"metadata": {"finalizers": None}} in changes
     cordoned = [
         one["metadata"]["name"]
-        for scenario in drawn()
+        for scenario in generated()
         for step in scenario.steps
         for one in step.creates
         if one["kind"] == "Node" and one["spec"].get("unschedulable")
@@ -58,8 +58,8 @@ def test_later_events_do_not_change_what_was_created() -> None:
         *("schedulingGates", "tolerations", "topologySpreadConstraints", "volumes"),
     ],
 )
-def test_pods_use_what_pods_have(field: str) -> None:
-    """Each field is set in one pod of a hundred or more, and not in most."""
+def test_every_field_of_pods_occurs(field: str) -> None:
+    """Each field is set in at least one percent of the pods, and not in most."""
     share = sum(field in pod["spec"] for pod in pods()) / len(pods())
     assert 0.01 <= share <= (0.9 if field in ("affinity", "priorityClassName") else 0.5)
 
@@ -72,15 +72,15 @@ def test_pods_use_what_pods_have(field: str) -> None:
     ],
 )
 def test_every_kind_of_object_occurs(kind: str) -> None:
-    """In one scenario of twenty or more."""
-    having = sum(any(one["kind"] == kind for step in each.steps for one in step.creates) for each in drawn())
+    """Each kind occurs in at least one scenario of twenty."""
+    having = sum(any(one["kind"] == kind for step in each.steps for one in step.creates) for each in generated())
     assert having >= _COUNT / 20
 
 
-def test_everything_happens_to_objects() -> None:
-    """Each kind of change is in one scenario of fifty or more, and mostly one thing happens at a time."""
+def test_every_kind_of_change_occurs() -> None:
+    """Each kind of change occurs in at least one scenario of fifty."""
     seen: Counter[str] = Counter()
-    for scenario in drawn():
+    for scenario in generated():
         variants = set()
         for step in scenario.steps:
             variants |= {f"{each.reference['kind']} {each.subresource} {sorted(each.patch)}" for each in step.changes}
@@ -96,8 +96,8 @@ def test_everything_happens_to_objects() -> None:
 
 
 def test_scenarios_stay_small() -> None:
-    """There is always a node, and never more than preferences can distinguish."""
-    for scenario in drawn():
+    """A scenario has at least one node, at most as many as preferences can distinguish, and 5 to 25 steps."""
+    for scenario in generated():
         nodes = [one for step in scenario.steps for one in step.creates if one["kind"] == "Node"]
         assert 1 <= len(nodes) <= MOST_NODES
         assert 5 <= len(scenario.steps) <= 25

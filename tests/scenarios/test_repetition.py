@@ -1,4 +1,4 @@
-"""Differences that persist when a scenario is repeated."""
+"""Tests of the search for differences that persist when a scenario is repeated."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.scenarios.scenario_runner import Outcome, PodOutcome
 
 POD = PodOutcome("", "", ("False", "Unschedulable", "in one-7"), ("", ""))
 EMPTY = Outcome({}, (), (), ())
-REFUSED = Outcome({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "in one-7"),), ())
-ON_A = replace(REFUSED, pods={"p": replace(POD, node="a")})
-ON_B = replace(REFUSED, pods={"p": replace(POD, node="b")})
-SILENT = replace(REFUSED, events=())
-OTHER_NOTE = replace(REFUSED, events=(("p", "Warning", "FailedScheduling", "Scheduling", "compared", "other"),))
-BOTH_NOTES = replace(REFUSED, events=(*REFUSED.events, *OTHER_NOTE.events))
-MERGED = replace(REFUSED, repeated=frozenset({("p", "FailedScheduling")}))
+REJECTED = Outcome({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "in one-7"),), ())
+ON_A = replace(REJECTED, pods={"p": replace(POD, node="a")})
+ON_B = replace(REJECTED, pods={"p": replace(POD, node="b")})
+WITHOUT_EVENT = replace(REJECTED, events=())
+OTHER_NOTE = replace(REJECTED, events=(("p", "Warning", "FailedScheduling", "Scheduling", "compared", "other"),))
+BOTH_NOTES = replace(REJECTED, events=(*REJECTED.events, *OTHER_NOTE.events))
+MERGED = replace(REJECTED, repeated=frozenset({("p", "FailedScheduling")}))
 
 
 @pytest.mark.parametrize(
@@ -27,30 +27,32 @@ MERGED = replace(REFUSED, repeated=frozenset({("p", "FailedScheduling")}))
         pytest.param([ON_A], [ON_B], True, id="other-node"),
         pytest.param([ON_A, ON_A], [ON_B, ON_A], False, id="other-node-once"),
         pytest.param([ON_A, ON_A], [ON_B, ON_B], True, id="other-node-each-time"),
-        pytest.param([REFUSED], [SILENT], True, id="event-missing"),
-        pytest.param([REFUSED, SILENT], [SILENT, SILENT], False, id="event-missing-that-may-be"),
-        pytest.param([REFUSED], [BOTH_NOTES], True, id="event-too-much"),
-        pytest.param([REFUSED, REFUSED], [BOTH_NOTES, REFUSED], False, id="event-too-much-once"),
+        pytest.param([REJECTED], [WITHOUT_EVENT], True, id="event-missing"),
+        pytest.param(
+            [REJECTED, WITHOUT_EVENT], [WITHOUT_EVENT, WITHOUT_EVENT], False, id="event-missing-in-one-reference-run"
+        ),
+        pytest.param([REJECTED], [BOTH_NOTES], True, id="additional-event"),
+        pytest.param([REJECTED, REJECTED], [BOTH_NOTES, REJECTED], False, id="additional-event-once"),
         pytest.param([MERGED], [BOTH_NOTES], False, id="note-lost-by-merging"),
-        pytest.param([MERGED], [OTHER_NOTE], True, id="note-that-merging-kept"),
+        pytest.param([MERGED], [OTHER_NOTE], True, id="note-that-merging-retained"),
     ],
 )
-def test_only_what_lasts_counts(reference: list[Outcome], ours: list[Outcome], differs: bool) -> None:
-    """Random outcomes of either side are no difference; a merged event hides later notes, not its own."""
+def test_only_persistent_differences_count(reference: list[Outcome], ours: list[Outcome], differs: bool) -> None:
+    """An outcome that both schedulers have in some run is no difference; a merged event hides later notes only."""
     found = persistent_difference([[EMPTY, one] for one in reference], [[EMPTY, one] for one in ours])
     assert (found is not None) is differs
 
 
 def test_the_first_step_is_reported() -> None:
-    """Later differences follow from the first one."""
-    found = persistent_difference([[EMPTY, ON_A, REFUSED]], [[EMPTY, ON_B, SILENT]])
+    """The reported step is the first one that differs."""
+    found = persistent_difference([[EMPTY, ON_A, REJECTED]], [[EMPTY, ON_B, WITHOUT_EVENT]])
     assert isinstance(found, Difference)
     assert found.step == 1
     assert any("'b'" in line for line in found.what)
 
 
-def test_a_repetition_has_the_name_of_the_scenario() -> None:
-    """In messages and notes, where namespace and volumes are named."""
-    (reading,) = renamed([REFUSED], "one-7", "one")
-    assert reading.pods["p"].scheduled[2] == "in one"
-    assert reading.events[0][5] == "in one"
+def test_a_run_is_renamed_to_its_scenario() -> None:
+    """Messages and notes contain the name of the scenario instead of the name of the repetition."""
+    (outcome,) = renamed([REJECTED], "one-7", "one")
+    assert outcome.pods["p"].scheduled[2] == "in one"
+    assert outcome.events[0][5] == "in one"

@@ -1,6 +1,6 @@
-"""Draws the events of scenarios other than the creation of pods.
+"""Generates the events of scenarios other than the creation of pods.
 
-Each event is a step of a scenario's document; None stands for one that is not possible now.
+Each event function returns one or more steps of a scenario's document, or None if the event is not possible now.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RESIZED = ("50m", "100m", "2")
 
 
 def event(scene: Scene) -> list[Json]:
-    """Draw one event; mostly one step, none when nothing drawn was possible."""
+    """Generate the steps of one event, usually one step; no steps if no tried event is possible."""
     for _ in range(_TRIES):
         steps = scene.pick(_EVENTS)(scene)
         if steps is not None:
@@ -27,7 +27,7 @@ def event(scene: Scene) -> list[Json]:
 
 
 def budget(scene: Scene) -> Json:
-    """Draw a PodDisruptionBudget with a status, since no controller gives it one."""
+    """Generate a PodDisruptionBudget with a status, because no disruption controller runs."""
     selector = {"matchLabels": {"app": scene.pick(APPS)}} if scene.p(0.5) else {}
     allowed = scene.pick([0, 0, 1, 2])
     return {
@@ -51,7 +51,7 @@ def _node_added(scene: Scene) -> Json | None:
 
 def _node_deleted(scene: Scene) -> Json | None:
     if len(scene.nodes) < 2:
-        # Without nodes pods are retried all the time, and the cluster is never quiet.
+        # Without nodes, pods are retried continually and the cluster never becomes quiet.
         return None
     name = scene.pick(scene.nodes)
     del scene.nodes[name]
@@ -74,8 +74,8 @@ def _uncordoned(scene: Scene) -> Json | None:
 
 
 def _labelled(scene: Scene) -> Json | None:
-    drawn: list[Json] = [{"zone": scene.pick([*ZONES, None])}, {"disk": scene.pick(["ssd", "hdd", None])}]
-    return _change(f"Node/{scene.pick(scene.nodes)}", {"metadata": {"labels": scene.pick(drawn)}})
+    variants: list[Json] = [{"zone": scene.pick([*ZONES, None])}, {"disk": scene.pick(["ssd", "hdd", None])}]
+    return _change(f"Node/{scene.pick(scene.nodes)}", {"metadata": {"labels": scene.pick(variants)}})
 
 
 def _tainted(scene: Scene) -> Json | None:
@@ -95,7 +95,7 @@ def _untainted(scene: Scene) -> Json | None:
 
 
 def _resized_node(scene: Scene) -> Json | None:
-    drawn: list[Json] = [
+    variants: list[Json] = [
         {"cpu": "16"},
         {"memory": "64Gi"},
         {"pods": "110"},
@@ -105,7 +105,7 @@ def _resized_node(scene: Scene) -> Json | None:
         {"memory": "1Gi"},
         {"pods": "1"},
     ]
-    return _change(f"Node/{scene.pick(scene.nodes)}", {"status": {"allocatable": scene.pick(drawn)}}, "status")
+    return _change(f"Node/{scene.pick(scene.nodes)}", {"status": {"allocatable": scene.pick(variants)}}, "status")
 
 
 def _volumes_limited(scene: Scene) -> Json | None:
@@ -150,7 +150,7 @@ def _gate_removed(scene: Scene) -> Json | None:
     left = spec["schedulingGates"][1:] if scene.p(0.3) else []
     before = []
     if "nodeSelector" not in spec and scene.p(0.2):
-        # A gated pod may still get a nominated node.
+        # The API server allows a change of the node selector while a pod is gated.
         spec["nodeSelector"] = {"zone": "x"}
         before = [{"object": f"Pod/{name}", "patch": {"spec": {"nodeSelector": spec["nodeSelector"]}}}]
     spec["schedulingGates"] = left
@@ -168,7 +168,7 @@ def _pod_annotated(scene: Scene) -> Json | None:
 
 
 def _tolerates(scene: Scene) -> Json | None:
-    """Let a pod tolerate more; the tolerations that the API server added are repeated, since none may be removed."""
+    """Add a toleration to a pod; the patch repeats those that the API server added, as none may be removed."""
     if not scene.pods:
         return None
     name = scene.pick(scene.pods)
@@ -196,12 +196,12 @@ def _nominated(scene: Scene) -> Json | None:
     )
 
 
-def _bound_by_others(scene: Scene) -> Json | None:
+def _bound_by_another_client(scene: Scene) -> Json | None:
     return {"bind": {scene.pick(scene.pods): scene.some_node()}} if scene.pods else None
 
 
 def _pod_resized(scene: Scene) -> list[Json] | None:
-    """Resize a container in place; mostly the kubelet, simulated here, reports afterwards that it is done."""
+    """Resize a container in place; in most cases, a further step reports the new size as the kubelet would."""
     names = [name for name, one in scene.pods.items() if len(one["spec"]["containers"]) == 1]
     if not names:
         return None
@@ -218,7 +218,7 @@ def _pod_resized(scene: Scene) -> list[Json] | None:
 
 
 def _runs_with(name: str, requests: Json) -> Json:
-    """Return what a kubelet reports of a container; the API server resizes only containers with a status."""
+    """Return a patch with a container's status; the API server resizes only containers with a status."""
     status = {
         "name": "c",
         "image": "i",
@@ -271,6 +271,15 @@ _EVENTS: tuple[Callable[[Scene], Json | list[Json] | None], ...] = (
     *(_node_added, _node_added, _node_deleted, _cordoned, _uncordoned, _labelled, _labelled, _tainted, _untainted),
     *(_resized_node, _resized_node, _volumes_limited),
     *(_pod_deleted, _pod_deleted, _pod_deleted, _pod_replaced, _finalizer_removed, _gate_removed, _gate_removed),
-    *(_pod_labelled, _pod_annotated, _tolerates, _pod_ended, _nominated, _bound_by_others, _pod_resized, _budget_made),
+    *(
+        _pod_labelled,
+        _pod_annotated,
+        _tolerates,
+        _pod_ended,
+        _nominated,
+        _bound_by_another_client,
+        _pod_resized,
+        _budget_made,
+    ),
     *(_claim_made, _volume_made, _class_made, _claim_deleted, _volume_deleted),
 )

@@ -1,6 +1,6 @@
-"""Draws nodes of scenarios, and their volume limits.
+"""Generates nodes of scenarios and their volume limits.
 
-The capacities differ widely: of two nodes with equal scores one is chosen at random, and nothing can be compared then.
+The capacities differ widely: the choice between nodes with equal scores is random, so it cannot be compared.
 """
 
 from __future__ import annotations
@@ -12,12 +12,7 @@ from tests.scenarios.generation.scene import HOST, RANK, ZONES, Json, Scene
 
 
 def node(scene: Scene, name: str) -> Json:
-    """Draw a node that is Ready.
-
-    Args:
-        scene: Where it is remembered.
-        name: Its name.
-    """
+    """Generate a Ready node and add it to the scene."""
     labels = {HOST: name, RANK: str(scene.ranks)}
     scene.ranks += 1
     if scene.p(0.85):
@@ -64,11 +59,6 @@ def _amounts(scene: Scene) -> Json:
 
 
 def volume_limit(scene: Scene, name: str) -> Json:
-    """Draw how many volumes of the driver a node takes.
-
-    Args:
-        scene: The scenario.
-        name: Of the node.
-    """
+    """Generate a CSINode that limits the number of the driver's volumes on a node."""
     limits = [{"name": PROVISIONER, "nodeID": name, "allocatable": {"count": scene.pick([0, 1, 2])}}]
     return {"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": limits}}

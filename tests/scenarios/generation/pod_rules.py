@@ -1,4 +1,4 @@
-"""Draws placement rules of pods: affinities, spread constraints, tolerations."""
+"""Generates scheduling constraints of pods: affinities, topology spread constraints, tolerations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CORDON = "node.kubernetes.io/unschedulable"
 
 
 def affinity(scene: Scene) -> Json:
-    """Draw affinities to nodes and pods; empty for none."""
+    """Generate node and pod affinities; empty for none."""
     found: Json = {}
     if scene.on("node-affinity", 0.6):
         found["nodeAffinity"] = _node_affinity(scene)
@@ -46,7 +46,7 @@ def _node_terms(scene: Scene) -> list[Json]:
         if scene.p(0.8):
             term["matchExpressions"] = [_node_expression(scene) for _ in range(scene.pick([1, 1, 2]))]
         if not term or scene.p(0.35):
-            # As a DaemonSet's controller ties its pods to nodes.
+            # The DaemonSet controller binds its pods to nodes with such terms.
             operator = scene.pick(["In", "In", "In", "NotIn"])
             term["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": [scene.some_node()]}]
         terms.append(term)
@@ -54,14 +54,14 @@ def _node_terms(scene: Scene) -> list[Json]:
 
 
 def _node_expression(scene: Scene) -> Json:
-    drawn: list[Json] = [
+    variants: list[Json] = [
         {"key": "zone", "operator": "In", "values": scene.some(ZONES, 1, 2)},
         {"key": "zone", "operator": "NotIn", "values": scene.some(ZONES, 1, 2)},
         {"key": "disk", "operator": "Exists"},
         {"key": "disk", "operator": "DoesNotExist"},
         {"key": RANK, "operator": scene.pick(["Gt", "Lt"]), "values": [str(scene.r.randint(0, 4))]},
     ]
-    return scene.pick(drawn)
+    return scene.pick(variants)
 
 
 def _pod_term(scene: Scene) -> Json:
@@ -77,17 +77,17 @@ def _pod_term(scene: Scene) -> Json:
 def _selector(scene: Scene) -> Json:
     if scene.p(0.8):
         return {"matchLabels": {"app": scene.pick(APPS)}}
-    drawn: list[Json] = [
+    variants: list[Json] = [
         {"operator": "In", "values": scene.some(APPS, 1, 2)},
         {"operator": "NotIn", "values": [scene.pick(APPS)]},
         {"operator": "Exists"},
         {"operator": "DoesNotExist"},
     ]
-    return {"matchExpressions": [{"key": "app", **scene.pick(drawn)}]}
+    return {"matchExpressions": [{"key": "app", **scene.pick(variants)}]}
 
 
 def prefer_low_ranks(rules: Json) -> None:
-    """Make a pod's affinity prefer each node differently, unless it prefers nodes already: ties are then impossible.
+    """Add a different preference for each node, unless the pod has preferences, so that no two nodes score equally.
 
     Args:
         rules: The pod's affinity, which is extended.
@@ -103,7 +103,7 @@ def prefer_low_ranks(rules: Json) -> None:
 
 
 def spread_constraints(scene: Scene) -> list[Json]:
-    """Draw one or two constraints."""
+    """Generate one or two topology spread constraints."""
     found = []
     for key in scene.some(["zone", HOST, "disk"], 1, 2):
         hard = scene.p(0.67)
@@ -125,7 +125,7 @@ def spread_constraints(scene: Scene) -> list[Json]:
 
 
 def toleration(scene: Scene) -> Json:
-    """Draw a toleration."""
+    """Generate a toleration."""
     if scene.p(0.2):
         return {"operator": "Exists", **({"effect": "NoSchedule"} if scene.p(0.5) else {})}
     key = scene.pick(["dedicated", "other", _CORDON])

@@ -1,6 +1,6 @@
-"""Draws pods of scenarios.
+"""Generates pods of scenarios.
 
-The API server rejects a few of them, for both schedulers equally; that is cheaper than to implement its rules here.
+The API server rejects a few of them, equally for both schedulers; its validation is not repeated here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,10 @@ _MEMORY = ("64Mi", "500M", "1Gi", "129e6", "0.1Gi", "123456789", "2Gi", "1500m",
 
 
 def pod(scene: Scene, name: str) -> list[Json]:
-    """Draw a pod.
-
-    Args:
-        scene: Where it is remembered.
-        name: Its name.
+    """Generate a pod and add it to the scene.
 
     Returns:
-        What must exist before it does, then the pod.
+        Objects that the pod needs, then the pod.
     """
     metadata: Json = {"name": name, "labels": {}}
     if scene.p(0.8):
@@ -35,7 +31,7 @@ def pod(scene: Scene, name: str) -> list[Json]:
     if scene.on("preemption", 0.2):
         metadata["finalizers"] = [SLOW]
     spec: Json = {"schedulerName": SCHEDULER_NAME, **_containers(scene)}
-    _add_whose(scene, spec)
+    _add_scheduler_and_priority(scene, spec)
     _add_rules(scene, spec)
     _add_ports(scene, spec)
     needed = give_volume(scene, spec) if scene.on("volumes", 0.6) else []
@@ -49,8 +45,8 @@ def pod(scene: Scene, name: str) -> list[Json]:
     return [*needed, manifest]
 
 
-def _add_whose(scene: Scene, spec: Json) -> None:
-    """Draw the scheduler and the priority: the first pods have lower priorities than those that come to full nodes."""
+def _add_scheduler_and_priority(scene: Scene, spec: Json) -> None:
+    """Set scheduler name, priority and node name; later pods, created on full nodes, have higher priorities."""
     if scene.on("preemption", 0.85, 0.1):
         late = len(scene.pods) > 3
         classes = [*PRIORITIES, "high", "high", "middle"] if late else ["low", "low", "middle", "never"]
@@ -81,7 +77,7 @@ def _add_ports(scene: Scene, spec: Json) -> None:
         return
     port: Json = {"containerPort": 80, "hostPort": scene.pick([80, 80, 81])}
     if scene.p(0.3):
-        port["hostIP"] = scene.pick(["127.0.0.1", "0.0.0.0", "10.0.0.1"])  # noqa: S104 - a pod's, nothing listens
+        port["hostIP"] = scene.pick(["127.0.0.1", "0.0.0.0", "10.0.0.1"])  # noqa: S104 - not listened on
     if scene.p(0.2):
         port["protocol"] = "UDP"
     if scene.p(0.2):
@@ -107,7 +103,7 @@ def _containers(scene: Scene) -> Json:
 
 def _container(scene: Scene, name: str) -> Json:
     requests = _requests(scene)
-    # Resources that cannot be overcommitted need limits equal to the requests.
+    # Extended resources and huge pages cannot be overcommitted: limits must equal requests.
     limits = {key: amount for key, amount in requests.items() if key not in ("cpu", "memory", "ephemeral-storage")}
     return {"name": name, "image": "i", "resources": {"requests": requests, **({"limits": limits} if limits else {})}}
 

@@ -1,7 +1,7 @@
-"""Draws whole scenarios: nodes, then pods and events in turn.
+"""Generates scenarios: nodes first, then pods and events in turn.
 
-A drawn scenario is a document in the format of :mod:`tests.scenarios.scenario`, so it can be saved as a file of
-``tests/cluster/scenarios`` unchanged.
+A generated scenario has the format of :mod:`tests.scenarios.scenario`, so it can be saved unchanged as a file in
+``tests/cluster/scenarios``.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _NODES = (1, 1, 2, 2, 2, 3, 3, 4, 5)
 
 
 def generate_scenario(seed: int, index: int) -> tuple[str, Json]:
-    """Draw a scenario.
+    """Generate a scenario.
 
     Args:
-        seed: Seed of all scenarios that are drawn together.
-        index: Number of the scenario.
+        seed: Seed of the series of scenarios.
+        index: Index of the scenario in the series.
 
     Returns:
-        Its name, which some of its objects contain, and its document.
+        The scenario's name, which some of its object names contain, and its document.
     """
     scene = Scene(seed, index)
-    steps = [{"objects": _beginning(scene)}]
+    steps = [{"objects": _initial_objects(scene)}]
     count = 0
     for _ in range(scene.r.randint(5, 10)):
         if count < _MOST_PODS and scene.p(0.7 if count < 4 else 0.5):
-            fresh = [f"p{count + one}" for one in range(scene.r.randint(1, 3))]
-            count += len(fresh)
-            steps.append({"objects": [one for name in fresh for one in pod(scene, name)]})
+            names = [f"p{count + one}" for one in range(scene.r.randint(1, 3))]
+            count += len(names)
+            steps.append({"objects": [one for name in names for one in pod(scene, name)]})
         else:
             steps += event(scene)
     return scene.name, {"description": f"Generated: {', '.join(scene.themes)}.", "steps": steps}
 
 
-def _beginning(scene: Scene) -> list[Json]:
+def _initial_objects(scene: Scene) -> list[Json]:
     found: list[Json] = []
     for name, value in PRIORITIES.items():
         policy = {"preemptionPolicy": "Never"} if name == "never" else {}

@@ -1,7 +1,7 @@
-"""A scenario during drawing: its random generator, and the objects that exist so far.
+"""State of a scenario while it is generated: its random generator, and the objects that exist so far.
 
-Each scenario has themes: if everything were drawn at once, no pod would ever fit, and only the first filter would be
-compared.
+Each scenario has a few themes: with all features at once, no node would ever fit, and only the first filter plugin
+would be compared.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _OFF_THEME = 0.04
 
 
 class Scene:
-    """What has been drawn of one scenario.
+    """Objects of one scenario so far.
 
     Args:
-        seed: Of all scenarios that are drawn together.
-        index: Which of them; the same seed and index give the same scenario.
+        seed: Seed of the series of scenarios.
+        index: Index of the scenario; the same seed and index give the same scenario.
 
     Attributes:
-        r: The dice.
-        name: Of the scenario, and of its namespace.
-        themes: What it is about.
+        r: Random generator.
+        name: Name of the scenario and of its namespace.
+        themes: Features that are frequent in the scenario.
         nodes: Nodes by name.
-        pods: Pods by name; those deleted are gone, unless a finalizer holds them.
-        claims: Names of claims, of which some may not exist yet, and their classes.
+        pods: Pods by name, without deleted pods unless a finalizer keeps them.
+        claims: Storage class by claim name; some claims may not exist yet.
         volumes: Names of volumes.
-        ranks: How many nodes were ever drawn; each has its number as rank.
+        ranks: Number of nodes generated so far; each node's label has its number as rank.
     """
 
     def __init__(self, seed: int, index: int) -> None:
         self.r = random.Random(f"{seed}/{index}")
-        self.name = f"drawn-{seed}-{index}"
+        self.name = f"random-{seed}-{index}"
         preemption = ["preemption"] if self.p(0.3) else []
         self.themes = [*preemption, *self.some([one for one in THEMES if one not in preemption], 1, 3)]
         self.nodes: dict[str, Json] = {}
@@ -56,27 +56,27 @@ class Scene:
         self._serial = 0
 
     def p(self, chance: float) -> bool:
-        """Throw dice: true with a chance."""
+        """Return True with a probability."""
         return self.r.random() < chance
 
     def pick(self, what: Iterable[T]) -> T:
-        """Draw one."""
+        """Return a random element."""
         return self.r.choice(list(what))
 
     def some(self, what: Iterable[T], least: int, most: int) -> list[T]:
-        """Draw a few without repetition."""
+        """Return a random number of different elements."""
         listed = list(what)
         return self.r.sample(listed, min(len(listed), self.r.randint(least, most)))
 
     def on(self, theme: str, chance: float, otherwise: float = _OFF_THEME) -> bool:
-        """Return true with one probability if the scenario has a theme, with another if not."""
+        """Return True with *chance* if the scenario has a theme, else with probability *otherwise*."""
         return self.p(chance if theme in self.themes else otherwise)
 
     def number(self) -> int:
-        """Return a number that no other object has."""
+        """Return a number that is unique in the scenario."""
         self._serial += 1
         return self._serial
 
     def some_node(self) -> str:
-        """Draw the name of a node, or one that no node has."""
+        """Return the name of a random node, or a name that no node has."""
         return self.pick([*self.nodes, ABSENT])

@@ -1,4 +1,4 @@
-"""Draws volumes, claims and classes of scenarios; for some claims only the name is used, so their pods wait."""
+"""Generates volumes, claims and storage classes of scenarios; some claims are only named by pods, not created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = (
 
 
 def storage_class(name: str, provisioner: str, mode: str = "WaitForFirstConsumer") -> Json:
-    """Make a class."""
+    """Return a StorageClass."""
     return {
         "kind": "StorageClass",
         "metadata": {"name": name},
@@ -24,7 +24,7 @@ def storage_class(name: str, provisioner: str, mode: str = "WaitForFirstConsumer
 
 
 def storage_classes(scene: Scene) -> list[Json]:
-    """Return the classes of a scenario: local volumes, volumes provisioned on demand, and one without a provisioner."""
+    """Return the classes for local volumes, for dynamic provisioning, and with an unknown provisioner."""
     made = storage_class(MADE, PROVISIONER)
     if scene.p(0.2):
         made["allowedTopologies"] = [{"matchLabelExpressions": [{"key": "zone", "values": ["x"]}]}]
@@ -32,7 +32,7 @@ def storage_classes(scene: Scene) -> list[Json]:
 
 
 def claim(scene: Scene, name: str, class_name: str) -> Json:
-    """Draw a claim."""
+    """Generate a claim and add it to the scene."""
     scene.claims[name] = class_name
     return {"kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": _claim_spec(scene, class_name)}
 
@@ -43,13 +43,13 @@ def _claim_spec(scene: Scene, class_name: str) -> Json:
 
 
 def volume(scene: Scene, name: str, class_name: str, claimed_by: str | None = None) -> Json:
-    """Draw a volume.
+    """Generate a volume and add it to the scene.
 
     Args:
-        scene: The scenario.
-        name: Of the volume.
-        class_name: Of its class.
-        claimed_by: The claim that it is kept for; None for none.
+        scene: The scene.
+        name: Name of the volume.
+        class_name: Name of its StorageClass.
+        claimed_by: Claim in its claimRef; None for no claimRef.
     """
     spec: Json = {"local": {"path": "/mnt"}, "nodeAffinity": _reachable_from(scene)}
     if claimed_by and scene.p(0.6):
@@ -62,8 +62,8 @@ def volume(scene: Scene, name: str, class_name: str, claimed_by: str | None = No
         "storageClassName": class_name,
     }
     if claimed_by:
-        whose = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": scene.name, "name": claimed_by}
-        spec["claimRef"] = whose
+        claim_ref = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": scene.name, "name": claimed_by}
+        spec["claimRef"] = claim_ref
     scene.volumes.append(name)
     labels = {"topology.kubernetes.io/zone": scene.pick(ZONES)} if scene.p(0.15) else {}
     return {"kind": "PersistentVolume", "metadata": {"name": name, "labels": labels}, "spec": spec}
@@ -77,14 +77,14 @@ def _reachable_from(scene: Scene) -> Json:
 
 
 def give_volume(scene: Scene, spec: Json) -> list[Json]:
-    """Give a pod a volume of some kind.
+    """Add a random volume to a pod.
 
     Args:
-        scene: The scenario.
-        spec: The pod's, which is added to.
+        scene: The scene.
+        spec: Spec of the pod, which is extended.
 
     Returns:
-        What must exist before the pod does.
+        Objects that the pod needs.
     """
     kind = scene.pick(_KINDS)
     name = f"data{scene.number()}"
@@ -109,16 +109,16 @@ def give_volume(scene: Scene, spec: Json) -> list[Json]:
 
 
 def _bound(scene: Scene, name: str, *, one_pod: bool) -> list[Json]:
-    kept = volume(scene, f"{scene.name}-{name}", LATE, name)
+    reserved = volume(scene, f"{scene.name}-{name}", LATE, name)
     if one_pod:
-        kept["spec"]["accessModes"] = ["ReadWriteOncePod"]
+        reserved["spec"]["accessModes"] = ["ReadWriteOncePod"]
     bound = claim(scene, name, LATE)
     bound["spec"] |= {
-        "accessModes": kept["spec"]["accessModes"][:1],
+        "accessModes": reserved["spec"]["accessModes"][:1],
         "resources": {"requests": {"storage": "1Gi"}},
-        "volumeName": kept["metadata"]["name"],
+        "volumeName": reserved["metadata"]["name"],
     }
-    return [kept, bound]
+    return [reserved, bound]
 
 
 def _disk(scene: Scene) -> Json:
