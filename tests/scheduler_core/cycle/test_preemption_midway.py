@@ -233,7 +233,7 @@ async def test_nominations_of_lower_priorities_are_withdrawn() -> None:
 
 async def test_a_pod_that_must_not_preempt() -> None:
     """A pod with preemptionPolicy Never evicts no pod, and the event has the reason."""
-    never_preempts = pod("never_preempts", requests={"cpu": "4"}, priority=10, preemption_policy="Never")
+    never_preempts = pod("never-preempts", requests={"cpu": "4"}, priority=10, preemption_policy="Never")
     stage = Stage(*VICTIMS, never_preempts)
     assert await stage.attempt() is None
     assert stage.evicted == []

@@ -194,7 +194,7 @@ async def test_a_bind_response_is_processed_after_the_suspended_cycle(fails: boo
     client = ScriptedExtender()
     made = suspended_rig(client)
     if fails:
-        made.writer.fail_binds([ConflictError("applied")])
+        made.writer.fail_binds([ConflictError("taken")])
     binding, cycle = await binding_while_suspended(made, client)
     assert [entry.name for entry in made.writer.attempted] == ["web"]
     assert (binding.done(), made.place_of(POD), made.context.cache.assumed_count) == (False, "inFlight", 1)

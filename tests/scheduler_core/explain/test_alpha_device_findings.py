@@ -1,4 +1,4 @@
-"""Obstacles and problems of devices behind alpha gates: compatibility groups, and operations that nodes skip."""
+"""Device findings with alpha feature gates: compatibility groups, and node operations that devices skip."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NEEDS = "feature DRAOptionalNodeOperations, which the node does not declare"
 SKIPPING = [slice_of([device("d0")], skipNodeOperations=["*"])]
 
 
-def parts(*groups: list[str]) -> list[DeviceObject]:
-    """Return a card with a device for each list of groups."""
+def card_with_groups(*groups: list[str]) -> list[DeviceObject]:
+    """Return slices of a card with one device for each list of compatibility groups."""
     consumed = [
         {"counterSet": "card", "counters": {"slots": {"value": "1"}}, "compatibilityGroups": each} for each in groups
     ]
@@ -36,7 +36,7 @@ def skipping() -> ResourceClaim:
     [
         pytest.param(
             claim(exactly("r", count=2)),
-            parts(["a"], ["b"]),
+            card_with_groups(["a"], ["b"]),
             "needs 2 devices; the shared counters, capacity or compatibility groups allow fewer",
             id="groups",
         ),
@@ -45,7 +45,7 @@ def skipping() -> ResourceClaim:
     ],
 )
 def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: str) -> None:
-    """The reasons of the claims."""
+    """The obstacles contain the expected reason of each claim."""
     assert [text for _, text, _ in RejectedPod([wanted], *objects, features=ON).obstacles()] == [reason]
 
 
@@ -53,7 +53,7 @@ def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: s
     ("objects", "problems"),
     [
         pytest.param(
-            [*parts(["a", "b"], ["c"]), USED],
+            [*card_with_groups(["a", "b"], ["c"]), USED],
             [
                 "in use by claim ns/held (pod train)",
                 "compatibility groups of card are c, must include a or b; used by claim ns/held (pod train)",
@@ -61,7 +61,7 @@ def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: s
             id="another group",
         ),
         pytest.param(
-            [*parts(["a"], []), USED],
+            [*card_with_groups(["a"], []), USED],
             [
                 "in use by claim ns/held (pod train)",
                 "compatibility groups of card are none, must include a; used by claim ns/held (pod train)",
@@ -69,7 +69,7 @@ def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: s
             id="no group",
         ),
         pytest.param(
-            [*parts([], ["a", "b"]), USED],
+            [*card_with_groups([], ["a", "b"]), USED],
             [
                 "in use by claim ns/held (pod train)",
                 "compatibility groups of card are a and b, must be none; used by claim ns/held (pod train)",
@@ -77,7 +77,7 @@ def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: s
             id="devices in use have none",
         ),
         pytest.param(
-            [*parts(["a"], ["b"], ["a"]), allocated_claim({"device": "d0"}, {"device": "d1"})],
+            [*card_with_groups(["a"], ["b"], ["a"]), allocated_claim({"device": "d0"}, {"device": "d1"})],
             [
                 "in use by claim ns/held",
                 "the devices of card in use have no compatibility group in common; used by claim ns/held",
@@ -88,13 +88,13 @@ def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: s
     ],
 )
 def test_problems(objects: list[DeviceObject], problems: list[str]) -> None:
-    """The problems of the devices."""
+    """Each device has the expected problems."""
     found = RejectedPod([claim(exactly("r"))], *objects, features=ON).problems()
     assert [texts for _, texts in found] == [[each] for each in problems]
 
 
 def test_nearest_node() -> None:
-    """The nearest miss names the feature."""
+    """The details of the nearest node name the feature that the node does not declare."""
     found = RejectedPod([claim(exactly("r"))], *SKIPPING, features=ON)
     assert found.details() == [("n0", (f"request r: device n0/d0: skipNodeOperations needs {NEEDS}",))]
     assert [each.what for each in found.events()] == ["a node added", "a device for request r published on node n0"]
@@ -103,10 +103,10 @@ def test_nearest_node() -> None:
 @pytest.mark.parametrize(
     ("objects", "reason"),
     [
-        pytest.param(parts(["a"]), "a resource pool of the node is incomplete", id="groups"),
+        pytest.param(card_with_groups(["a"]), "a resource pool of the node is incomplete", id="groups"),
         pytest.param(SKIPPING, "the node has no devices", id="skipped operations"),
     ],
 )
 def test_gates_off(objects: list[DeviceObject], reason: str) -> None:
-    """The slices count as missing."""
+    """Without the feature gates, slices with these fields count as missing."""
     assert [text for _, text, _ in RejectedPod([claim(exactly("r"))], *objects).obstacles()] == [reason]

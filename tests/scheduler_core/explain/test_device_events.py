@@ -1,4 +1,4 @@
-"""Events of claims, classes and slices after which a rejected pod fits, or is tried again."""
+"""Unblocking events of claims, device classes and slices for a rejected pod."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from tests.support.devices import DRIVER, allocated_claim, claim, device, exactl
 from tests.support.rejected_claims import A100, H100, L4, RejectedPod, gpus
 
 
-def test_events_free_the_device_or_publish_another() -> None:
-    """Both are dry-run; the deallocation names the pod that must end first."""
+def test_deallocation_and_a_published_device_are_proposed() -> None:
+    """A deallocated claim and a published device are proposed; the first names the pod that must end."""
     found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(allocated_claim({"device": "d0"}), "train"))
-    assert [(one.event.name, one.what, one.fits_on) for one in found.events()] == [
+    assert [(each.event.name, each.what, each.fits_on) for each in found.events()] == [
         ("resource.k8s.io/ResourceClaimUpdate", "claim ns/held deallocated after pod train ends", "n0"),
         ("resource.k8s.io/ResourceSliceAdd", "a device like n0/d0 published on node n0", "n0"),
     ]
 
 
-def test_one_more_device_is_proposed_where_all_serve_but_are_too_few() -> None:
-    """The devices of the node lack nothing; one more like them is enough."""
+def test_one_more_device_is_proposed_if_all_match_but_are_too_few() -> None:
+    """If all devices of the node match but are too few, one more device like them is proposed."""
     found = RejectedPod([claim(exactly("r", count=2))], gpus("a100"))
-    assert [(one.what, one.fits_on) for one in found.events()] == [("a device like n0/d0 published on node n0", "n0")]
+    assert [(each.what, each.fits_on) for each in found.events()] == [
+        ("a device like n0/d0 published on node n0", "n0")
+    ]
     assert found.details() == [("n0", ("request r: needs 2 devices, 1 can be used",))]
 
 
 def test_a_published_device_has_the_values_that_selectors_require() -> None:
-    """As many devices are proposed as are missing."""
+    """The proposed devices have the values that selectors require, and are as many as are missing."""
     memory = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
     owned = [device(f"d{number}", "l4", capacity={"memory": {"value": "24Gi"}}) for number in range(2)]
     found = RejectedPod([claim(exactly("r", A100, memory, count=2))], slice_of(owned))
-    assert [(one.what, one.fits_on) for one in found.events()] == [
+    assert [(each.what, each.fits_on) for each in found.events()] == [
         ("2 devices like n0/d0 with model a100 and memory 40Gi published on node n0", "n0")
     ]
 
 
-def test_a_device_whose_values_are_not_known_only_requeues() -> None:
-    """Nothing is proposed that cannot be dry-run; a hint still answers Queue."""
+def test_a_device_with_unknown_values_has_no_node() -> None:
+    """A device whose required values are ambiguous is proposed without a node, because it cannot be dry-run."""
     found = RejectedPod([claim(exactly("r", f"{L4} || {H100}"))], gpus("a100"))
-    assert ("a device for request r published on node n0", "") in [(one.what, one.fits_on) for one in found.events()]
+    assert ("a device for request r published on node n0", "") in [(each.what, each.fits_on) for each in found.events()]
 
 
 @pytest.mark.parametrize(
@@ -49,17 +51,17 @@ def test_a_device_whose_values_are_not_known_only_requeues() -> None:
     ],
 )
 def test_missing_objects_are_proposed(made: ResourceClaim | None, what: str) -> None:
-    """The pod is rejected before nodes are evaluated."""
+    """A missing device class and a missing claim are proposed, although no node was evaluated."""
     found = RejectedPod([] if made is None else [made], gpus("a100"))
     if made is None:
         waiting = using(found.pod, "missing")
         info = found.columns.compile_pod(waiting)
         found.found = found.made.scheduler.cycles.examiner.examine(found.instance, info)
-    assert what in [one.what for one in found.events()]
+    assert what in [each.what for each in found.events()]
 
 
 def test_dry_runs_leave_the_devices_as_they_are() -> None:
-    """Slices, allocations and claims are those from before."""
+    """The dry runs leave slices, allocations and claims unchanged."""
     found = RejectedPod([claim(exactly("r"))], gpus("a100"), with_reserved(allocated_claim({"device": "d0"}), "train"))
     devices = found.columns.devices
 

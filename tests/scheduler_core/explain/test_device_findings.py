@@ -1,4 +1,4 @@
-"""Obstacles of claims and problems of devices, with their exact texts."""
+"""Device findings of rejected pods: obstacles of claims and problems of devices, with their exact texts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.devices import (
 )
 from tests.support.rejected_claims import A100, H100, DeviceObject, RejectedPod, gpus
 
-MANY = first_available("r", alternative("big", H100), alternative("small", A100, count=2))
+ALTERNATIVES = first_available("r", alternative("big", H100), alternative("small", A100, count=2))
 COUNTERS = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
 PART = [{"counterSet": "card", "counters": {"memory": {"value": "30Gi"}}}]
 USED_SHARE = {"device": "d0", "shareID": "s", "consumedCapacity": {"memory": "20Gi"}}
-UP_TO_8 = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi"}}
+POLICY_UP_TO_8GI = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi"}}
 LIMITED: dict[str, Any] = {
-    "capacity": {"memory": {"value": "24Gi", "requestPolicy": UP_TO_8}},
+    "capacity": {"memory": {"value": "24Gi", "requestPolicy": POLICY_UP_TO_8GI}},
     "allowMultipleAllocations": True,
 }
 TAINTED = taint_rule("t", {"key": "x", "effect": "NoSchedule"}, {"device": "d1"})
@@ -59,7 +59,7 @@ SHARED: dict[str, Any] = {"capacity": {"memory": {"value": "24Gi"}}, "allowMulti
             [claim(exactly("r", H100, allocationMode="All"))],
             [gpus("a100")],
             [("r", "no device can be used", 1)],
-            id="all of none",
+            id="all, no device matches",
         ),
         pytest.param(
             [claim(exactly("r", allocationMode="All"))],
@@ -68,7 +68,7 @@ SHARED: dict[str, Any] = {"capacity": {"memory": {"value": "24Gi"}}, "allowMulti
             id="all, one in use",
         ),
         pytest.param(
-            [claim(MANY)],
+            [claim(ALTERNATIVES)],
             [gpus("a100", "l4")],
             [("r", "none of 2 alternatives has enough devices", 1)],
             id="alternatives",
@@ -125,7 +125,7 @@ SHARED: dict[str, Any] = {"capacity": {"memory": {"value": "24Gi"}}, "allowMulti
             ],
             [gpus("a100", "a100", "l4")],
             [("", f"matchAttribute {DRIVER}/none: no usable device has the attribute", 1)],
-            id="the one constraint of two",
+            id="one of two constraints",
         ),
         pytest.param(
             [claim(exactly("r", A100)), claim(exactly("r", A100), name="c1")],
@@ -156,12 +156,12 @@ SHARED: dict[str, Any] = {"capacity": {"memory": {"value": "24Gi"}}, "allowMulti
 def test_obstacles_name_the_part_that_fails(
     claims: list[ResourceClaim], objects: list[DeviceObject], obstacles: list[tuple[str, str, int]]
 ) -> None:
-    """The first part of the claims without devices is the reason: a request, a claim, or all claims."""
+    """The obstacle is the first part of the claims that has no devices: a request, a claim, or all claims."""
     assert RejectedPod(claims, *objects).obstacles() == obstacles
 
 
 def test_obstacles_count_their_nodes() -> None:
-    """Nodes with the same obstacle are one line, most nodes first."""
+    """Nodes with the same obstacle are counted together, and the obstacle with the most nodes is first."""
     slices = [gpus("a100", node_name=f"n{number}") for number in range(3)]
     assert RejectedPod([claim(exactly("r", H100))], *slices, nodes=4).obstacles() == [
         ("r", "needs 1 device, none can be used", 3),
@@ -248,19 +248,19 @@ def test_obstacles_count_their_nodes() -> None:
     ],
 )  # fmt: skip
 def test_problems_of_devices(wanted: Any, objects: list[DeviceObject], problems: list[tuple[int, list[str]]]) -> None:
-    """Devices with equal problems are one group."""
+    """Devices with equal problems are counted as one group, and the group with the fewest problems is first."""
     assert RejectedPod([claim(wanted)], *objects).problems() == problems
 
 
 def test_network_devices_are_counted_once() -> None:
-    """A device that three nodes reach is one device."""
+    """A network device that three nodes can use counts as one device."""
     found = RejectedPod([claim(exactly("r", H100))], gpus("a100", node_name="", pool="net", allNodes=True), nodes=3)
     (group,) = found.findings.groups(range(found.columns.size))
     assert (group.devices, len(group.nodes), group.example) == (1, 3, f"{DRIVER}/net/d0")
 
 
 def test_the_nearest_node_has_the_device_with_the_fewest_problems() -> None:
-    """Devices in use come before devices of another model; nodes without devices come last."""
+    """Nodes are ranked by the device with the fewest problems; nodes without devices are last."""
     found = RejectedPod(
         [claim(exactly("r", A100))],
         gpus("l4", node_name="n1"),

@@ -1,4 +1,4 @@
-"""Dry runs of a group cycle: results as in the next cycle, and no change afterwards."""
+"""Dry runs of a group scheduling cycle, which return the result of the next cycle and change nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.gangs import gang_of, group, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 
-ZONE, WISH = GroupTopology("zone"), GroupTopology("zone", is_required=False)
+ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=False)
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def cluster() -> Rig:
     return with_pod_groups(rig(defaults=default_plugins()))
 
 
-def examined(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
-    """Dry-run a gang twice; only a free row of a hypothetical node may remain."""
+def dry_run(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
+    """Dry-run a gang twice, and assert that the second run changes nothing."""
     gang = gang_of(made, name)
     instance = made.context.profiles.get("default-scheduler")
     assert gang.entry is not None
@@ -43,31 +43,31 @@ def examined(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
     found = examiner.examine(cycle, limit)
     before = cluster_state(made.context)
     again = examiner.examine(cycle, limit)
-    assert (again.chosen, reached(again.places)) == (found.chosen, reached(found.places))
+    assert (again.chosen, feasible_members(again.places)) == (found.chosen, feasible_members(found.places))
     assert cluster_state(made.context) == before
     return found
 
 
-def reached(places: Iterable[ExaminedPlace]) -> dict[str, int]:
+def feasible_members(places: Iterable[ExaminedPlace]) -> dict[str, int]:
     """Return the number of feasible members by domain."""
     return {place.name: len(place.nodes) for place in places}
 
 
 def test_a_gang_that_fits(cluster: Rig) -> None:
-    """The result contains the node of each member."""
+    """The dry run of a feasible gang has the node of each member."""
     cluster.add(small_node("a"), small_node("b"))
     add_gang(cluster, *members(4), of=group(min_member=4))
-    found = examined(cluster)
+    found = dry_run(cluster)
     assert found.chosen is not None
     assert sorted(found.chosen.nodes.values()) == ["a", "a", "b", "b"]
     assert (found.needed, found.waiting, found.places, found.preemption) == (4, 4, (), None)
 
 
 def test_what_the_next_member_lacks(cluster: Rig) -> None:
-    """It is filtered with the others assumed, and the deletion of its companions is not proposed."""
+    """The next member is filtered with the others assumed, and the deletion of other members is not proposed."""
     cluster.add(small_node("a", 3), running_pod("v", "a"))
     add_gang(cluster, *members(3), of=group(min_member=3))
-    found = examined(cluster)
+    found = dry_run(cluster)
     assert found.chosen is None
     (place,) = found.places
     assert (len(place.nodes), place.needed) == (2, 3)
@@ -81,18 +81,18 @@ def test_what_the_next_member_lacks(cluster: Rig) -> None:
     assert not any("train" in what for what in whats)
 
 
-def test_domains_the_nearest_first(cluster: Rig) -> None:
-    """Includes domains that a cycle does not try because of too little room; not more than requested."""
+def test_the_nearest_domains_are_first(cluster: Rig) -> None:
+    """Domains are ordered by feasible members, include those that a cycle skips, and are limited in number."""
     cluster.add(small_node("a", 2, zone="a"), small_node("b", 1, zone="b"), small_node("c", 3, zone="c"))
     add_gang(cluster, *members(4), of=group(min_member=4, topology=ZONE))
-    found = examined(cluster)
-    assert reached(found.places) == {"zone=c": 3, "zone=a": 2, "zone=b": 1}
+    found = dry_run(cluster)
+    assert feasible_members(found.places) == {"zone=c": 3, "zone=a": 2, "zone=b": 1}
     assert [place.name for place in found.places] == ["zone=c", "zone=a", "zone=b"]
-    assert [place.name for place in examined(cluster, limit=1).places] == ["zone=c"]
+    assert [place.name for place in dry_run(cluster, limit=1).places] == ["zone=c"]
 
 
-def test_what_helps_must_help_in_the_domain(cluster: Rig) -> None:
-    """Room in other domains does not help, and an added node must be in the domain."""
+def test_unblocking_events_are_limited_to_the_domain(cluster: Rig) -> None:
+    """Unblocking events concern the domain only, and an added node must be in it."""
     cluster.add(
         small_node("c", 3, zone="c"),
         small_node("a", 2, zone="a"),
@@ -101,7 +101,7 @@ def test_what_helps_must_help_in_the_domain(cluster: Rig) -> None:
         small_node("d", 2),
     )
     add_gang(cluster, *members(3), of=group(min_member=3, topology=ZONE))
-    place = examined(cluster).places[0]
+    place = dry_run(cluster).places[0]
     assert place.name == "zone=c"
     following = place.next_member
     assert following is not None
@@ -112,38 +112,38 @@ def test_what_helps_must_help_in_the_domain(cluster: Rig) -> None:
     assert any(what.endswith(", in zone=c") for what in events)
 
 
-def test_a_wish_that_cannot_be_fulfilled(cluster: Rig) -> None:
-    """The gang fits over several domains, and the result has the feasible members for each."""
+def test_a_preferred_domain_that_is_infeasible(cluster: Rig) -> None:
+    """A gang with a preferred topology fits over several domains, and the result has the feasible members of each."""
     cluster.add(small_node("a", 2, zone="a"), small_node("b", 1, zone="b"))
-    add_gang(cluster, *members(3), of=group(min_member=3, topology=WISH))
-    found = examined(cluster)
+    add_gang(cluster, *members(3), of=group(min_member=3, topology=PREFERRED_ZONE))
+    found = dry_run(cluster)
     assert found.chosen is not None
     assert found.chosen.name == ""
-    assert reached(found.places) == {"zone=a": 2}
+    assert feasible_members(found.places) == {"zone=a": 2}
 
 
 def test_min_resources_that_are_not_free(cluster: Rig) -> None:
-    """No domain is tried then, as in a cycle."""
+    """A group whose minResources are not free is rejected before any domain is evaluated."""
     cluster.add(small_node("a", 2))
     add_gang(cluster, *members(2), of=group(min_member=2, min_resources={"cpu": 5000}))
-    found = examined(cluster)
+    found = dry_run(cluster)
     assert found.refusal == "the group's minResources are not free in the cluster: cpu 5000m of which 2000m are free"
     assert (found.places, found.tried) == ((), 0)
 
 
 def test_the_victims(cluster: Rig) -> None:
-    """The result has the plan for the whole quorum; no pod is evicted."""
+    """The dry run has the victims for the whole quorum, and evicts no pod."""
     cluster.add(small_node("a"), running_pod("v0", "a"), running_pod("v1", "a"))
     add_gang(cluster, *members(2, priority=10), of=group(min_member=2))
-    found = examined(cluster)
+    found = dry_run(cluster)
     assert found.preemption is not None
     assert found.preemption.plan is not None
     assert {victim.key for victim in found.preemption.plan.victims} == {"default/v0", "default/v1"}
     assert cluster.writer.deletions == []
 
 
-async def test_what_is_kept_for_another(cluster: Rig) -> None:
-    """The result lists the nodes that are reserved for another gang."""
+async def test_nodes_that_are_reserved_for_another_gang(cluster: Rig) -> None:
+    """The dry run lists the nodes that are reserved for another gang."""
     cluster.add(small_node("a", 2), running_pod("v", "a"))
     add_gang(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
     async with cluster.running():
@@ -152,81 +152,82 @@ async def test_what_is_kept_for_another(cluster: Rig) -> None:
         await cluster.scheduler.until_idle()
     assert gang_of(cluster, "big").reservation == "a"
     add_gang(cluster, *members(1, "late"), of=group("late", 1))
-    found = examined(cluster, "late")
-    assert [(str(kept.key), kept.node_names) for kept in found.reserved_for_others] == [("default/big", ("a",))]
+    found = dry_run(cluster, "late")
+    assert [(str(other.key), other.node_names) for other in found.reserved_for_others] == [("default/big", ("a",))]
     assert found.chosen is None
     following = found.places[0].next_member
     assert following is not None
     assert [lack.reasons for lack in following.nearest[0].lacks] == [("node(s) were reserved for gang default/big",)]
 
 
-def test_extenders_are_not_asked() -> None:
-    """A dry run does not await, so extenders are skipped."""
+def test_extenders_are_not_called() -> None:
+    """A dry run is synchronous, so it calls no extenders."""
     client = ScriptedExtender()
     made = with_pod_groups(extender_rig((extender(), client), defaults=default_plugins()))
     made.add(small_node("a"))
     add_gang(made, *members(2), of=group(min_member=2))
-    assert examined(made).chosen is not None
+    assert dry_run(made).chosen is not None
     assert client.calls == []
 
 
 def test_a_percentage_of_nodes(cluster: Rig) -> None:
-    """The start of the next partial search does not move."""
+    """A dry run in a profile with partial search does not move the start of the next search."""
     cluster.serve(profile(plugins=default_plugins(), percentage=1))
     cluster.add(*(small_node(f"n{number}") for number in range(300)))
     add_gang(cluster, *members(4), of=group(min_member=4))
-    assert examined(cluster).chosen is not None
+    assert dry_run(cluster).chosen is not None
     assert cluster.context.node_order.next_start == 0
 
 
 class Faulty(NodeFilterPlugin):
-    """Raises on the second member."""
+    """Filter plugin that raises for the second member."""
 
     name = "Faulty"
 
     def filter_node(self, state: object, pod: PodInfo, node: object) -> Status:
         if pod.key.endswith("-1"):
-            raise RuntimeError("out of luck")
+            raise RuntimeError("broken")
         return SUCCESS
 
 
 def test_an_error_of_a_plugin_is_reported() -> None:
-    """It ends the dry run as it would end the attempt, and no member stays assumed."""
+    """An error of a plugin ends the dry run as it ends an attempt, and no member stays assumed."""
     plugins = default_plugins()
     made = with_pod_groups(rig((Faulty,), defaults=plugins, serve=False))
     made.serve(profile(plugins=plugins.model_copy(update={"filter": plugin_set("Faulty")})))
     made.add(small_node("a"))
     add_gang(made, *members(2), of=group(min_member=2))
-    found = examined(made)
+    found = dry_run(made)
     assert (found.chosen, found.preemption) == (None, None)
     assert found.error.startswith('default/train-1: running "Faulty" filter plugin')
 
 
-def drawn(seed: int) -> tuple[list[Node], list[Mapping[str, str]], int, GroupTopology | None]:
-    """Draw a small cluster and a gang."""
-    dice = random.Random(seed)
+def random_gang(seed: int) -> tuple[list[Node], list[Mapping[str, str]], int, GroupTopology | None]:
+    """Return random nodes, the requests of a gang's members, its quorum and its topology."""
+    generator = random.Random(seed)
     nodes = [
         node(
             f"n{number}",
-            labels={"zone": dice.choice("abc")},
-            allocatable={"cpu": str(dice.randint(1, 4)), "memory": f"{dice.randint(1, 4)}Gi", "pods": "9"},
+            labels={"zone": generator.choice("abc")},
+            allocatable={"cpu": str(generator.randint(1, 4)), "memory": f"{generator.randint(1, 4)}Gi", "pods": "9"},
         )
-        for number in range(dice.randint(1, 7))
+        for number in range(generator.randint(1, 7))
     ]
     requests: list[Mapping[str, str]] = [
-        {"cpu": str(dice.randint(1, 2)), "memory": f"{dice.randint(1, 2)}Gi"} for _ in range(dice.randint(1, 7))
+        {"cpu": str(generator.randint(1, 2)), "memory": f"{generator.randint(1, 2)}Gi"}
+        for _ in range(generator.randint(1, 7))
     ]
-    return nodes, requests, dice.randint(1, len(requests)), dice.choice([None, ZONE, WISH])
+    return nodes, requests, generator.randint(1, len(requests)), generator.choice([None, ZONE, PREFERRED_ZONE])
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_it_is_what_the_cycle_does(cluster: Rig, seed: int) -> None:
-    """Feasibility, nodes of the members, and the number of feasible members equal those of the cycle."""
-    nodes, requests, needed, topology = drawn(seed)
+async def test_the_dry_run_equals_the_cycle(cluster: Rig, seed: int) -> None:
+    """Feasibility, the members' nodes and the number of feasible members equal the results of the cycle."""
+    nodes, requests, needed, topology = random_gang(seed)
     cluster.add(*nodes)
     pods = [members(len(requests), requests=wanted)[number] for number, wanted in enumerate(requests)]
     add_gang(cluster, *pods, of=group(min_member=needed, topology=topology))
-    found = examined(cluster)
+    found = dry_run(cluster)
     await settle(cluster)
     outcome = gang_of(cluster).outcome
     assert outcome is not None
@@ -236,5 +237,5 @@ async def test_it_is_what_the_cycle_does(cluster: Rig, seed: int) -> None:
     else:
         assert (outcome.reason, outcome.domain) == ("Scheduled", found.chosen.name)
         # Members that the group cycle did not place are scheduled one by one after it.
-        bound = {f"default/{name}": where for name, where in cluster.bound.items()}
+        bound = {f"default/{name}": node_name for name, node_name in cluster.bound.items()}
         assert found.chosen.nodes.items() <= bound.items()

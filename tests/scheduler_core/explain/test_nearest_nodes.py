@@ -1,4 +1,4 @@
-"""The nearest nodes of a pod, and everything that they lack."""
+"""The nearest nodes of an infeasible pod, and everything that they lack."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
 
 
-def missed(made: Rig, waiting: Pod, limit: int = 5) -> tuple[NearMiss, ...]:
+def nearest(made: Rig, wanted: Pod, limit: int = 5) -> tuple[NearMiss, ...]:
     """Return the nearest nodes of a pod."""
-    instance = made.context.profiles.get(waiting.spec.scheduler_name)
+    instance = made.context.profiles.get(wanted.spec.scheduler_name)
     assert instance is not None
-    found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(waiting))
+    found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(wanted))
     return near_misses(made.context.cache.columns, instance, found, limit)
 
 
-def served(*objects: Node | Pod) -> Rig:
+def default_rig(*objects: Node | Pod) -> Rig:
     """Return a scheduler with the default plugins."""
     made = rig(defaults=default_plugins())
     made.add(*objects)
     return made
 
 
-def test_every_plugin_is_asked_about_a_node() -> None:
-    """A cycle stores the first rejection of a node; here are all, in the order of plugins, with amounts."""
-    made = served(
+def test_every_plugin_is_called_for_a_node() -> None:
+    """The result has the rejections of all plugins, in their order and with amounts, not only the first one."""
+    made = default_rig(
         node("n", unschedulable=True, taints=["a:NoSchedule"]), pod("full", node_name="n", requests={"cpu": "3"})
     )
-    (miss,) = missed(made, pod(requests={"cpu": "1500m", "memory": "1Gi"}, node_selector={"disk": "ssd"}))
+    (miss,) = nearest(made, pod(requests={"cpu": "1500m", "memory": "1Gi"}, node_selector={"disk": "ssd"}))
     assert miss.node_name == "n"
-    assert [lack.plugin for lack in miss.lacks] == [
+    assert [rejection.plugin for rejection in miss.lacks] == [
         "NodeUnschedulable",
         "TaintToleration",
         "NodeAffinity",
@@ -46,7 +46,7 @@ def test_every_plugin_is_asked_about_a_node() -> None:
     ]
     fit = miss.lacks[-1]
     assert (fit.shortages, fit.is_resolvable) == ((Shortage("cpu", 1500, 1000),), True)
-    assert not any(lack.shortages or lack.is_resolvable for lack in miss.lacks[:-1])
+    assert not any(rejection.shortages or rejection.is_resolvable for rejection in miss.lacks[:-1])
 
 
 SMALL = {"cpu": "1", "memory": "16Gi", "pods": "110"}
@@ -54,12 +54,12 @@ RANKS = [
     pytest.param(
         [node("a", taints=["x:NoSchedule"], allocatable=SMALL), node("b", allocatable=SMALL)],
         ["b", "a"],
-        id="fewest things first",
+        id="fewest reasons first",
     ),
     pytest.param(
         [node("a", taints=["x:NoSchedule"]), node("b"), pod("p", node_name="b", requests={"cpu": "4"})],
         ["b", "a"],
-        id="what removing pods may mend first",
+        id="resolvable by removing pods first",
     ),
     pytest.param(
         [
@@ -69,42 +69,42 @@ RANKS = [
             pod("q", node_name="b", requests={"cpu": "3"}),
         ],
         ["b", "a"],
-        id="the least missing first",
+        id="smallest missing amount first",
     ),
-    pytest.param([node("b", allocatable=SMALL), node("a", allocatable=SMALL)], ["a", "b"], id="else by name"),
+    pytest.param([node("b", allocatable=SMALL), node("a", allocatable=SMALL)], ["a", "b"], id="by name"),
     pytest.param(
         [node("a", allocatable={"cpu": "1", "memory": "1", "pods": "1"}), node("b", allocatable=SMALL)],
         ["b", "a"],
-        id="two amounts are two things",
+        id="two amounts count as two reasons",
     ),
 ]
 
 
 @pytest.mark.parametrize(("objects", "names"), RANKS)
 def test_ranks_nodes(objects: list[Node | Pod], names: list[str]) -> None:
-    """The nearest is first."""
-    waiting = pod(requests={"cpu": "2", "memory": "1Gi"})
-    assert [miss.node_name for miss in missed(served(*objects), waiting)] == names
+    """The nearest node is first."""
+    wanted = pod(requests={"cpu": "2", "memory": "1Gi"})
+    assert [miss.node_name for miss in nearest(default_rig(*objects), wanted)] == names
 
 
-def test_gives_no_more_than_asked_for() -> None:
-    """The limit applies."""
-    made = served(*(node(f"n{number}") for number in range(9)))
-    assert [miss.node_name for miss in missed(made, pod(requests={"cpu": "64"}), 2)] == ["n0", "n1"]
+def test_the_limit_applies() -> None:
+    """No more nodes are returned than the limit."""
+    made = default_rig(*(node(f"n{number}") for number in range(9)))
+    assert [miss.node_name for miss in nearest(made, pod(requests={"cpu": "64"}), 2)] == ["n0", "n1"]
 
 
-def test_a_place_is_an_amount() -> None:
-    """A node that may run no more pods lacks one of ``pods``."""
-    made = served(node("n", allocatable={"cpu": "4", "memory": "1Gi", "pods": "0"}))
-    (miss,) = missed(made, pod())
+def test_the_number_of_pods_is_an_amount() -> None:
+    """A node that may run no more pods has a shortage of one of the resource ``pods``."""
+    made = default_rig(node("n", allocatable={"cpu": "4", "memory": "1Gi", "pods": "0"}))
+    (miss,) = nearest(made, pod())
     assert miss.lacks[0].shortages == (Shortage("pods", 1, 0),)
 
 
-def test_nodes_that_pre_filter_left_out() -> None:
-    """The plugin that named other nodes is listed."""
+def test_nodes_that_pre_filter_excluded() -> None:
+    """A node that PreFilter excluded is listed with the plugin that excluded it."""
     term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("b",)),))
     affinity = Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
-    misses = missed(served(node("a"), node("b", unschedulable=True)), pod(affinity=affinity))
+    misses = nearest(default_rig(node("a"), node("b", unschedulable=True)), pod(affinity=affinity))
     assert [(miss.node_name, miss.lacks[0].plugin) for miss in misses] == [
         ("b", "NodeUnschedulable"),
         ("a", "NodeAffinity"),
@@ -112,22 +112,24 @@ def test_nodes_that_pre_filter_left_out() -> None:
 
 
 def test_a_nomination_is_reported() -> None:
-    """A node that is infeasible only beside a nominated pod lists what it lacks with that pod."""
-    made = served(node("n"))
+    """A node that is infeasible only because of a nominated pod is listed with what it lacks."""
+    made = default_rig(node("n"))
     made.add(pod("nominated", nominated_node="n", priority=5, requests={"cpu": "3"}))
-    (miss,) = missed(made, pod(requests={"cpu": "2"}))
-    assert [(lack.plugin, lack.reasons) for lack in miss.lacks] == [("NodeResourcesFit", ("Insufficient cpu",))]
+    (miss,) = nearest(made, pod(requests={"cpu": "2"}))
+    assert [(rejection.plugin, rejection.reasons) for rejection in miss.lacks] == [
+        ("NodeResourcesFit", ("Insufficient cpu",))
+    ]
 
 
-def test_nothing_for_a_pod_that_pre_filter_rejects() -> None:
-    """No node was evaluated."""
-    assert missed(served(node("n")), pod(gates=["wait"])) == ()
+def test_a_gated_pod_has_no_nearest_nodes() -> None:
+    """A gated pod has no nearest nodes, because no node is evaluated."""
+    assert nearest(default_rig(node("n")), pod(gates=["wait"])) == ()
 
 
-class Picky(NodeFilterPlugin):
-    """Raises for nodes that an earlier plugin rejects."""
+class RaisesForCordoned(NodeFilterPlugin):
+    """Filter plugin that raises for a node that an earlier plugin rejects."""
 
-    name = "Picky"
+    name = "RaisesForCordoned"
 
     def filter_node(self, state: object, pod: object, node: object) -> Status:
         del state, pod
@@ -136,10 +138,10 @@ class Picky(NodeFilterPlugin):
         return unschedulable("no")
 
 
-def test_a_plugin_that_cannot_stand_a_node_is_left_out() -> None:
-    """In a cycle it is called for fewer nodes; the results of the others stay."""
-    names = ("NodeUnschedulable", "Picky", *BARE)
-    made = rig((Picky,), defaults=Plugins(multi_point=plugin_set(*names)))
+def test_a_plugin_that_raises_for_a_rejected_node_is_ignored() -> None:
+    """A plugin that raises for a node that a cycle would not pass to it is ignored for that node."""
+    names = ("NodeUnschedulable", "RaisesForCordoned", *BARE)
+    made = rig((RaisesForCordoned,), defaults=Plugins(multi_point=plugin_set(*names)))
     made.add(node("cordoned", unschedulable=True), node("plain"))
-    plugins = {miss.node_name: [lack.plugin for lack in miss.lacks] for miss in missed(made, pod())}
-    assert plugins == {"cordoned": ["NodeUnschedulable"], "plain": ["Picky"]}
+    plugins = {miss.node_name: [rejection.plugin for rejection in miss.lacks] for miss in nearest(made, pod())}
+    assert plugins == {"cordoned": ["NodeUnschedulable"], "plain": ["RaisesForCordoned"]}

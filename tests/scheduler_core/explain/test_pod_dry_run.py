@@ -1,4 +1,4 @@
-"""Dry runs of one attempt."""
+"""Dry runs of a pod's scheduling cycle."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 def scheduler() -> Scheduler:
-    """A scheduler with three nodes: one small, one large, one tainted."""
+    """Return a scheduler with three nodes: one small, one large, one tainted."""
     made = Scheduler(VirtualClock(), RecordingWriter())
     made.feed.node_added(node("large", allocatable={"cpu": "8", "memory": "32Gi", "pods": "110"}))
     made.feed.node_added(node("small", allocatable={"cpu": "1", "memory": "32Gi", "pods": "110"}))
@@ -29,16 +29,16 @@ def scheduler() -> Scheduler:
     return made
 
 
-def examined(what: Pod, config: ProfileConfig | None = None, by: Scheduler | None = None) -> Examination:
-    """Examine a pod."""
+def dry_run(wanted: Pod, config: ProfileConfig | None = None, by: Scheduler | None = None) -> Examination:
+    """Dry-run the scheduling cycle of a pod."""
     by = by or scheduler()
     instance = by.build(config or ProfileConfig(scheduler_name="default-scheduler"))
-    return by.cycles.examiner.examine(instance, by.context.cache.columns.compile_pod(what))
+    return by.cycles.examiner.examine(instance, by.context.cache.columns.compile_pod(wanted))
 
 
-def test_keeps_why_each_node_was_rejected() -> None:
+def test_every_rejected_node_has_a_status() -> None:
     """Every infeasible node has the status of the first plugin that rejected it."""
-    found = examined(pod(requests={"cpu": "2"}))
+    found = dry_run(pod(requests={"cpu": "2"}))
     assert found.feasible == ("large",)
     assert {name: (status.code, status.plugin, status.reasons) for name, status in found.rejected.items()} == {
         "small": (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "NodeResourcesFit", ("Insufficient cpu",)),
@@ -46,83 +46,83 @@ def test_keeps_why_each_node_was_rejected() -> None:
     }
 
 
-def test_scores_a_single_node() -> None:
+def test_a_single_feasible_node_is_scored() -> None:
     """Nodes are scored even if only one is feasible, unlike in a cycle."""
-    found = examined(pod(requests={"cpu": "2"}))
+    found = dry_run(pod(requests={"cpu": "2"}))
     assert found.best == ("large",)
     assert found.totals.tolist() == [sum(int(part.weighted[0]) for part in found.scores.values())]
 
 
-def test_names_all_best_nodes() -> None:
-    """Tied nodes are all among the best, sorted."""
+def test_all_tied_nodes_are_best() -> None:
+    """All nodes with the highest score are returned as best, sorted by name."""
     by = Scheduler(VirtualClock(), RecordingWriter())
     for name in ("b", "a"):
         by.feed.node_added(node(name))
-    assert examined(pod(), by=by).best == ("a", "b")
+    assert dry_run(pod(), by=by).best == ("a", "b")
 
 
-def test_stops_at_a_gate() -> None:
+def test_a_gated_pod_is_not_filtered() -> None:
     """No node is evaluated for a gated pod."""
-    found = examined(pod(gates=["example.com/wait"]))
+    found = dry_run(pod(gates=["example.com/wait"]))
     assert found.gate.plugin == "SchedulingGates"
     assert (found.rejected, found.feasible, found.message) == ({}, (), "")
 
 
-def test_words_why_a_pod_fits_nowhere() -> None:
-    """The message is that of the event, with PostFilter's addition."""
-    found = examined(pod(requests={"cpu": "64"}))
+def test_the_message_of_an_infeasible_pod() -> None:
+    """The message equals that of the FailedScheduling event, with the message of PostFilter."""
+    found = dry_run(pod(requests={"cpu": "64"}))
     assert found.message == (
         "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. "
         "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     )
 
 
-def test_says_that_there_are_no_nodes() -> None:
-    """An empty cluster has a message of its own."""
-    found = examined(pod(), by=Scheduler(VirtualClock(), RecordingWriter()))
+def test_the_message_without_nodes() -> None:
+    """The message for a cluster without nodes is that of kube-scheduler."""
+    found = dry_run(pod(), by=Scheduler(VirtualClock(), RecordingWriter()))
     assert (found.message, found.error) == ("no nodes available to schedule pods", "")
 
 
-def test_looks_at_the_nominated_node_alone() -> None:
+def test_a_feasible_nominated_node_is_the_only_one_evaluated() -> None:
     """If the nominated node is feasible, no other node is evaluated."""
-    found = examined(pod(nominated_node="large"))
+    found = dry_run(pod(nominated_node="large"))
     assert found.nominated_only
     assert (found.feasible, found.rejected) == (("large",), {})
 
 
-def test_returns_the_nodes_that_pre_filter_allows() -> None:
-    """For a pod that names its nodes no other node is evaluated, and the names are listed whether they exist or not."""
+def test_the_nodes_of_pre_filter_are_returned() -> None:
+    """Only the nodes that PreFilter returns are evaluated, and their names are returned, existing or not."""
     terms = tuple(
         NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (name,)),)) for name in ("large", "gone")
     )
-    found = examined(pod(affinity=Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))))
+    found = dry_run(pod(affinity=Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))))
     assert found.pre_filter_nodes == frozenset({"large", "gone"})
     assert (found.feasible, found.rejected["small"].plugin) == (("large",), "")
 
 
-def test_looks_at_all_nodes_whatever_percentage_is_set() -> None:
-    """A percentage neither limits the explanation nor moves the start of the next search."""
+def test_a_percentage_of_nodes_is_ignored() -> None:
+    """A percentage neither limits the dry run nor moves the start of the next search."""
     by = Scheduler(VirtualClock(), RecordingWriter(), SchedulerOptions(percentage_of_nodes_to_score=1))
     for number in range(150):
         by.feed.node_added(node(f"node-{number}"))
-    assert len(examined(pod(), by=by).feasible) == 150
+    assert len(dry_run(pod(), by=by).feasible) == 150
     assert by.context.node_order.next_start == 0
 
 
-def test_takes_every_node_as_best_without_score_plugins() -> None:
-    """Without scores every feasible node is equally good."""
+def test_all_feasible_nodes_are_best_without_score_plugins() -> None:
+    """Without Score plugins every feasible node is returned as best."""
     plugins = Plugins(score=PluginSet(disabled=(PluginEntry(name="*"),)))
     config = ProfileConfig(scheduler_name="default-scheduler", plugins=plugins)
-    found = examined(pod(), config)
+    found = dry_run(pod(), config)
     assert found.best == ("large", "small")
     assert len(found.totals) == 0
 
 
-def test_changes_nothing() -> None:
-    """After a dry run the pod is neither assumed nor queued, and nothing was written."""
+def test_a_dry_run_changes_nothing() -> None:
+    """After a dry run the pod is neither assumed nor queued, and nothing is written."""
     by = scheduler()
     before = by.context.cache.columns.requested.copy()
-    examined(pod(requests={"cpu": "1"}), by=by)
+    dry_run(pod(requests={"cpu": "1"}), by=by)
     writer = by.context.writer
     assert isinstance(writer, RecordingWriter)
     assert (before == by.context.cache.columns.requested).all()
@@ -133,7 +133,7 @@ class _Raising(FilterPlugin):
     name = "Raising"
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        raise RuntimeError("no luck")
+        raise RuntimeError("broken")
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         return SUCCESS
@@ -143,7 +143,7 @@ class _RaisingScore(ScorePlugin):
     name = "RaisingScore"
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        raise RuntimeError("no luck")
+        raise RuntimeError("broken")
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ class _RaisingScore(ScorePlugin):
     ],
 )
 def test_returns_an_error_of_a_plugin(plugin: type[FilterPlugin | ScorePlugin], feasible: tuple[str, ...]) -> None:
-    """A plugin that raises ends the attempt; earlier results are kept."""
+    """An error of a plugin ends the dry run, which returns the error and the earlier results."""
     registry = in_tree_registry()
     registry.register(plugin)
     by = Scheduler(VirtualClock(), RecordingWriter(), registry=registry, defaults=default_plugins())
     by.feed.node_added(node("large"))
     by.feed.node_added(node("small"))
     plugins = Plugins(multi_point=PluginSet(enabled=(PluginEntry(name=plugin.name),)))
-    found = examined(pod(), ProfileConfig(scheduler_name="default-scheduler", plugins=plugins), by)
+    found = dry_run(pod(), ProfileConfig(scheduler_name="default-scheduler", plugins=plugins), by)
     assert plugin.name in found.error
-    assert "no luck" in found.error
+    assert "broken" in found.error
     assert (found.feasible, found.scores, found.best) == (feasible, {}, ())

@@ -1,4 +1,4 @@
-"""Labels that satisfy requirements, checked with the selectors themselves."""
+"""Labels that satisfy selector requirements."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("labels", "requirement", "expected"), ROWS)
-def test_changes_as_little_as_possible(
-    labels: dict[str, str], requirement: Requirement, expected: dict[str, str]
-) -> None:
-    """One requirement changes one label."""
+def test_at_most_one_label_changes(labels: dict[str, str], requirement: Requirement, expected: dict[str, str]) -> None:
+    """A requirement that does not hold changes one label, and one that holds changes none."""
     assert satisfied(labels, [requirement]) == expected
 
 
-def test_labels_for_a_selector_are_selected() -> None:
+def test_labels_for_a_selector_match_it() -> None:
     """The proposed labels match the selector."""
     selector = LabelSelector({"app": "db"}, (Requirement("tier", "In", ("a", "b")), Requirement("old", "DoesNotExist")))
     assert compile_label_selector(selector).matches(matching_labels(selector))
@@ -39,7 +37,7 @@ def test_labels_for_a_selector_are_selected() -> None:
 
 
 def test_a_pod_without_affinity_has_one_empty_term() -> None:
-    """Only its node selector applies then."""
+    """A pod without node affinity has one empty term, to which the node selector is added."""
     waiting = pod(node_selector={"disk": "ssd"})
     assert required_terms(waiting) == (NodeSelectorTerm(),)
     assert node_labels(waiting, NodeSelectorTerm(), {"disk": "hdd", "a": "b"}) == {"disk": "ssd", "a": "b"}

@@ -1,4 +1,4 @@
-"""Unblocking events of an unschedulable pod, and whether they are correct."""
+"""Unblocking events of an unschedulable pod."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def spread(labels: dict[str, str]) -> TopologySpreadConstraint:
-    """At most one pod more in a zone than in the emptiest zone."""
+    """Return a spread constraint over zones with maxSkew 1."""
     return TopologySpreadConstraint(topology_key=ZONE, label_selector=LabelSelector(match_labels=labels))
 
 
-def near(labels: dict[str, str], *, apart: bool = False) -> Affinity:
-    """Only beside, or not beside, pods with labels, by zone."""
+def affinity_to(labels: dict[str, str], *, is_anti: bool = False) -> Affinity:
+    """Return affinity or anti-affinity by zone to pods with the labels."""
     terms = PodAffinity(required=(PodAffinityTerm(ZONE, LabelSelector(match_labels=labels)),))
-    return Affinity(pod_anti_affinity=terms) if apart else Affinity(pod_affinity=terms)
+    return Affinity(pod_anti_affinity=terms) if is_anti else Affinity(pod_affinity=terms)
 
 
 def selecting(*requirements: Requirement) -> Affinity:
-    """One term of required node affinity."""
+    """Return required node affinity with one term."""
     return Affinity(node_affinity=NodeAffinity(required=NodeSelector((NodeSelectorTerm(requirements),))))
 
 
 def zoned(name: str, zone: str, **fields: Any) -> Node:
-    """A node in a zone."""
+    """Return a node in a zone."""
     return node(name, labels={ZONE: zone}, **fields)
 
 
@@ -117,13 +117,13 @@ SCENARIOS = [
     ),
     pytest.param(
         [zoned("n", "a"), pod("rival", node_name="n", labels=WEB)],
-        pod(affinity=near(WEB, apart=True)),
+        pod(affinity=affinity_to(WEB, is_anti=True)),
         ["pod default/rival deleted from node n", "a node added"],
         id="anti-affinity",
     ),
     pytest.param(
         [zoned("n", "a")],
-        pod(affinity=near({"app": "db"})),
+        pod(affinity=affinity_to({"app": "db"})),
         ["a pod labelled app=db starts on node n (namespace default)"],
         id="affinity to a pod that is not there",
     ),
@@ -159,8 +159,8 @@ def rejected(objects: list[Node | Pod], waiting: Pod) -> Rig:
     return made
 
 
-def named(made: Rig, waiting: Pod) -> tuple[Examination, tuple[Unblocking, ...]]:
-    """Return the dry run and the events."""
+def dry_run_events(made: Rig, waiting: Pod) -> tuple[Examination, tuple[Unblocking, ...]]:
+    """Return the dry run of a pod, and its unblocking events."""
     context = made.context
     instance = context.profiles.get(waiting.spec.scheduler_name)
     assert instance is not None
@@ -171,50 +171,50 @@ def named(made: Rig, waiting: Pod) -> tuple[Examination, tuple[Unblocking, ...]]
     )
 
 
-@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
-def test_names_what_would_help(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
-    """The events are those that a person expects, and after each of them the pod fits."""
-    _, events = named(rejected(objects, waiting), waiting)
-    assert [event.what for event in events] == words
+@pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
+def test_the_expected_events_are_returned(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
+    """The expected events are returned, and the pod is feasible after each of them."""
+    _, events = dry_run_events(rejected(objects, waiting), waiting)
+    assert [event.what for event in events] == expected
     assert all(event.fits_on for event in events)
 
 
-@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
-def test_each_named_event_makes_a_hint_say_queue(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
-    """The hint of every listed plugin returns Queue for the event's objects."""
-    del words
+@pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
+def test_a_hint_returns_queue_for_each_event(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
+    """A queueing hint of every listed plugin returns Queue for the event's objects."""
+    del expected
     made = rejected(objects, waiting)
-    found, events = named(made, waiting)
+    found, events = dry_run_events(made, waiting)
     instance = made.context.profiles.get(waiting.spec.scheduler_name)
     assert instance is not None
     for event in events:
         assert event.plugins
         for plugin in event.plugins:
             assert plugin in found.rejected_by
-            answers = {
+            results = {
                 Hint.QUEUE if registration.hint is None else registration.hint(waiting, event.old, event.new)
                 for registration in instance.registrations[plugin]
                 if registration.event.covers(event.event)
             }
-            assert Hint.QUEUE in answers
+            assert Hint.QUEUE in results
 
 
-@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
-def test_each_named_event_brings_the_pod_to_a_node(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
-    """If the event occurs, the queue requeues the pod, and its next attempt finds a node."""
-    for index in range(len(words)):
+@pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
+def test_the_pod_is_scheduled_after_each_event(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
+    """Each event requeues the pod, whose next attempt finds a node."""
+    for index in range(len(expected)):
         made = rejected(objects, waiting)
-        event = named(made, waiting)[1][index]
+        event = dry_run_events(made, waiting)[1][index]
         made.clock.advance(20.0)
         assert made.place_of(waiting) in ("unschedulable", "gated")
-        happen(made, event)
+        deliver(made, event)
         made.clock.advance(20.0)
         assert made.place_of(waiting) == "active", event.what
         assert made.decide() is not None, event.what
 
 
-def happen(made: Rig, event: Unblocking) -> None:
-    """Deliver an event as a watch does."""
+def deliver(made: Rig, event: Unblocking) -> None:
+    """Deliver the watch event of an unblocking event."""
     feed, old, new = made.scheduler.feed, event.old, event.new
     match old, new:
         case None, Node():
@@ -231,57 +231,57 @@ def happen(made: Rig, event: Unblocking) -> None:
             raise AssertionError(event)
 
 
-@pytest.mark.parametrize(("objects", "waiting", "words"), SCENARIOS)
-def test_leaves_no_trace(objects: list[Node | Pod], waiting: Pod, words: list[str]) -> None:
-    """Every dry run is undone: the cluster and its decisions are as before."""
+@pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
+def test_dry_runs_change_nothing(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
+    """The dry runs of the events leave the cluster unchanged."""
     made = rejected(objects, waiting)
     columns = made.context.cache.columns
-    first, events = named(made, waiting)
+    first, events = dry_run_events(made, waiting)
     size = sum(isinstance(each, Node) for each in objects)
     before = [
         array[..., :size].copy()
         for array in (columns.allocatable, columns.requested, columns.pod_count, columns.unschedulable)
     ]
     pods = [list(row) for row in columns.pods[:size]]
-    second, again = named(made, waiting)
+    second, again = dry_run_events(made, waiting)
     after = (columns.allocatable, columns.requested, columns.pod_count, columns.unschedulable)
-    assert all(np.array_equal(one, other[..., :size]) for one, other in zip(before, after, strict=True))
+    assert all(np.array_equal(array, other[..., :size]) for array, other in zip(before, after, strict=True))
     assert [list(row) for row in columns.pods[:size]] == pods
     assert columns.count == size
     assert second.rejected == first.rejected
-    assert [event.what for event in again] == [event.what for event in events] == words
+    assert [event.what for event in again] == [event.what for event in events] == expected
     assert made.writer.patches == []
 
 
-def test_what_only_might_help_is_named_where_nothing_is_enough() -> None:
-    """With two reasons on every node no single change is sufficient; events with a hint are listed without a node."""
+def test_events_without_a_node_are_returned_if_none_is_sufficient() -> None:
+    """If no single event is sufficient, events for which a hint returns Queue are returned without a node."""
     waiting = pod(requests={"cpu": "1"}, node_selector={"disk": "ssd"}, tolerations=(), priority=0)
     objects: list[Node | Pod] = [node("n", taints=["a:NoSchedule"], allocatable={"cpu": "2", "memory": "1Gi"})]
-    made = rig((Broken,), defaults=with_default(Broken))
+    made = rig((RejectsAll,), defaults=with_default(RejectsAll))
     made.add(*objects, waiting)
     assert made.decide() is None
-    _, events = named(made, waiting)
+    _, events = dry_run_events(made, waiting)
     assert events
     assert not any(event.fits_on for event in events)
 
 
-class Broken(NodeFilterPlugin):
-    """Rejects everything and has no hints: every event might help."""
+class RejectsAll(NodeFilterPlugin):
+    """Filter plugin that rejects all nodes and has no queueing hints, so that every event may help."""
 
-    name = "Broken"
+    name = "RejectsAll"
 
     def filter_node(self, state: object, pod: object, node: object) -> Status:
         del state, pod, node
         return unschedulable("never")
 
 
-class Raising(Broken):
-    """Its hint raises."""
+class RaisingHint(RejectsAll):
+    """Filter plugin whose queueing hint raises."""
 
-    name = "Raising"
+    name = "RaisingHint"
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        event = Broken.events_to_register(self)[0].event
+        event = RejectsAll.events_to_register(self)[0].event
 
         def hint(*_: object) -> Hint:
             raise RuntimeError
@@ -290,33 +290,33 @@ class Raising(Broken):
 
 
 def with_default(*plugins: type[NodeFilterPlugin]) -> Any:
-    """Return the default plugins and more."""
+    """Return the default plugins and the given ones."""
     defaults = default_plugins()
     entries = (*defaults.multi_point.enabled, *plugin_set(*(plugin.name for plugin in plugins)).enabled)
     return defaults.model_copy(update={"multi_point": defaults.multi_point.model_copy(update={"enabled": entries})})
 
 
-def test_a_hint_that_raises_names_nothing() -> None:
-    """The queue would retry the pod to be safe; as an explanation it has no value."""
+def test_a_hint_that_raises_returns_no_event() -> None:
+    """An event whose hint raises is not returned, although the queue would requeue the pod."""
     waiting = pod()
-    made = rig((Raising,), defaults=with_default(Raising))
+    made = rig((RaisingHint,), defaults=with_default(RaisingHint))
     made.add(node("n"), waiting)
     assert made.decide() is None
-    assert named(made, waiting)[1] == ()
+    assert dry_run_events(made, waiting)[1] == ()
 
 
 def test_a_pod_that_fits_needs_no_event() -> None:
-    """No event is listed for it."""
+    """A feasible pod has no unblocking events."""
     waiting = pod()
     made = rig(defaults=default_plugins())
     made.add(node("n"), waiting)
-    assert named(made, waiting)[1] == ()
+    assert dry_run_events(made, waiting)[1] == ()
 
 
 def test_a_missing_claim() -> None:
-    """For a pod that PreFilter rejects its claim is listed; whether the pod would then fit is not known."""
+    """A missing claim of a pod that PreFilter rejects is returned without a node."""
     waiting = pod(volumes=[Volume("data", claim=ClaimVolumeSource("data"))])
     made = rejected([node("n")], waiting)
-    _, events = named(made, waiting)
+    _, events = dry_run_events(made, waiting)
     assert "claim default/data created" in [event.what for event in events]
     assert not any(event.fits_on for event in events)

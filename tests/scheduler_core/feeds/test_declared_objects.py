@@ -1,4 +1,4 @@
-"""Declared annotations, status fields and kinds reach the plugins and wake the pods that they rejected."""
+"""Annotations, status fields and kinds that plugins declare: plugins read them, and their changes requeue pods."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ LICENSES = ObjectKind("/apis/example.com/v1/licenses", License)
 UNDECLARED = ObjectKind("/apis/example.com/v1/others", License)
 
 
-class Declaring(NodeFilterPlugin):
-    """Accepts a pod if node, license and pod all say "yes"."""
+class LicenseFilter(NodeFilterPlugin):
+    """Filter plugin that requires the annotation ``ok=yes`` of node and pod, the phase ``yes``, and a free license."""
 
-    name = "Declaring"
+    name = "LicenseFilter"
     reads = ObjectReads(
         node_annotations=True, pod_annotations=True, node_status=(StatusField("phase", str, ""),), kinds=(LICENSES,)
     )
@@ -67,27 +67,27 @@ def _decoded(kind: type[Any], **fields: Any) -> Any:
 
 
 class World:
-    """A scheduler with the plugin, and objects decoded as the plugin declares them."""
+    """Scheduler with the plugin, and objects that are decoded with the declared fields."""
 
     def __init__(self) -> None:
-        self.rig: Rig = rig([Declaring])
+        self.rig: Rig = rig([LicenseFilter])
         self.feed = self.rig.scheduler.feed
         self.licenses = self.rig.scheduler.declared_feeds[LICENSES.path]
 
     def node(self, ok: str = "yes", phase: str = "yes", **annotations: str) -> Node:
-        """Return the node."""
+        """Return a node with the annotation ``ok`` and a phase."""
         kind = self.rig.scheduler.decoded.node
         status = {"allocatable": {"cpu": "4", "pods": "10"}, "phase": phase}
         made: Node = _decoded(kind, metadata={"annotations": {"ok": ok, **annotations}}, status=status)
         return made
 
     def license(self, seats: int) -> License:
-        """Return the license."""
+        """Return a license with a number of free seats."""
         made: License = _decoded(License, namespace="default", freeSeats=seats)
         return made
 
     def pod(self, ok: str = "yes") -> Pod:
-        """Return the pod to schedule."""
+        """Return a pending pod with the annotation ``ok``."""
         kind, spec = self.rig.scheduler.decoded.pod, {"schedulerName": "default-scheduler"}
         meta = {"name": "p", "uid": "uid-p", "annotations": {"ok": ok}}
         made: Pod = _decoded(kind, namespace="default", metadata=meta, spec=spec)
@@ -99,8 +99,8 @@ def world() -> World:
     return World()
 
 
-async def test_a_plugin_sees_all_that_it_declares(world: World) -> None:
-    """Annotations, a status field and an object of a declared kind decide together."""
+async def test_a_plugin_reads_what_it_declares(world: World) -> None:
+    """A plugin reads declared annotations, a declared status field and objects of a declared kind."""
     world.feed.node_added(world.node())
     world.licenses.added(world.license(1))
     world.feed.pod_added(world.pod())
@@ -125,24 +125,24 @@ _CHANGES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "wakes"), _CHANGES)
-async def test_changes_of_what_is_declared_wake_rejected_pods(
-    world: World, change: Callable[[World], None], wakes: bool
+@pytest.mark.parametrize(("change", "requeues"), _CHANGES)
+async def test_changes_of_declared_parts_requeue_rejected_pods(
+    world: World, change: Callable[[World], None], requeues: bool
 ) -> None:
-    """A change of any declared part is an event for which the plugin can register."""
+    """A change of any declared part is an event that requeues a rejected pod; heartbeats are not."""
     world.feed.node_added(world.node())
     waiting = world.pod()
     world.feed.pod_added(waiting)
     assert await world.rig.attempt() == ""
     assert world.rig.place_of(waiting) == "unschedulable"
     change(world)
-    assert (world.rig.place_of(waiting) != "unschedulable") is wakes
+    assert (world.rig.place_of(waiting) != "unschedulable") is requeues
 
 
-async def test_the_store_follows_the_cluster(world: World) -> None:
-    """Added, updated and deleted objects are found by name and namespace in their last version."""
+async def test_the_object_store_is_updated(world: World) -> None:
+    """The store has the last version of each object, by name and namespace."""
     (instance,) = world.rig.context.profiles
-    store = instance.plugins["Declaring"].handle.objects(LICENSES)
+    store = instance.plugins["LicenseFilter"].handle.objects(LICENSES)
     world.licenses.added(world.license(1))
     world.licenses.updated(world.license(1), world.license(2))
     found = store.get("one", "default")
@@ -152,11 +152,11 @@ async def test_the_store_follows_the_cluster(world: World) -> None:
     assert store.get("one", "default") is None
 
 
-async def test_an_undeclared_kind_is_refused(world: World) -> None:
-    """The message says where to declare it."""
+async def test_an_undeclared_kind_is_rejected(world: World) -> None:
+    """Reading an undeclared kind raises an error that contains where to declare it."""
     (instance,) = world.rig.context.profiles
     with pytest.raises(PluginError, match=r"name the kind in the plugin's reads\.kinds"):
-        instance.plugins["Declaring"].handle.objects(UNDECLARED)
+        instance.plugins["LicenseFilter"].handle.objects(UNDECLARED)
 
 
 async def test_without_declarations_annotations_are_no_events() -> None:

@@ -1,4 +1,4 @@
-"""Invalid waiting pods: reported once, by the scheduler whose profile they name."""
+"""Invalid pending pods, which are reported once by the scheduler with their profile."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.support.builders import PodFields, node, pod
 from tests.support.scheduling import Rig, profile, rig
 
 
-def greedy(**fields: Unpack[PodFields]) -> Pod:
-    """A pod that exceeds the limit of demands, by default of the live profile."""
+def invalid_pod(**fields: Unpack[PodFields]) -> Pod:
+    """Return a pod that exceeds the limit of constraints."""
     fields["node_selector"] = {f"k{number}": "v" for number in range(MAX_DEMANDS + 1)}
-    return pod("greedy", **fields)
+    return pod("invalid-pod", **fields)
 
 
 def with_status(wanted: Pod, *conditions: PodCondition) -> Pod:
-    """Return the pod with what was written to its status."""
+    """Return the pod with conditions in its status."""
     return msgspec.structs.replace(wanted, status=msgspec.structs.replace(wanted.status, conditions=conditions))
 
 
 def notes(made: Rig) -> list[str]:
-    """Return the notes of the events."""
+    """Return the notes of all events."""
     return [event.note for event in made.writer.events]
 
 
@@ -34,18 +34,18 @@ def notes(made: Rig) -> list[str]:
     ("wanted", "problem"),
     [
         pytest.param(
-            greedy(), "it makes 501 demands of nodes and neighbours, but at most 500 are judged", id="demands"
+            invalid_pod(), "it makes 501 demands of nodes and neighbours, but at most 500 are judged", id="demands"
         ),
-        pytest.param(pod("greedy", requests={"cpu": "lots"}), '"lots" is not a quantity', id="quantity"),
+        pytest.param(pod("invalid-pod", requests={"cpu": "lots"}), '"lots" is not a quantity', id="quantity"),
     ],
 )
-def test_it_is_reported_to_its_owner(wanted: Pod, problem: str) -> None:
-    """An event and a condition say what is wrong and what to do."""
+def test_an_invalid_pod_is_reported(wanted: Pod, problem: str) -> None:
+    """An invalid pod gets an event and a condition with the problem and the remedy."""
     made = rig()
     made.add(wanted)
     event, condition = made.writer.events[0], made.condition
     assert (event.regarding.name, event.type, event.reason, event.action, event.reporting_controller) == (
-        "greedy",
+        "invalid-pod",
         "Warning",
         "FailedScheduling",
         "Scheduling",
@@ -58,52 +58,52 @@ def test_it_is_reported_to_its_owner(wanted: Pod, problem: str) -> None:
 
 
 def test_a_report_is_not_repeated() -> None:
-    """Neither its own writes nor an edit of labels cause another report."""
+    """Neither the written condition nor a change of labels causes another report."""
     made = rig()
-    wanted = greedy()
+    wanted = invalid_pod()
     made.add(wanted)
     written = with_status(wanted, made.condition)
     made.scheduler.feed.pod_updated(wanted, written)
-    made.scheduler.feed.pod_updated(written, with_status(greedy(labels={"a": "b"}), made.condition))
+    made.scheduler.feed.pod_updated(written, with_status(invalid_pod(labels={"a": "b"}), made.condition))
     assert (len(made.writer.events), len(made.writer.patches)) == (1, 1)
 
 
-def test_another_version_is_reported() -> None:
-    """The earlier report may not apply to it."""
+def test_a_changed_spec_is_reported_again() -> None:
+    """A changed spec is reported again, because the earlier report may not apply."""
     made = rig()
-    wanted = greedy()
+    wanted = invalid_pod()
     made.add(wanted)
-    made.scheduler.feed.pod_updated(wanted, greedy(requests={"cpu": "1", "memory": "1"}))
+    made.scheduler.feed.pod_updated(wanted, invalid_pod(requests={"cpu": "1", "memory": "1"}))
     assert ["501 demands" in notes(made)[0], "503 demands" in notes(made)[1]] == [True, True]
 
 
-def test_a_condition_that_stands_is_not_written_again() -> None:
-    """As after a restart of the scheduler."""
+def test_an_unchanged_condition_is_not_written_again() -> None:
+    """After a restart of the scheduler, an unchanged condition is not written again."""
     before, after = rig(), rig()
-    before.add(greedy())
-    after.add(with_status(greedy(), before.condition))
+    before.add(invalid_pod())
+    after.add(with_status(invalid_pod(), before.condition))
     assert (len(after.writer.events), after.writer.patches) == (1, [])
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
-        pytest.param(greedy(scheduler_name="other"), id="of another scheduler"),
-        pytest.param(pod("greedy", node_name="n0", requests={"cpu": "lots"}), id="on a node"),
-        pytest.param(greedy(phase="Failed"), id="ended"),
+        pytest.param(invalid_pod(scheduler_name="other"), id="another scheduler"),
+        pytest.param(pod("invalid-pod", node_name="n0", requests={"cpu": "lots"}), id="on a node"),
+        pytest.param(invalid_pod(phase="Failed"), id="change"),
     ],
 )
-def test_pods_that_are_not_ours_to_schedule_are_not_written_to(wanted: Pod) -> None:
-    """They are only logged."""
+def test_pods_of_others_are_not_reported(wanted: Pod) -> None:
+    """Invalid pods that this scheduler does not schedule get no event and no condition."""
     made = rig()
     made.add(node("n0"), wanted)
     assert (made.writer.events, made.writer.patches) == ([], [])
 
 
 def test_nothing_is_written_before_the_profile_is_live() -> None:
-    """A standby has no live profiles and writes nothing; it reports once when it becomes the leader."""
+    """A standby, which has no live profiles, reports nothing; it reports once when it becomes the leader."""
     made = rig(serve=False)
-    made.add(greedy())
+    made.add(invalid_pod())
     assert (made.writer.events, made.writer.patches) == ([], [])
     made.serve(profile())
     made.serve(profile(percentage=50))
@@ -111,45 +111,49 @@ def test_nothing_is_written_before_the_profile_is_live() -> None:
 
 
 def test_a_live_profile_reports_only_its_own_pods() -> None:
-    """A profile that becomes live does not report pods of other names."""
+    """A profile that becomes live does not report pods of other profiles."""
     made = rig()
-    made.add(greedy(scheduler_name="other"))
+    made.add(invalid_pod(scheduler_name="other"))
     made.serve(profile("another"))
     assert notes(made) == []
 
 
-def test_a_pod_that_is_changed_for_the_worse_is_not_tried_as_it_was() -> None:
-    """It leaves the queue, and is requeued when it is corrected."""
+def test_a_pod_that_becomes_invalid_leaves_the_queue() -> None:
+    """A queued pod that becomes invalid leaves the queue, and is queued again when it is corrected."""
     made = rig()
-    good = pod("greedy")
-    made.add(good)
-    made.scheduler.feed.pod_updated(good, greedy())
-    assert made.place_of(good) == ""
-    made.scheduler.feed.pod_updated(greedy(), good)
-    assert (made.place_of(good), len(made.scheduler.feed.invalid_pods)) == ("active", 0)
+    valid = pod("invalid-pod")
+    made.add(valid)
+    made.scheduler.feed.pod_updated(valid, invalid_pod())
+    assert made.place_of(valid) == ""
+    made.scheduler.feed.pod_updated(invalid_pod(), valid)
+    assert (made.place_of(valid), len(made.scheduler.feed.invalid_pods)) == ("active", 0)
 
 
 @pytest.mark.parametrize(
-    "ended",
+    "change",
     [
-        pytest.param(lambda made: made.scheduler.feed.pod_deleted(greedy()), id="deleted"),
-        pytest.param(lambda made: made.scheduler.feed.pod_updated(greedy(), greedy(phase="Failed")), id="ended"),
-        pytest.param(lambda made: made.scheduler.feed.pod_updated(greedy(), greedy(node_name="n0")), id="bound"),
+        pytest.param(lambda made: made.scheduler.feed.pod_deleted(invalid_pod()), id="deleted"),
+        pytest.param(
+            lambda made: made.scheduler.feed.pod_updated(invalid_pod(), invalid_pod(phase="Failed")), id="change"
+        ),
+        pytest.param(
+            lambda made: made.scheduler.feed.pod_updated(invalid_pod(), invalid_pod(node_name="n0")), id="bound"
+        ),
     ],
 )
-def test_none_is_kept_for_longer_than_it_waits(ended: Callable[[Rig], None]) -> None:
-    """The structure is bounded by the existing pods."""
+def test_an_invalid_pod_is_removed_when_it_no_longer_waits(change: Callable[[Rig], None]) -> None:
+    """Only pending pods are stored as invalid."""
     made = rig()
-    made.add(node("n0"), greedy())
+    made.add(node("n0"), invalid_pod())
     assert len(made.scheduler.feed.invalid_pods) == 1
-    ended(made)
+    change(made)
     assert len(made.scheduler.feed.invalid_pods) == 0
 
 
 def test_a_pod_of_the_same_name_is_reported_too() -> None:
-    """It is another pod, and replaces the deleted one."""
+    """A recreated pod with another UID is reported, and replaces the deleted one."""
     made = rig()
-    made.add(greedy())
-    made.scheduler.feed.pod_updated(greedy(), greedy(uid="another"))
-    assert [event.regarding.uid for event in made.writer.events] == [greedy().metadata.uid, "another"]
+    made.add(invalid_pod())
+    made.scheduler.feed.pod_updated(invalid_pod(), invalid_pod(uid="another"))
+    assert [event.regarding.uid for event in made.writer.events] == [invalid_pod().metadata.uid, "another"]
     assert len(made.scheduler.feed.invalid_pods) == 1

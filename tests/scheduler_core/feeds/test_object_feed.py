@@ -1,4 +1,4 @@
-"""Storage: which changes reach the index, and which events the queue gets."""
+"""The feed of storage objects: changes of the storage index, and events for the queue."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from tests.support.storage import attachment, capacity, claim, csi_driver, stora
 
 @dataclass(frozen=True)
 class Kind:
-    """An object, another version of it, its table in the index and its name in events."""
+    """A storage object, another version of it, its table in the index and its resource in events."""
 
     first: StorageObject
     other: StorageObject
     table: str
     resource: Resource
 
-    def known(self, made: Rig) -> object:
-        """Return the object in the index."""
+    def in_index(self, made: Rig) -> object:
+        """Return the object from the index."""
         table = getattr(made.context.cache.columns.storage, self.table)
         return table.get(object_key(self.first.metadata))
 
 
 _BARE_NODE = CsiNode(AnnotatedMeta("n"))
 _NODE = CsiNode(AnnotatedMeta("n"), CsiNodeSpec((CsiNodeDriver("d"),)))
-_WAITING, _AT_ONCE = storage_class("s"), storage_class("s", waits=False)
-_ROOM, _MORE_ROOM = capacity("r", "s", "1Gi", on={}), capacity("r", "s", "2Gi", on={})
+_WAITING, _IMMEDIATE = storage_class("s"), storage_class("s", waits=False)
+_CAPACITY, _MORE_CAPACITY = capacity("r", "s", "1Gi", on={}), capacity("r", "s", "2Gi", on={})
 _REPORTS, _SILENT = csi_driver("d"), csi_driver("d", reports_capacity=False)
 _HERE, _THERE = attachment("a", "d", "n", "v"), attachment("a", "d", "m", "v")
 ROWS = [
     Kind(volume("v"), volume("v", size="9Gi"), "volumes", Resource.PERSISTENT_VOLUME),
     Kind(claim("c"), claim("c", volume="v"), "claims", Resource.PERSISTENT_VOLUME_CLAIM),
-    Kind(_WAITING, _AT_ONCE, "classes", Resource.STORAGE_CLASS),
+    Kind(_WAITING, _IMMEDIATE, "classes", Resource.STORAGE_CLASS),
     Kind(_BARE_NODE, _NODE, "csi_nodes", Resource.CSI_NODE),
     Kind(_REPORTS, _SILENT, "drivers", Resource.CSI_DRIVER),
-    Kind(_ROOM, _MORE_ROOM, "capacities", Resource.CSI_STORAGE_CAPACITY),
+    Kind(_CAPACITY, _MORE_CAPACITY, "capacities", Resource.CSI_STORAGE_CAPACITY),
     Kind(_HERE, _THERE, "attachments", Resource.VOLUME_ATTACHMENT),
 ]
 KINDS = [pytest.param(row, id=row.resource.value) for row in ROWS]
@@ -64,20 +64,20 @@ def made() -> Rig:
 @pytest.fixture
 def events(made: Rig, monkeypatch: pytest.MonkeyPatch) -> Events:
     """Return the events that the queue gets."""
-    heard: Events = []
+    received: Events = []
 
     def on_event(event: ClusterEvent, old: object | None, new: object | None, exclude: str = "") -> None:
         del exclude
-        heard.append((event, old, new))
+        received.append((event, old, new))
 
     monkeypatch.setattr(made.queue, "on_event", on_event)
-    return heard
+    return received
 
 
-def of_version(shown: StorageObject, version: str) -> Any:
+def of_version(each: StorageObject, version: str) -> Any:
     """Return the same object in another version."""
-    metadata: ObjectMeta = replace(shown.metadata, resource_version=version, generation=int(version))
-    return replace(shown, metadata=metadata)
+    metadata: ObjectMeta = replace(each.metadata, resource_version=version, generation=int(version))
+    return replace(each, metadata=metadata)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,11 +85,11 @@ def test_each_change_reaches_index_and_queue(made: Rig, events: Events, kind: Ki
     """Additions, updates and deletions are events with the object before and after."""
     feed = made.scheduler.storage_feed
     feed.added(kind.first)
-    assert kind.known(made) is kind.first
+    assert kind.in_index(made) is kind.first
     feed.updated(kind.first, kind.other)
-    assert kind.known(made) is kind.other
+    assert kind.in_index(made) is kind.other
     feed.deleted(kind.other)
-    assert kind.known(made) is None
+    assert kind.in_index(made) is None
     assert events == [
         (ClusterEvent(kind.resource, Action.ADD), None, kind.first),
         (ClusterEvent(kind.resource, Action.UPDATE_OTHER), kind.first, kind.other),
@@ -99,19 +99,19 @@ def test_each_change_reaches_index_and_queue(made: Rig, events: Events, kind: Ki
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_version_without_a_change_is_an_event(made: Rig, events: Events, kind: Kind) -> None:
-    """Writes depend on it: one that failed for the old version may succeed now."""
+    """A new resourceVersion alone is an event, because a write that failed for the old version may succeed."""
     feed = made.scheduler.storage_feed
     feed.added(kind.first)
     events.clear()
     same = of_version(kind.first, "7")
     feed.updated(kind.first, same)
-    assert kind.known(made) is same
+    assert kind.in_index(made) is same
     assert events == [(ClusterEvent(kind.resource, Action.UPDATE_OTHER), kind.first, same)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_version_again_requeues_no_pod(made: Rig, events: Events, kind: Kind) -> None:
-    """A repeated list delivers most objects unchanged."""
+    """An object with an unchanged resourceVersion, as in a repeated list, is no event."""
     feed = made.scheduler.storage_feed
     feed.added(kind.first)
     events.clear()
@@ -120,19 +120,19 @@ def test_the_same_version_again_requeues_no_pod(made: Rig, events: Events, kind:
 
 
 @pytest.mark.parametrize(
-    "bad",
+    "invalid",
     [
         pytest.param(volume("v", size="plenty"), id="volume"),
         pytest.param(capacity("r", "s", "plenty", on={}), id="capacity"),
     ],
 )
-def test_what_cannot_be_read_is_left_out(
-    made: Rig, events: Events, caplog: pytest.LogCaptureFixture, bad: StorageObject
+def test_an_invalid_object_is_ignored(
+    made: Rig, events: Events, caplog: pytest.LogCaptureFixture, invalid: StorageObject
 ) -> None:
-    """It is logged, requeues no pod, and can be deleted."""
+    """An invalid object is logged, requeues no pod, and can be deleted."""
     feed = made.scheduler.storage_feed
-    feed.added(bad)
+    feed.added(invalid)
     storage = made.context.cache.columns.storage
     assert (len(storage.volumes), len(storage.capacities), events) == (0, 0, [])
-    assert f"{bad.metadata.name} is ignored" in caplog.text
-    feed.deleted(bad)
+    assert f"{invalid.metadata.name} is ignored" in caplog.text
+    feed.deleted(invalid)

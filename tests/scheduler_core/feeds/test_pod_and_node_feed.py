@@ -1,4 +1,4 @@
-"""Events of the cluster: which changes reach the cache, and which pods they requeue."""
+"""The feed of pods and nodes: changes of the cache and the queue, and events for queueing hints."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Listener:
     """A queueing hint that records its events and always returns Skip."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.events: list[str] = []
         self.objects: list[tuple[object | None, object | None]] = []
 
     def registrations(self) -> list[EventRegistration]:
-        """Return one registration for each action, so that the hint knows its event."""
+        """Return one registration for each action, so that the hint can record the event."""
         actions = [action for action in Action if action.name]
         kinds = [Resource.POD, Resource.NODE]
         return [
@@ -40,15 +40,15 @@ class Listener:
 
     def _hint(self, name: str) -> Callable[[Pod, object | None, object | None], Hint]:
         def hint(_pod: Pod, old: object | None, new: object | None) -> Hint:
-            self.heard.append(name)
+            self.events.append(name)
             self.objects.append((old, new))
             return Hint.SKIP
 
         return hint
 
 
-def listening() -> tuple[Rig, Listener]:
-    """A scheduler with one unschedulable pod whose hints receive all events."""
+def rig_with_listener() -> tuple[Rig, Listener]:
+    """Return a scheduler with one unschedulable pod, and the listener that records the events for its hints."""
     listener = Listener()
     journal = Journal(registrations={"Rec": listener.registrations()})
     made = rig([recorder("Rec", journal)])
@@ -61,45 +61,45 @@ def listening() -> tuple[Rig, Listener]:
 
 
 def test_a_pending_pod_enters_the_queue() -> None:
-    """It requeues no other pod."""
-    made, listener = listening()
+    """A pending pod is queued, and requeues no other pod."""
+    made, listener = rig_with_listener()
     made.add(WEB)
     assert made.place_of(WEB) == "active"
-    assert listener.heard == []
+    assert listener.events == []
 
 
 def test_a_bound_pod_enters_the_cache() -> None:
-    """Pods that wait for such a pod are requeued."""
-    made, listener = listening()
+    """A bound pod is added to the cache, and its addition is an event."""
+    made, listener = rig_with_listener()
     made.add(RUNNING)
     assert made.place_of(RUNNING) == ""
     assert made.context.cache.columns.pod_count.tolist() == [1]
-    assert listener.heard == ["Pod ADD"]
+    assert listener.events == ["Pod ADD"]
     assert listener.objects == [(None, RUNNING)]
 
 
-def test_an_ended_pod_takes_no_place() -> None:
-    """A succeeded pod is in neither the cache nor the queue, and leaves both when it ends."""
-    made, listener = listening()
+def test_an_ended_pod_is_not_stored() -> None:
+    """An ended pod is neither cached nor queued, and a pod that ends is removed."""
+    made, listener = rig_with_listener()
     made.add(pod("done", phase="Succeeded", node_name="n0"))
     assert made.context.cache.columns.pod_count.tolist() == [0]
     made.add(RUNNING)
-    listener.heard.clear()
+    listener.events.clear()
     made.scheduler.feed.pod_updated(RUNNING, pod("run", phase="Failed", node_name="n0"))
     assert made.context.cache.columns.pod_count.tolist() == [0]
-    assert listener.heard == ["Pod DELETE"]
+    assert listener.events == ["Pod DELETE"]
 
 
-def test_a_pod_with_a_quantity_that_cannot_be_read_is_left_out() -> None:
-    """The feed continues."""
-    made, _ = listening()
+def test_a_pod_with_an_invalid_quantity_is_ignored() -> None:
+    """A pod with an invalid quantity is not queued, and other pods are."""
+    made, _ = rig_with_listener()
     bad = pod("bad", requests={"cpu": "lots"})
     made.add(bad, WEB)
     assert (made.place_of(bad), made.place_of(WEB)) == ("", "active")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "heard"),
+    ("old", "new", "events"),
     [
         pytest.param(RUNNING, pod("run", node_name="n0", requests={"cpu": "2"}), ["Pod UPDATE_POD_LABEL"], id="labels"),
         pytest.param(
@@ -112,37 +112,37 @@ def test_a_pod_with_a_quantity_that_cannot_be_read_is_left_out() -> None:
             RUNNING,
             pod("run", node_name="n0", requests={"cpu": "3"}, labels={"app": "db"}),
             ["Pod UPDATE_POD_SCALE_UP"],
-            id="up",
+            id="scale-up",
         ),
         pytest.param(
             pod("run", node_name="n0", requests={"cpu": "2", "memory": "1900m"}),
             pod("run", node_name="n0", requests={"cpu": "2", "memory": "1100m"}),
             ["Pod UPDATE_POD_SCALE_DOWN"],
-            id="by-less-than-a-unit",
+            id="scale-down-by-less-than-a-unit",
         ),
         pytest.param(
             pod("run", node_name="n0", requests={"cpu": "2", "memory": "0"}),
             pod("run", node_name="n0", requests={"cpu": "2"}),
             ["Pod UPDATE_POD_SCALE_DOWN"],
-            id="a-request-of-nothing-is-gone",
+            id="request-of-0-is-removed",
         ),
-        pytest.param(RUNNING, RUNNING, [], id="nothing"),
+        pytest.param(RUNNING, RUNNING, [], id="unchanged"),
     ],
 )
-def test_a_placed_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
-    """Only changes that may help other pods are events."""
-    made, listener = listening()
+def test_a_bound_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
+    """Changes of a bound pod that may help other pods are events."""
+    made, listener = rig_with_listener()
     made.add(old)
-    listener.heard.clear()
+    listener.events.clear()
     made.scheduler.feed.pod_updated(old, new)
-    assert listener.heard == heard
+    assert listener.events == events
     columns = made.context.cache.columns
     wanted = columns.compile_pod(new).requests.accounted["cpu"]
     assert columns.requested[columns.resources.find("cpu"), 0] == wanted
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "heard"),
+    ("old", "new", "events"),
     [
         pytest.param(
             pod("listener"),
@@ -154,7 +154,7 @@ def test_a_placed_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
             pod("listener", tolerations=[Toleration("a", "Exists")]),
             pod("listener", tolerations=[Toleration("b", "Exists")]),
             ["Pod UPDATE_OTHER"],
-            id="a-toleration-is-never-altered",
+            id="replaced-toleration",
         ),
         pytest.param(pod("listener"), pod("listener", labels={"a": "b"}), ["Pod UPDATE_POD_LABEL"], id="labels"),
         pytest.param(
@@ -163,21 +163,23 @@ def test_a_placed_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
             ["Pod UPDATE_POD_SCHEDULING_GATES_ELIMINATED"],
             id="last-gate",
         ),
-        pytest.param(pod("listener"), pod("listener", priority=7), ["Pod UPDATE_OTHER"], id="any-other-of-the-spec"),
+        pytest.param(
+            pod("listener"), pod("listener", priority=7), ["Pod UPDATE_OTHER"], id="another-field-of-the-spec"
+        ),
     ],
 )
-def test_a_waiting_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
-    """Hints are called for its own change, and it waits in its new version."""
-    made, listener = listening()
+def test_a_waiting_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
+    """A change of a waiting pod is an event for its hints, and the queue stores the new version."""
+    made, listener = rig_with_listener()
     made.scheduler.feed.pod_updated(old, new)
-    assert listener.heard == heard
+    assert listener.events == events
     queued = made.queue.find(new.metadata.uid)
     assert queued is not None
     assert queued.info.pod is new
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "heard"),
+    ("old", "new", "events"),
     [
         pytest.param(node("n0"), node("n0", labels={"a": "b"}), ["Node UPDATE_NODE_LABEL"], id="labels"),
         pytest.param(node("n0"), node("n0", taints=["a:NoSchedule"]), ["Node UPDATE_NODE_TAINT"], id="taints"),
@@ -190,7 +192,7 @@ def test_a_waiting_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
             node("n0", allocatable={"cpu": "4", "memory": "1Gi"}),
             node("n0", allocatable={"cpu": "4000m", "memory": "1024Mi"}),
             [],
-            id="allocatable-in-other-words",
+            id="allocatable-in-other-units",
         ),
         pytest.param(
             node("n0"), node("n0", features=["f"]), ["Node UPDATE_NODE_DECLARED_FEATURE"], id="declared-features"
@@ -204,44 +206,44 @@ def test_a_waiting_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
         pytest.param(node("n0"), node("n0"), [], id="heartbeat"),
     ],
 )
-def test_a_node_changes(old: Node, new: Node, heard: list[str]) -> None:
-    """Each kind of change is a separate event."""
-    made, listener = listening()
+def test_a_node_changes(old: Node, new: Node, events: list[str]) -> None:
+    """Each kind of node change is a separate event."""
+    made, listener = rig_with_listener()
     made.scheduler.feed.node_updated(old, new)
-    assert listener.heard == heard
+    assert listener.events == events
 
 
-def test_nodes_come_and_go() -> None:
-    """Both are events, and the columns follow."""
-    made, listener = listening()
+def test_nodes_are_added_and_deleted() -> None:
+    """The addition and the deletion of a node are events and change the columns."""
+    made, listener = rig_with_listener()
     made.add(node("n1"))
     made.scheduler.feed.node_deleted(node("n1"))
-    assert listener.heard == ["Node ADD", "Node DELETE"]
+    assert listener.events == ["Node ADD", "Node DELETE"]
     assert made.context.cache.columns.count == 1
 
 
-def test_a_node_that_can_be_read_at_last_is_a_new_node() -> None:
-    """It was ignored when it was added; its correction is an event of an added node."""
-    made, listener = listening()
+def test_an_invalid_node_that_is_corrected_is_added() -> None:
+    """An invalid node is ignored, and its correction is the event of an added node."""
+    made, listener = rig_with_listener()
     bad, good = node("n1", allocatable={"cpu": "x"}), node("n1")
     made.add(bad)
-    assert (made.context.cache.columns.count, listener.heard) == (1, [])
+    assert (made.context.cache.columns.count, listener.events) == (1, [])
     made.scheduler.feed.node_updated(bad, good)
-    assert (made.context.cache.columns.count, listener.heard) == (2, ["Node ADD"])
+    assert (made.context.cache.columns.count, listener.events) == (2, ["Node ADD"])
 
 
-def test_a_node_whose_update_cannot_be_read_stays_as_it_was() -> None:
-    """No pod is requeued."""
-    made, listener = listening()
+def test_an_invalid_update_of_a_node_is_ignored() -> None:
+    """An invalid update of a node changes nothing and requeues no pod."""
+    made, listener = rig_with_listener()
     made.scheduler.feed.node_updated(node("n0"), node("n0", allocatable={"cpu": "x"}))
     columns = made.context.cache.columns
     assert columns.allocatable[columns.resources.find("cpu"), 0] == 4000
-    assert listener.heard == []
+    assert listener.events == []
 
 
 def test_a_pod_deleted_while_it_waits_leaves_the_queue() -> None:
-    """Its nomination is dropped too."""
-    made, _ = listening()
+    """A deleted waiting pod leaves the queue, and its nomination ends."""
+    made, _ = rig_with_listener()
     nominated = pod("nominated", nominated_node="n0")
     made.add(nominated)
     assert made.queue.nominator.node_of(nominated.metadata.uid) == "n0"
@@ -251,8 +253,8 @@ def test_a_pod_deleted_while_it_waits_leaves_the_queue() -> None:
 
 
 def test_a_nomination_follows_the_pods_status() -> None:
-    """It is set, changed and cleared with the status, whichever component preempts."""
-    made, _ = listening()
+    """A nomination is set and cleared with the pod's status."""
+    made, _ = rig_with_listener()
     made.add(WEB)
     nominated = pod("web", nominated_node="n0")
     made.scheduler.feed.pod_updated(WEB, nominated)
@@ -266,53 +268,53 @@ _NOMINATED = pod("nominated", nominated_node="n0")
 
 
 @pytest.mark.parametrize(
-    ("gone", "heard"),
+    ("deleted", "events"),
     [
-        pytest.param(pod("plain"), [], id="nothing-promised"),
-        pytest.param(pod("other", nominated_node="n0", scheduler_name="other"), [], id="of-another-scheduler"),
-        pytest.param(pod("low", nominated_node="n0", priority=LOW), [], id="of-lower-priority"),
-        pytest.param(pod("equal", nominated_node="n0", priority=EQUAL), ["Pod DELETE"], id="of-equal-priority"),
-        pytest.param(pod("high", nominated_node="n0", priority=HIGH), ["Pod DELETE"], id="of-higher-priority"),
+        pytest.param(pod("plain"), [], id="not-nominated"),
+        pytest.param(pod("other", nominated_node="n0", scheduler_name="other"), [], id="another-scheduler"),
+        pytest.param(pod("low", nominated_node="n0", priority=LOW), [], id="lower-priority"),
+        pytest.param(pod("equal", nominated_node="n0", priority=EQUAL), ["Pod DELETE"], id="equal-priority"),
+        pytest.param(pod("high", nominated_node="n0", priority=HIGH), ["Pod DELETE"], id="higher-priority"),
     ],
 )
-def test_a_waiting_pod_goes(gone: Pod, heard: list[str]) -> None:
-    """Its nominated node is free for the pods that it rejected; other deletions help no pod."""
-    made, listener = listening()
-    made.add(gone)
-    listener.heard.clear()
-    made.scheduler.feed.pod_deleted(gone)
-    assert listener.heard == heard
+def test_a_waiting_pod_is_deleted(deleted: Pod, events: list[str]) -> None:
+    """The deletion of a waiting pod is an event only if its nomination may have rejected other pods."""
+    made, listener = rig_with_listener()
+    made.add(deleted)
+    listener.events.clear()
+    made.scheduler.feed.pod_deleted(deleted)
+    assert listener.events == events
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "heard"),
+    ("old", "new", "events"),
     [
-        pytest.param(_NOMINATED, pod("nominated"), ["Pod DELETE"], id="withdrawn"),
-        pytest.param(_NOMINATED, pod("nominated", nominated_node="n1"), ["Pod DELETE"], id="moved"),
-        pytest.param(pod("nominated"), _NOMINATED, [], id="made"),
-        pytest.param(_NOMINATED, _NOMINATED, [], id="kept"),
+        pytest.param(_NOMINATED, pod("nominated"), ["Pod DELETE"], id="cleared"),
+        pytest.param(_NOMINATED, pod("nominated", nominated_node="n1"), ["Pod DELETE"], id="changed"),
+        pytest.param(pod("nominated"), _NOMINATED, [], id="set"),
+        pytest.param(_NOMINATED, _NOMINATED, [], id="unchanged"),
     ],
 )
-def test_a_nomination_changes(old: Pod, new: Pod, heard: list[str]) -> None:
-    """If a nomination ends, the room is freed as if the pod had been deleted."""
-    made, listener = listening()
+def test_a_nomination_changes(old: Pod, new: Pod, events: list[str]) -> None:
+    """The end of a nomination is an event like the deletion of the pod."""
+    made, listener = rig_with_listener()
     made.add(old)
-    listener.heard.clear()
+    listener.events.clear()
     made.scheduler.feed.pod_updated(old, new)
-    assert listener.heard == heard
+    assert listener.events == events
 
 
 def test_a_pod_of_another_uid_is_another_pod() -> None:
-    """A watch that missed the deletion shows only the change of UID."""
-    made, _ = listening()
+    """An update with another UID replaces the pod, as after a missed deletion."""
+    made, _ = rig_with_listener()
     made.add(WEB)
     again = pod("web", uid="another")
     made.scheduler.feed.pod_updated(WEB, again)
     assert (made.place_of(WEB), made.place_of(again)) == ("", "active")
 
 
-async def test_a_confirmation_before_the_binds_answer() -> None:
-    """A watch is often faster than the response to the bind; the later of the two changes nothing."""
+async def test_a_watch_event_before_the_bind_response() -> None:
+    """A watch event that arrives before the bind response confirms the pod, and the response changes nothing."""
     made = rig()
     made.add(node("n0"), WEB)
     attempt = made.decide()
@@ -327,8 +329,8 @@ async def test_a_confirmation_before_the_binds_answer() -> None:
     assert made.context.cache.columns.pod_count.tolist() == [1]
 
 
-async def test_a_late_confirmation() -> None:
-    """It arrives after the response to the bind and confirms the pod."""
+async def test_a_watch_event_after_the_bind_response() -> None:
+    """A watch event after the bind response confirms the assumed pod."""
     made = rig()
     made.add(node("n0"), WEB)
     assert await made.attempt() == "n0"
@@ -338,7 +340,7 @@ async def test_a_late_confirmation() -> None:
 
 
 async def test_a_stale_update_after_the_bind_does_not_queue_the_pod_again() -> None:
-    """A condition that was written earlier is seen after the response to the bind."""
+    """An older update that arrives after the bind response does not queue the pod."""
     made = rig()
     made.add(node("n0"), WEB)
     assert await made.attempt() == "n0"
@@ -346,8 +348,8 @@ async def test_a_stale_update_after_the_bind_does_not_queue_the_pod_again() -> N
     assert made.place_of(WEB) == ""
 
 
-async def test_a_node_vanishes_under_an_assumed_pod() -> None:
-    """The pod is removed with its node, and counts again when the node returns."""
+async def test_the_node_of_an_assumed_pod_is_deleted() -> None:
+    """An assumed pod is removed with its node, and counts again when the node is added again."""
     made = rig()
     made.add(node("n0"), WEB)
     assert await made.attempt() == "n0"
@@ -360,8 +362,8 @@ async def test_a_node_vanishes_under_an_assumed_pod() -> None:
     assert made.context.cache.columns.pod_count.tolist() == [0]
 
 
-async def test_an_assumed_pod_that_is_deleted_frees_its_node_for_others() -> None:
-    """Hints see it on the node where it was assumed, although its spec never named one."""
+async def test_a_deleted_assumed_pod_is_an_event_with_its_node() -> None:
+    """Hints get a deleted assumed pod with the node on which it was assumed."""
     listener = Listener()
     journal = Journal(registrations={"Rec": listener.registrations()})
     made = rig([recorder("Rec", journal)])
@@ -372,20 +374,20 @@ async def test_an_assumed_pod_that_is_deleted_frees_its_node_for_others() -> Non
     assert made.decide() is None
     made.scheduler.feed.pod_deleted(WEB)
     assert made.context.cache.columns.pod_count.tolist() == [0]
-    gone = listener.objects[0][0]
-    assert isinstance(gone, Pod)
-    assert gone.spec.node_name == "n0"
+    deleted = listener.objects[0][0]
+    assert isinstance(deleted, Pod)
+    assert deleted.spec.node_name == "n0"
 
 
 async def test_a_change_of_an_assumed_pod_is_no_event() -> None:
-    """It has its node already; a later rejection is based on the new version, so the event need not be recorded."""
+    """A change of an assumed pod is no event and is not stored; the queue stores the new version."""
     listener = Listener()
     made = rig([recorder("Rec", Journal(registrations={"Rec": listener.registrations()}))])
     made.add(node("n0"), pod("web"))
     attempt = made.decide()
     assert attempt is not None
     made.scheduler.feed.pod_updated(pod("web"), pod("web", labels={"a": "b"}))
-    assert listener.heard == []
+    assert listener.events == []
     assert made.queue.readings.in_flight_events() == {"PodPopped": 1}
     queued = made.queue.find(attempt.info.uid)
     assert queued is not None

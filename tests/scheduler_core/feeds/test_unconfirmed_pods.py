@@ -1,4 +1,4 @@
-"""Bound pods that no watch confirms are read, and the result decides."""
+"""Bound pods that no watch event confirms, which are read from the API server."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.scheduling import Rig, rig
 WEB = pod("web", requests={"cpu": "3"})
 
 
-async def bound() -> Rig:
-    """A pod whose bind succeeded 20 seconds ago."""
+async def rig_after_bind() -> Rig:
+    """Return a scheduler with a pod whose bind succeeded 20 seconds ago."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"), WEB)
     assert await made.attempt() == "n0"
@@ -38,29 +38,29 @@ async def settle(made: Rig, after: float = 15.0) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "assumed", "placed", "place"),
+    ("found", "assumed", "pod_count", "place"),
     [
-        pytest.param(pod("web", requests={"cpu": "3"}, node_name="n0"), 0, 1, "", id="bound"),
-        pytest.param(None, 0, 0, "", id="gone"),
+        pytest.param(pod("web", requests={"cpu": "3"}, node_name="n0"), 0, 1, "", id="rig_after_bind"),
+        pytest.param(None, 0, 0, "", id="deleted"),
         pytest.param(pod("web", uid="another"), 0, 0, "", id="another-pod"),
         pytest.param(WEB, 0, 0, "active", id="never-bound"),
         pytest.param(pod("web", node_name="n0", phase="Succeeded"), 0, 0, "", id="ended"),
     ],
 )
-async def test_what_is_read_decides(found: Pod | None, assumed: int, placed: int, place: str) -> None:
-    """Confirmed, deleted or scheduled again."""
-    made = await bound()
+async def test_the_pod_that_is_read(found: Pod | None, assumed: int, pod_count: int, place: str) -> None:
+    """An unconfirmed pod is confirmed, removed or queued again, as the read pod requires."""
+    made = await rig_after_bind()
     if found is not None:
         made.writer.pods["default/web"] = found
     await settle(made)
     assert made.context.cache.assumed_count == assumed
-    assert made.context.cache.columns.pod_count.tolist() == [placed]
+    assert made.context.cache.columns.pod_count.tolist() == [pod_count]
     assert made.place_of(WEB) == place
 
 
-async def test_time_alone_decides_nothing() -> None:
-    """A pod that cannot be read stays on its node, however late it is."""
-    made = await bound()
+async def test_an_unreadable_pod_stays_assumed() -> None:
+    """A pod that cannot be read stays assumed, however late its confirmation is."""
+    made = await rig_after_bind()
     made.writer.read_failure = ServerUnavailableError("away")
     made.clock.advance(100_000)
     await settle(made)
@@ -68,15 +68,15 @@ async def test_time_alone_decides_nothing() -> None:
 
 
 async def test_a_pod_that_is_not_late_is_not_read() -> None:
-    """Reading costs a request."""
-    made = await bound()
+    """A pod is not read before its confirmation is late."""
+    made = await rig_after_bind()
     await settle(made, after=25)
     assert made.context.cache.assumed_count == 1
 
 
-async def test_a_place_that_is_given_back_wakes_others() -> None:
-    """A pod that was infeasible beside a bind that never took effect is retried."""
-    made = await bound()
+async def test_a_bind_without_effect_requeues_other_pods() -> None:
+    """A pod that was infeasible because of a bind without effect is requeued."""
+    made = await rig_after_bind()
     other = pod("other", requests={"cpu": "2"})
     made.add(other)
     assert made.decide() is None
@@ -87,9 +87,9 @@ async def test_a_place_that_is_given_back_wakes_others() -> None:
     made.queue.close()
 
 
-async def test_a_pod_that_is_bound_elsewhere_wakes_others() -> None:
-    """Its bind was answered and never took effect; then another scheduler has bound it to another node."""
-    made = await bound()
+async def test_a_pod_that_is_bound_elsewhere_requeues_other_pods() -> None:
+    """An assumed pod that another scheduler binds to another node frees its node for other pods."""
+    made = await rig_after_bind()
     other = pod("other", requests={"cpu": "2"})
     made.add(other)
     assert made.decide() is None
@@ -99,8 +99,8 @@ async def test_a_pod_that_is_bound_elsewhere_wakes_others() -> None:
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-async def test_a_pod_that_shrinks_while_it_is_being_bound_wakes_others(is_answered: bool) -> None:
-    """Its node counts its old request until a watch shows it bound."""
+async def test_lower_requests_during_the_bind_requeue_other_pods(is_answered: bool) -> None:
+    """Lower requests of an assumed pod requeue other pods when a watch event confirms its bind."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"), WEB)
     attempt = made.decide()
@@ -127,18 +127,18 @@ async def test_a_pod_that_shrinks_while_it_is_being_bound_wakes_others(is_answer
     ],
 )
 async def test_labels_that_change_while_a_pod_is_being_bound(labels: dict[str, str], place: str) -> None:
-    """A label that the API server copies from the node at the bind is no change of a label."""
+    """A changed label is an event, but not a label that the API server copies from the node at the bind."""
     label_changed = EventRegistration(ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL))
     journal = Journal(registrations={"Rec": [label_changed]})
     made = rig([recorder("Rec", journal)])
-    web, apart = pod("web", labels={"app": "db"}), pod("apart")
+    web, other = pod("web", labels={"app": "db"}), pod("other")
     made.add(node("n0"), web)
     assert await made.attempt() == "n0"
     journal.results["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
-    made.add(apart)
+    made.add(other)
     assert made.decide() is None
     made.scheduler.feed.pod_updated(web, pod("web", labels=labels, node_name="n0"))
-    assert made.place_of(apart) == place
+    assert made.place_of(other) == place
     made.queue.close()
 
 
@@ -146,7 +146,7 @@ async def test_labels_that_change_while_a_pod_is_being_bound(labels: dict[str, s
 
 
 def labelled(of: Pod) -> Pod:
-    """A later state of a pod, in which only a label has changed."""
+    """Return the pod with another label."""
     return replace(of, metadata=replace(of.metadata, labels={**of.metadata.labels, "patched-by": "a-controller"}))
 
 
@@ -154,12 +154,12 @@ def labelled(of: Pod) -> Pod:
     "found",
     [
         pytest.param(pod("web", requests={"cpu": "3"}, node_name="n0", phase="Succeeded"), id="ended"),
-        pytest.param(None, id="gone"),
+        pytest.param(None, id="deleted"),
     ],
 )
-async def test_a_state_from_before_the_bind_does_not_bring_a_pod_back(found: Pod | None) -> None:
-    """A late watch delivers a state from before the bind: the pod would be scheduled again, and evict others."""
-    made = await bound()
+async def test_a_state_from_before_the_bind_does_not_queue_the_pod(found: Pod | None) -> None:
+    """A late watch event with a state from before the bind does not queue an ended or deleted pod."""
+    made = await rig_after_bind()
     if found is not None:
         made.writer.pods["default/web"] = found
     await settle(made)
@@ -170,14 +170,14 @@ async def test_a_state_from_before_the_bind_does_not_bring_a_pod_back(found: Pod
     assert made.context.cache.columns.pod_count.tolist() == [0]
 
 
-async def test_reads_are_dropped_when_the_watch_has_caught_up() -> None:
-    """Three pods were read: one is gone, one has ended, one is bound."""
+async def test_reads_are_dropped_after_newer_watch_events() -> None:
+    """The reads of a deleted, an ended and a bound pod are dropped when watch events confirm them."""
     made = rig(defaults=default_plugins())
     pods = [pod(f"web-{number}") for number in range(3)]
     made.add(node("n0"), *pods)
     for _ in pods:
         assert await made.attempt() == "n0"
-    gone, ended, runs = ((old, replace(old, spec=replace(old.spec, node_name="n0"))) for old in pods)
+    deleted, ended, runs = ((old, replace(old, spec=replace(old.spec, node_name="n0"))) for old in pods)
     ended = (ended[0], replace(ended[1], status=replace(ended[1].status, phase="Succeeded")))
     made.writer.pods = {new.key: new for _, new in (ended, runs)}
     made.clock.advance(20)
@@ -186,7 +186,7 @@ async def test_reads_are_dropped_when_the_watch_has_caught_up() -> None:
     assert len(reads) == 3
     feed.pod_updated(*ended)
     feed.pod_updated(*runs)
-    feed.pod_deleted(gone[0])
+    feed.pod_deleted(deleted[0])
     assert len(reads) == 0
 
 
@@ -194,7 +194,7 @@ async def test_reads_are_dropped_when_the_watch_has_caught_up() -> None:
 
 
 async def gang_bound() -> Rig:
-    """Two members of a gang of two, the second of which was bound 15 seconds after the first, five seconds ago."""
+    """Return a scheduler with two bound members of a gang; the first bind was answered 20 seconds ago, the second 5."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("n0"))
@@ -211,8 +211,8 @@ async def gang_bound() -> Rig:
     return made
 
 
-async def test_a_gang_that_was_never_bound_waits_as_a_whole() -> None:
-    """A member whose bind never took effect does not count as placed; its siblings are read with it."""
+async def test_a_gang_whose_binds_had_no_effect_is_queued_again() -> None:
+    """Members whose binds had no effect are queued again as one gang."""
     made = await gang_bound()
     made.writer.pods = {each.key: each for each in members(2)}
     await settle(made)
@@ -224,7 +224,7 @@ async def test_a_gang_that_was_never_bound_waits_as_a_whole() -> None:
 
 
 async def test_a_gang_is_not_settled_in_part() -> None:
-    """As long as one of its members cannot be read, the others are not requeued without it."""
+    """While one member of a gang cannot be read, the other members are not requeued."""
     made = await gang_bound()
     made.writer.pods = {"default/train-0": members(2)[0]}
     made.writer.unreadable.add("default/train-1")
@@ -233,8 +233,8 @@ async def test_a_gang_is_not_settled_in_part() -> None:
     made.queue.close()
 
 
-async def test_a_member_that_is_gone_does_not_count_again() -> None:
-    """A late state of a deleted member would complete the quorum of another one."""
+async def test_a_deleted_member_does_not_count_again() -> None:
+    """A late watch event of a deleted member does not count for the quorum."""
     made = await gang_bound()
     await settle(made)
     assert not gang_of(made).pods

@@ -1,4 +1,4 @@
-"""Namespaces, workloads and budgets: which changes reach which index; none requeues a pod."""
+"""The feed of namespaces, workloads and disruption budgets, whose changes requeue no pod."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ WEB = {"app": "web"}
 
 
 def meta(version: str = "1", labels: dict[str, str] | None = None) -> ObjectMeta:
-    """Metadata of the object ``x``."""
+    """Return the metadata of the object ``x``."""
     return ObjectMeta("x", "default", f"uid-{version}", version, labels=labels or {})
 
 
 def budget(allowed: int = 1, version: str = "1") -> PodDisruptionBudget:
-    """A budget of the pods labelled ``app=web``."""
+    """Return a disruption budget of the pods labelled ``app=web``."""
     spec = PodDisruptionBudgetSpec(LabelSelector(WEB))
     return PodDisruptionBudget(meta(version), spec, PodDisruptionBudgetStatus(allowed))
 
@@ -89,7 +89,7 @@ KINDS = [
 def test_each_change_reaches_its_index(
     first: PodSurrounding, same: PodSurrounding, other: PodSurrounding, version: Callable[[NodeColumns], int]
 ) -> None:
-    """An index changes with additions, differences and deletions, not with a new version."""
+    """An index changes with additions, changes and deletions, but not with a new resourceVersion alone."""
     made = rig()
     columns, feed = made.context.cache.columns, made.scheduler.workload_feed
     feed.added(first)
@@ -104,10 +104,10 @@ def test_each_change_reaches_its_index(
 
 
 @pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
-def test_what_is_gone_is_forgotten(
+def test_a_deleted_object_is_removed(
     first: PodSurrounding, same: PodSurrounding, other: PodSurrounding, version: Callable[[NodeColumns], int]
 ) -> None:
-    """After a deletion the same object is new; a second deletion has no effect."""
+    """A second deletion has no effect, and the object can be added again."""
     del same, other
     made = rig()
     columns, feed = made.context.cache.columns, made.scheduler.workload_feed
@@ -120,20 +120,20 @@ def test_what_is_gone_is_forgotten(
 
 
 @pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
-def test_no_pod_is_woken(
+def test_no_pod_is_requeued(
     first: PodSurrounding,
     same: PodSurrounding,
     other: PodSurrounding,
     version: Callable[[NodeColumns], int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No plugin registers for these kinds, so the queue gets no event."""
+    """The queue gets no event for these kinds, because no plugin registers for them."""
     del same, version
     made = rig()
     events: list[object] = []
 
-    def on_event(*words: object) -> None:
-        events.append(words)
+    def on_event(*arguments: object) -> None:
+        events.append(arguments)
 
     monkeypatch.setattr(made.queue, "on_event", on_event)
     feed = made.scheduler.workload_feed
