@@ -12,7 +12,6 @@ from pydantic import Field
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.name_validation import label_value_problems, qualified_name_problems
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _FIELD_OPERATORS = ("In", "NotIn")
 

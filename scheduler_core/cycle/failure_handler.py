@@ -27,6 +27,7 @@ POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 SCHEDULING_GATED = "SchedulingGated"
+FAILED_SCHEDULING = "FailedScheduling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,11 @@ def too_late(status: Status) -> Failure:
 def reference_to(pod: Pod) -> ObjectReference:
     """Return the reference to the pod in events."""
     return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+
+
+def failed_scheduling(pod: Pod, message: str, profile: str) -> Event:
+    """Return the event of a pod that is not scheduled."""
+    return Event(reference_to(pod), "Warning", FAILED_SCHEDULING, "Scheduling", message, reporting_controller=profile)
 
 
 def patch_status(writer: ClusterWriter, pod: Pod, failure: Failure, *, has_written_nomination: bool = False) -> bool:
@@ -170,14 +176,5 @@ class FailedAttempts:
             self._room.nomination_ended(nominated, node_name)
         if pod.has_deferred_resize:
             return
-        self._writer.record(
-            Event(
-                reference_to(pod),
-                "Warning",
-                "FailedScheduling",
-                "Scheduling",
-                failure.message,
-                reporting_controller=profile,
-            )
-        )
+        self._writer.record(failed_scheduling(pod, failure.message, profile))
         patch_status(self._writer, pod, failure, has_written_nomination=attempt.has_written_nomination)

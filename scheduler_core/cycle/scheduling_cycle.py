@@ -11,7 +11,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.decided_pods import DecidedPods
-from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, no_fit, reference_to
+from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, failed_scheduling, no_fit
 from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.reuse_or_search import NodeChoice
@@ -23,7 +23,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import ClusterWriter, Event
+from scheduler_core.ports import ClusterWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.post_filtering import run_post_filters
 from scheduler_core.runtime.profile_swap import ProfileTable
@@ -157,10 +157,7 @@ class CycleStart:
         pod = queued.info.pod
         if pod.metadata.deletion_timestamp is not None:
             note = f"skip schedule deleting pod: {pod.key}"
-            kind, reason, action = "Warning", "FailedScheduling", "Scheduling"
-            controller = pod.spec.scheduler_name
-            event = Event(reference_to(pod), kind, reason, action, note, reporting_controller=controller)
-            self._writer.record(event)
+            self._writer.record(failed_scheduling(pod, note, pod.spec.scheduler_name))
             self._strip_nomination(pod)
             return True
         return self._cache.get(queued.uid) is not None and not pod.has_deferred_resize

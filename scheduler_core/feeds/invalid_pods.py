@@ -13,9 +13,9 @@ import logging
 
 from msgspec import Struct
 
-from scheduler_core.cycle.failure_handler import Failure, patch_status, reference_to
+from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import ClusterWriter, Event
+from scheduler_core.ports import ClusterWriter
 from scheduler_core.runtime.profile_swap import ProfileTable
 
 log = logging.getLogger(__name__)
@@ -77,13 +77,5 @@ class InvalidPods:
         invalid.is_reported = True
         pod = invalid.pod
         message = f"the pod cannot be scheduled: {invalid.problem}. Correct its manifest and create the pod again"
-        event = Event(
-            reference_to(pod),
-            "Warning",
-            "FailedScheduling",
-            "Scheduling",
-            message,
-            reporting_controller=pod.spec.scheduler_name,
-        )
-        self._writer.record(event)
+        self._writer.record(failed_scheduling(pod, message, pod.spec.scheduler_name))
         patch_status(self._writer, pod, Failure(message, is_error=True, nominated_node=None))

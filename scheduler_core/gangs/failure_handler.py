@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler_core.cycle.failure_handler import Failure, patch_status, reference_to
+from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.placement_trial import GangTrial
@@ -21,7 +21,7 @@ from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABL
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
-from scheduler_core.ports import Clock, ClusterWriter, Event
+from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import filter_class
@@ -240,16 +240,7 @@ class FailedGangs:
                 failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated
             )
             if patch_status(self._writer, queued.info.pod, member_failure):
-                self._writer.record(
-                    Event(
-                        reference_to(queued.info.pod),
-                        "Warning",
-                        "FailedScheduling",
-                        "Scheduling",
-                        failure.message,
-                        reporting_controller=entry.profile,
-                    )
-                )
+                self._writer.record(failed_scheduling(queued.info.pod, failure.message, entry.profile))
         self._queue.failed(entry)
         self._queue.gangs.changed(gang)
 

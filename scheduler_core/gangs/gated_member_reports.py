@@ -9,12 +9,18 @@ from __future__ import annotations
 import logging
 from itertools import islice
 
-from scheduler_core.cycle.failure_handler import POD_SCHEDULED, SCHEDULING_GATED, Failure, patch_status, reference_to
+from scheduler_core.cycle.failure_handler import (
+    POD_SCHEDULED,
+    SCHEDULING_GATED,
+    Failure,
+    failed_scheduling,
+    patch_status,
+)
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.ports import Clock, ClusterWriter, Event, Timer
+from scheduler_core.ports import Clock, ClusterWriter, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
@@ -73,16 +79,7 @@ class GatedMembers:
         pod, message = queued.info.pod, ", ".join(queued.gate_reasons)
         self._log(queued, message)
         if patch_status(self._writer, pod, Failure(message, nominated_node=None, is_gated=True)):
-            self._writer.record(
-                Event(
-                    reference_to(pod),
-                    "Warning",
-                    "FailedScheduling",
-                    "Scheduling",
-                    message,
-                    reporting_controller=queued.profile,
-                )
-            )
+            self._writer.record(failed_scheduling(pod, message, queued.profile))
 
     def _log(self, queued: QueuedPod, message: str) -> None:
         gangs = self._queue.gangs

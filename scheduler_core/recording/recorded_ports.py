@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from scheduler_core.config.extender_config import Extender
+from scheduler_core.cycle.failure_handler import FAILED_SCHEDULING
 from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, ObjectFeed
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
@@ -22,12 +23,18 @@ from scheduler_core.ports import (
     StorageWriter,
 )
 from scheduler_core.recording.object_types import Content, ObjectTypes
-from scheduler_core.recording.port_errors import arguments_of, name_of
-from scheduler_core.recording.record_entries import Deleted, Evicted, Fed, Rejected, Wrote
+from scheduler_core.recording.record_entries import (
+    Deleted,
+    Evicted,
+    Fed,
+    Rejected,
+    Wrote,
+    error_arguments,
+    error_name,
+)
 from scheduler_core.recording.recorder import Recorder
 
 WRITER = "writer"
-FAILED = "FailedScheduling"
 _UPDATED = ("pod_updated", "node_updated", "updated")
 _KEPT: Content = ("", cast("Any", None))
 
@@ -146,14 +153,14 @@ class RecordedWriter:
             if outcome is None:
                 recorder.write(Deleted(number, "", recorder.objects.content(None)))
             else:
-                recorder.write(Deleted(number, name_of(outcome), arguments_of(outcome)))
+                recorder.write(Deleted(number, error_name(outcome), error_arguments(outcome)))
             recorder.inside(done, outcome)
 
         self._writer.delete_pod(deletion, recorded)
 
     def record(self, event: Event) -> None:
         """Queue an event."""
-        if event.reason == FAILED:
+        if event.reason == FAILED_SCHEDULING:
             self._recorder.write(rejection(event))
             self._recorder.decisions += 1
         self._writer.record(event)

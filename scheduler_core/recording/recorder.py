@@ -22,7 +22,6 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.recording.object_types import ObjectTypes
-from scheduler_core.recording.port_errors import arguments_of, name_of
 from scheduler_core.recording.record_entries import (
     Activating,
     Answered,
@@ -37,6 +36,8 @@ from scheduler_core.recording.record_entries import (
     Suspended,
     TimerFired,
     Withdrawing,
+    error_arguments,
+    error_name,
 )
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
@@ -236,7 +237,7 @@ class Recorder:
             raise
         except BaseException as error:
             self._continues(steps)
-            self.write(Answered(number, name_of(error), arguments_of(error)))
+            self.write(Answered(number, error_name(error), error_arguments(error)))
             raise
         self._continues(steps)
         self.write(Answered(number, "", self.objects.content(value)))

@@ -20,7 +20,6 @@ from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.model.pod import Pod
-from scheduler_core.recording.port_errors import error_of
 from scheduler_core.recording.record_entries import (
     DECISIONS,
     Activating,
@@ -36,6 +35,7 @@ from scheduler_core.recording.record_entries import (
     Suspended,
     TimerFired,
     Withdrawing,
+    error_of,
 )
 from scheduler_core.recording.record_file import RecordError
 from scheduler_core.recording.recorded_ports import DEVICES, GROUPS, PODS, STORAGE, WORKLOADS, LastDelivered

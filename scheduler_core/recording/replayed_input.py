@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.recording.journal import NoJournal
 from scheduler_core.recording.object_types import ObjectTypes
-from scheduler_core.recording.port_errors import error_of
 from scheduler_core.recording.record_entries import (
     DECISIONS,
     Answered,
@@ -31,6 +30,7 @@ from scheduler_core.recording.record_entries import (
     Rejected,
     Step,
     Wrote,
+    error_of,
 )
 from scheduler_core.recording.recorded_ports import WRITER
 from scheduler_core.recording.recorder import PortNumbers, TaskSteps

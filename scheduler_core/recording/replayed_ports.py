@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from scheduler_core.config.extender_config import Extender
+from scheduler_core.cycle.failure_handler import FAILED_SCHEDULING
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
 from scheduler_core.recording.record_entries import Evicted
-from scheduler_core.recording.recorded_ports import FAILED, nomination_of, rejection, written
+from scheduler_core.recording.recorded_ports import nomination_of, rejection, written
 from scheduler_core.recording.replayed_input import RecordedInput
 
 
@@ -69,7 +70,7 @@ class ReplayedWriter:
 
     def record(self, event: Event) -> None:
         """Compare a rejection."""
-        if event.reason == FAILED:
+        if event.reason == FAILED_SCHEDULING:
             self._recorded.decided(rejection(event))
 
 

@@ -12,7 +12,6 @@ from bayplan.introspection.status_building import gang_state
 from bayplan.introspection.status_model import GangState
 from bayplan.page.page_sources import PageSources, Turns
 from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.gang_members import Gang
 
 SHOWN = 200
@@ -132,6 +131,3 @@ def explain_pod_command(namespace: str, name: str) -> str:
 def explain_gang_command(namespace: str, name: str) -> str:
     """Return the command that explains a gang."""
     return f"bayplan explain -n {namespace} podgroup/{name}"
-
-
-SOURCES = {source.value: source for source in (GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS, GroupSource.NATIVE)}
