@@ -1,4 +1,4 @@
-"""Comparisons of two profiles on one cluster in memory."""
+"""Tests of the comparison of two profiles on one cluster in memory."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def profile(spec: Manifest, title: str = "", name: str = "batch") -> ComparedPro
     return ComparedProfile(title or name, Placed(profile_manifest(name, spec), Place("test", 0)))
 
 
-def compared(
+def compare_profiles(
     cluster: AdmittedCluster, after: Manifest, state: str = "no", *, before: Manifest | None = None, **query: str
 ) -> Comparison:
-    """Compare a profile, by default the default one, with another one, whose own name does not matter."""
+    """Compare two profiles, by default the default profile with *after*, whatever the name of *after*."""
     selection = PodSelection(Reschedule(state), query.get("namespace", ""), parse_label_query(query.get("labels", "")))
     sides = profile(before or {}, "old"), profile(after, "new", name="candidate")
     return compare(cluster, sides, selection, SimulationOptions(), installed_plugins())
 
 
-def changes(comparison: Comparison) -> dict[str, tuple[Change, str, str, str]]:
+def changes_of(comparison: Comparison) -> dict[str, tuple[Change, str, str, str]]:
     return {
         each.name: (each.change, each.runs_on, each.before.node, each.after.node) for each in comparison.differences
     }
@@ -74,40 +74,40 @@ def changes(comparison: Comparison) -> dict[str, tuple[Change, str, str, str]]:
 
 @pytest.fixture
 def files(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Admit objects."""
+    """Return a function that admits objects."""
     return lambda *objects: cluster_of(tmp_path_factory, *objects)
 
 
 def test_a_pending_pod_moves(files: Any) -> None:
-    """The candidate packs; it decides the pods of the first profile although its name is another one."""
+    """A pending pod moves if the other profile packs, although the other profile has another name."""
     cluster = files(node("a"), node("b"), pod("runs", "2", on="a"), pod("new"))
-    found = compared(cluster, PACK)
-    assert changes(found) == {"new": (Change.MOVES, "", "b", "a")}
+    found = compare_profiles(cluster, PACK)
+    assert changes_of(found) == {"new": (Change.MOVES, "", "b", "a")}
     assert (found.pending, found.rescheduled, found.before.moved, found.after.moved) == (1, 0, 0, 0)
     assert (found.before.packing.empty_nodes, found.after.packing.empty_nodes) == (0, 1)
 
 
-def test_a_pod_that_no_longer_fits_and_one_that_fits_now(files: Any) -> None:
-    """The reason is that of the PodScheduled condition."""
+def test_feasibility_changes(files: Any) -> None:
+    """A pod that no longer fits or fits now is a difference with the reason of its PodScheduled condition."""
     cluster = files(node("a"), pod("large", "9"))
     lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}}
-    found = compared(cluster, {}, before=lenient)
-    assert changes(found) == {"large": (Change.NO_LONGER_FITS, "", "a", "")}
+    found = compare_profiles(cluster, {}, before=lenient)
+    assert changes_of(found) == {"large": (Change.NO_LONGER_FITS, "", "a", "")}
     assert "Insufficient cpu" in found.differences[0].after.reason
-    assert changes(compared(cluster, lenient)) == {"large": (Change.FITS_NOW, "", "", "a")}
+    assert changes_of(compare_profiles(cluster, lenient)) == {"large": (Change.FITS_NOW, "", "", "a")}
 
 
-def test_another_reason(files: Any) -> None:
-    """A pod that fits nowhere under both profiles differs if the reasons differ."""
+def test_another_reason_is_a_difference(files: Any) -> None:
+    """A pod that is infeasible under both profiles differs if the reasons differ."""
     cluster = files(node("a", unschedulable=True), pod("large", "9"))
     lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}]}}}
-    assert changes(compared(cluster, lenient)) == {"large": (Change.OTHER_REASON, "", "", "")}
+    assert changes_of(compare_profiles(cluster, lenient)) == {"large": (Change.OTHER_REASON, "", "", "")}
 
 
 def test_running_pods_from_the_empty_state(files: Any) -> None:
-    """All selected pods leave their nodes before any is decided; moves are counted from where they run now."""
+    """From the empty state all selected pods leave their nodes, and moves are counted from their present nodes."""
     cluster = files(node("a"), node("b"), pod("one", on="a"), pod("two", on="b"))
-    found = compared(cluster, PACK, "empty")
+    found = compare_profiles(cluster, PACK, "empty")
     assert (found.pending, found.rescheduled) == (0, 2)
     assert found.after.moved == 1
     assert found.after.packing.empty_nodes == 1
@@ -115,25 +115,25 @@ def test_running_pods_from_the_empty_state(files: Any) -> None:
 
 
 def test_running_pods_from_the_present_state(files: Any) -> None:
-    """Each pod is restarted while the others run: with room on one node for both, they meet where one of them is."""
+    """From the present state each pod is restarted while the others run."""
     cluster = files(node("a"), node("b"), pod("one", on="a"), pod("two", on="b"))
-    found = compared(cluster, PACK, "present")
-    # The first joins the second, and the second, restarted in turn, stays with it.
-    assert changes(found)["one"] == (Change.MOVES, "a", "a", "b")
+    found = compare_profiles(cluster, PACK, "present")
+    # The first pod moves to the node of the second; the second, restarted next, stays there.
+    assert changes_of(found)["one"] == (Change.MOVES, "a", "a", "b")
     assert found.after.moved == 1
     assert found.after.packing.empty_nodes == 1
 
 
-def test_a_restart_leaves_its_own_room(files: Any) -> None:
-    """A pod that fits only where it runs stays there, since its own requests do not count."""
+def test_a_restarted_pod_frees_its_own_requests(files: Any) -> None:
+    """A restarted pod that is feasible only on its present node stays there."""
     cluster = files(node("a", "2"), node("b", "1"), pod("large", "2", on="a"))
-    found = compared(cluster, PACK, "present")
+    found = compare_profiles(cluster, PACK, "present")
     assert (found.differences, found.after.moved, found.after.placed) == ((), 0, 1)
 
 
 @pytest.mark.parametrize("state", ["empty", "present"])
-def test_which_pods_stay(files: Any, state: str) -> None:
-    """DaemonSets, static pods, pods that end, pods with claims, of other profiles, namespaces and labels stay."""
+def test_pods_that_are_not_rescheduled(files: Any, state: str) -> None:
+    """Unselected pods and pods that cannot be restarted stay on their nodes."""
     owned, static = ([{"kind": kind, "name": "a", "uid": "a", "controller": True}] for kind in ("DaemonSet", "Node"))
     web = {"app": "web"}
     claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
@@ -147,7 +147,7 @@ def test_which_pods_stay(files: Any, state: str) -> None:
         pod("unlabelled", on="a"),
         pod("web", on="a", labels=web),
     )
-    found = compared(cluster, PACK, state, namespace="shop", labels="app in (web, api)")
+    found = compare_profiles(cluster, PACK, state, namespace="shop", labels="app in (web, api)")
     assert found.rescheduled == 1
     assert [notice.partition(": ")[2] for notice in found.notices if "stay" in notice] == [
         "they are being deleted",
@@ -155,11 +155,11 @@ def test_which_pods_stay(files: Any, state: str) -> None:
         "they belong to DaemonSets",
         "they have resource claims",
     ]
-    assert compared(cluster, PACK, state, namespace="elsewhere").rescheduled == 0
+    assert compare_profiles(cluster, PACK, state, namespace="elsewhere").rescheduled == 0
 
 
 def test_members_of_a_gang_restart_together(files: Any) -> None:
-    """One by one, a gang could never meet its quorum."""
+    """The members of a gang are restarted together, because one by one they could not meet its quorum."""
     group = {
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "PodGroup",
@@ -167,28 +167,28 @@ def test_members_of_a_gang_restart_together(files: Any) -> None:
     }
     members = [pod(f"m{number}", on="a", labels={"bayplan.dev/pod-group": "train"}) for number in range(2)]
     cluster = files(node("a"), node("b"), {**group, "spec": {"minMember": 2}}, *members)
-    found = compared(cluster, PACK, "present")
+    found = compare_profiles(cluster, PACK, "present")
     assert (found.rescheduled, found.before.placed, found.after.placed) == (2, 2, 2)
 
 
 def test_preemption_under_one_profile_only(files: Any) -> None:
-    """A running pod that only one profile preempts differs."""
+    """A running pod that only one profile preempts is a difference."""
     priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
     cluster = files(
         priority, node("a"), pod("victim", "4", on="a"), pod("new", "4", spec={"priorityClassName": "high"})
     )
     never = {"plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}}}
-    assert changes(compared(cluster, never)) == {
+    assert changes_of(compare_profiles(cluster, never)) == {
         "victim": (Change.SPARED, "a", "", "a"),
         "new": (Change.NO_LONGER_FITS, "", "a", ""),
     }
-    assert changes(compared(cluster, {}, before=never))["victim"] == (Change.PREEMPTED, "a", "a", "")
+    assert changes_of(compare_profiles(cluster, {}, before=never))["victim"] == (Change.PREEMPTED, "a", "a", "")
 
 
-def test_figures(files: Any) -> None:
-    """Shares by hand: a pod of 1 can use all 4.5 free cores, and one of 3.5 none of them."""
+def test_packing_figures(files: Any) -> None:
+    """The shares of unusable resources and the imbalance are computed from free amounts and requests."""
     cluster = files(node("a", "4", "x"), node("b", "5", "y"), pod("runs", "1", on="a"), pod("new", "3500m", on="b"))
-    packing = compared(cluster, {}, "present").before.packing
+    packing = compare_profiles(cluster, {}, "present").before.packing
     assert packing.unusable["cpu"] == pytest.approx((0 + 1) / 2)
     assert packing.imbalance["cpu"] == pytest.approx(abs(1 / 4 - 3.5 / 5) / 2)
     assert packing.zone_skew == 0
@@ -196,15 +196,15 @@ def test_figures(files: Any) -> None:
 
 
 def test_a_cluster_without_pods_of_the_profile(files: Any) -> None:
-    """The user learns that nothing was compared."""
-    found = compared(files(node("a"), pod("foreign", profile="other")), PACK)
+    """A notice reports that no pod was compared."""
+    found = compare_profiles(files(node("a"), pod("foreign", profile="other")), PACK)
     assert found.notices == ("there is no pending pod with schedulerName batch, and no running one is decided again",)
 
 
-def test_an_invalid_profile_is_refused(files: Any) -> None:
-    """The problem names the profile's place."""
+def test_an_invalid_profile_is_rejected(files: Any) -> None:
+    """The problem of an invalid profile names its place."""
     with pytest.raises(ConfigError, match=r"test \(SchedulerProfile batch\): spec\.plugins\.score\.enabled"):
-        compared(files(node("a"), pod("new")), {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})
+        compare_profiles(files(node("a"), pod("new")), {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})
 
 
 PODS = st.lists(
@@ -219,10 +219,8 @@ SIZES = st.lists(st.sampled_from(["2", "4", "8"]), min_size=3, max_size=3)
     sizes=st.lists(st.sampled_from(["2", "4", "8"]), min_size=3, max_size=3),
     state=st.sampled_from(Reschedule),
 )
-def test_a_profile_does_not_differ_from_itself(
-    pods: list[tuple[str, str]], sizes: list[str], state: Reschedule
-) -> None:
-    """Whatever the cluster and whichever pods are decided again, equal profiles decide equally."""
+def test_equal_profiles_have_no_differences(pods: list[tuple[str, str]], sizes: list[str], state: Reschedule) -> None:
+    """Equal profiles decide equally for every cluster and every selection of pods."""
     files = ClusterFiles()
     nodes = [node(f"n{number}", size) for number, size in enumerate(sizes)]
     bodies = [*nodes, *(pod(f"p{number}", cpu, on=on) for number, (cpu, on) in enumerate(pods))]
@@ -232,7 +230,7 @@ def test_a_profile_does_not_differ_from_itself(
             files.nodes.append(Placed(msgspec.convert(body, decoded.node), Place("law", 0)))
         else:
             files.pods.append(Placed(msgspec.convert(body, decoded.pod), Place("law", 0)))
-    found = compared(admit(files), {}, state.value)
+    found = compare_profiles(admit(files), {}, state.value)
     assert found.differences == ()
     assert found.before.packing == found.after.packing
     assert found.before.moved == found.after.moved

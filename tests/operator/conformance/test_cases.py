@@ -19,7 +19,7 @@ LINES = b'{"a": 1}\n\n{"b": 2}\n'
 
 
 def with_profile(**profile: Any) -> bytes:
-    """Return a case whose configuration has that one profile."""
+    """Return a case whose configuration has one profile."""
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -28,19 +28,17 @@ def with_profile(**profile: Any) -> bytes:
     return json.dumps({**CASE, "profile": configuration}).encode()
 
 
-@pytest.mark.parametrize(
-    "content", [pytest.param(LINES, id="plain"), pytest.param(gzip.compress(LINES), id="gzip whatever its name")]
-)
-def test_reads_files(tmp_path: Path, content: bytes) -> None:
-    """Plain and compressed files contain the same lines; empty ones are skipped."""
+@pytest.mark.parametrize("content", [pytest.param(LINES, id="plain"), pytest.param(gzip.compress(LINES), id="gzip")])
+def test_read_lines_of_files(tmp_path: Path, content: bytes) -> None:
+    """Plain and compressed files are read, and empty lines are skipped."""
     file = tmp_path / "cases"
     file.write_bytes(content)
     assert list(read_lines(str(file))) == [b'{"a": 1}\n', b'{"b": 2}\n']
 
 
 @pytest.mark.parametrize("content", [pytest.param(LINES, id="plain"), pytest.param(gzip.compress(LINES), id="gzip")])
-def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    """A dash stands for standard input, compressed or not."""
+def test_read_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """A dash means standard input, compressed or not."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     assert len(list(read_lines("-"))) == 2
 
@@ -48,12 +46,12 @@ def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        pytest.param("gone.jsonl", "No such file or directory", id="no file"),
-        pytest.param("cut.jsonl.gz", "end-of-stream", id="half a file"),
+        pytest.param("gone.jsonl", "No such file or directory", id="missing file"),
+        pytest.param("cut.jsonl.gz", "end-of-stream", id="truncated file"),
     ],
 )
 def test_an_unreadable_file(tmp_path: Path, name: str, words: str) -> None:
-    """A missing or broken file is a problem with its name."""
+    """A missing or truncated file is a problem with its name."""
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(LINES)[:-9])
     with pytest.raises(ConfigError, match=words) as caught:
         list(read_lines(str(tmp_path / name)))
@@ -63,13 +61,13 @@ def test_an_unreadable_file(tmp_path: Path, name: str, words: str) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param(CASE, id="bare"),
-        pytest.param({"case": CASE}, id="case"),
-        pytest.param({"case": CASE, "expect": {"name": "c", "message": None}}, id="case and answer"),
+        pytest.param(CASE, id="case alone"),
+        pytest.param({"case": CASE}, id="wrapped case"),
+        pytest.param({"case": CASE, "expect": {"name": "c", "message": None}}, id="case and expected result"),
     ],
 )
-def test_decodes_a_case(document: dict[str, Any]) -> None:
-    """A line is a case, or contains one beside the expected result."""
+def test_decode_case(document: dict[str, Any]) -> None:
+    """A line is a case, or contains a case and its expected result."""
     case = decode_case(json.dumps(document).encode())
     assert (case.name, case.pod.metadata.name) == ("c", "p")
 
@@ -77,26 +75,26 @@ def test_decodes_a_case(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        pytest.param(b"{", "truncated", id="no JSON"),
+        pytest.param(b"{", "truncated", id="invalid JSON"),
         pytest.param(b'{"case": {}}', "missing required field `pod`", id="no pod"),
-        pytest.param(b'{"pod": {"metadata": {"name": 1}}}', "Expected `str`", id="a bad pod"),
-        pytest.param(b"[]", "Expected `object`", id="no object"),
+        pytest.param(b'{"pod": {"metadata": {"name": 1}}}', "Expected `str`", id="invalid pod"),
+        pytest.param(b"[]", "Expected `object`", id="not an object"),
     ],
 )
 def test_a_line_that_is_not_a_case(line: bytes, words: str) -> None:
-    """The error says that it is not a case."""
+    """A line that is not a case is an error."""
     with pytest.raises(ConfigError, match=words):
         decode_case(line)
 
 
-def test_no_profile_is_the_default_one() -> None:
+def test_the_default_profile_is_used() -> None:
     """Without a configuration the default profile is used."""
     profile = profile_of(decode_case(json.dumps(CASE).encode()), in_tree_registry())
     assert profile.config.document() == {"schedulerName": "default-scheduler"}
 
 
-def test_leaves_out_plugins_that_are_known_and_not_built() -> None:
-    """A known plugin that is not registered is removed and named once; the rest of the profile stays."""
+def test_unregistered_plugins_are_removed() -> None:
+    """A known plugin that is not registered is removed and reported once, and the rest of the profile stays."""
     enabled = [{"name": "NodeAffinity", "weight": 5}, {"name": "InterPodAffinity"}]
     line = with_profile(
         plugins={"score": {"enabled": enabled, "disabled": [{"name": "*"}]}, "preScore": {"enabled": enabled}}
@@ -110,8 +108,8 @@ def test_leaves_out_plugins_that_are_known_and_not_built() -> None:
     }
 
 
-def test_keeps_unknown_plugins() -> None:
-    """An unknown name is not the reference's and is rejected when the profile is built."""
+def test_unknown_plugins_stay() -> None:
+    """An unknown plugin stays and is rejected when the profile is built."""
     line = with_profile(plugins={"score": {"enabled": [{"name": "NoSuchPlugin"}]}})
     profile = profile_of(decode_case(line), in_tree_registry())
     assert profile.left_out == ()
@@ -119,18 +117,18 @@ def test_keeps_unknown_plugins() -> None:
 
 
 def test_every_registered_plugin_is_known() -> None:
-    """Every in-tree plugin exists in kube-scheduler under the same name, except those of scheduler-plugins."""
+    """Every in-tree plugin has the name of a kube-scheduler plugin, except those of scheduler-plugins."""
     assert set(in_tree_registry()) - {"Coscheduling"} <= IN_TREE_NAMES
 
 
 @pytest.mark.parametrize(
     ("line", "path"),
     [
-        pytest.param(with_profile(schedulerName="another"), "profile.profiles", id="nobody serves the pod"),
+        pytest.param(with_profile(schedulerName="another"), "profile.profiles", id="no profile for the pod"),
         pytest.param(with_profile(percentageOfNodesToScore=101), "profiles[0].percentageOfNodesToScore", id="invalid"),
     ],
 )
-def test_an_invalid_profile(line: bytes, path: str) -> None:
+def test_an_invalid_profile_is_a_problem(line: bytes, path: str) -> None:
     """A configuration that cannot be used is a problem with its path."""
     with pytest.raises(ConfigError) as caught:
         profile_of(decode_case(line), in_tree_registry())

@@ -36,24 +36,24 @@ NOT_RUN: dict[str, Any] = {
 
 
 def examination(**found: Any) -> Examination:
-    """Return an examination."""
+    """Return an examination of a pod."""
     return Examination(PodInfo(pod(), ResourceNames()), "default-scheduler", **found)
 
 
-def named(name: str) -> PodInfo:
-    """Return a pod."""
+def named_pod(name: str) -> PodInfo:
+    """Return a pod of this name."""
     return PodInfo(pod(name), ResourceNames())
 
 
 def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return scores of some nodes."""
+    """Return an array of scores."""
     return np.array(values, dtype=np.int64)
 
 
 @pytest.mark.parametrize(
     ("found", "fields"),
     [
-        pytest.param(examination(), {}, id="nothing"),
+        pytest.param(examination(), {}, id="empty"),
         pytest.param(
             examination(gate=Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("b", "a"), "SchedulingGates")),
             {
@@ -109,9 +109,12 @@ def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
                 post_filter=PostFilterOutcome(Status(Code.SUCCESS, ("preempting",)), "a"),
                 preemption=PostFilterPreview(
                     PostFilterResult(SUCCESS, "a"),
-                    (PreemptionCandidate("a", (named("y"), named("x")), 1), PreemptionCandidate("b", (named("z"),))),
-                    (named("y"), named("x")),
-                    (named("w"),),
+                    (
+                        PreemptionCandidate("a", (named_pod("y"), named_pod("x")), 1),
+                        PreemptionCandidate("b", (named_pod("z"),)),
+                    ),
+                    (named_pod("y"), named_pod("x")),
+                    (named_pod("w"),),
                 ),
             ),
             {
@@ -137,8 +140,8 @@ def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         ),
     ],
 )
-def test_writes_every_field(found: Examination, fields: dict[str, Any]) -> None:
-    """Each part is in its field; parts that were not reached are null or empty."""
+def test_result_document(found: Examination, fields: dict[str, Any]) -> None:
+    """Each part of an examination has its field, and parts that were not reached are null or empty."""
     assert result_document("c", found) == {"name": "c", **NOT_RUN, **fields}
 
 

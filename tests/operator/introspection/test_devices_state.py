@@ -1,4 +1,4 @@
-"""Devices, pools and resource claims in the operator's status."""
+"""Tests of devices, pools and resource claims in the operator's status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TWO = [device("d0"), device("d1")]
 
 
 def state_of(*objects: ResourceSlice | ResourceClaim) -> DevicesState:
-    """Return the counts of some objects."""
+    """Return the state of devices for these objects."""
     index = DeviceIndex()
     for each in objects:
         index.assign(each)
@@ -26,7 +26,7 @@ def state_of(*objects: ResourceSlice | ResourceClaim) -> DevicesState:
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
-    """The obsolete slice has a device that is gone."""
+    """Devices of an obsolete generation of a pool are not counted."""
     old = slice_of([*TWO, device("gone")], name="old", generation=1)
     assert state_of(old, slice_of(TWO, name="new", generation=2)) == DevicesState(
         "resource.k8s.io/v1", devices=2, pools_complete=1
@@ -34,7 +34,7 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
 
 
 def test_pools_are_complete_incomplete_or_invalid() -> None:
-    """A slice is missing; a device name occurs twice."""
+    """A pool with a missing slice is incomplete, and one with a repeated device name is invalid."""
     found = state_of(
         slice_of(TWO, node="n0"),
         slice_of(TWO, node="n1", count=2),
@@ -44,7 +44,7 @@ def test_pools_are_complete_incomplete_or_invalid() -> None:
 
 
 def test_claims_are_allocated_pending_or_in_flight() -> None:
-    """A claim in flight is not pending any more; admin access uses no device, shares of a device use one."""
+    """A claim in flight is not pending; admin access uses no device, and shares of a device use one."""
     index = DeviceIndex()
     observed = allocated_claim({"device": "d1", "adminAccess": True}, name="observer")
     shared = allocated_claim({"device": "d0", "shareID": "a"}, {"device": "d0", "shareID": "b"})
@@ -58,7 +58,7 @@ def test_claims_are_allocated_pending_or_in_flight() -> None:
     assert (found.claims_allocated, found.claims_pending, found.claims_in_flight, found.in_use) == (2, 1, 1, 2)
 
 
-def shown(*objects: ResourceSlice | ResourceClaim, withheld: str = "") -> Status:
+def status_with(*objects: ResourceSlice | ResourceClaim, withheld: str = "") -> Status:
     """Return the status of a scheduler with these objects."""
     made = rig()
     devices = made.context.cache.columns.devices
@@ -69,8 +69,8 @@ def shown(*objects: ResourceSlice | ResourceClaim, withheld: str = "") -> Status
 
 
 def test_the_text_has_one_line() -> None:
-    """The API version is named if claims are watched."""
-    status = shown(
+    """The text has one line about devices, with the API version if claims are watched."""
+    status = status_with(
         slice_of(TWO), slice_of(TWO, node="n1", count=2), allocated_claim({"device": "d0"}), claim(exactly("r"))
     )
     line = "Devices  4 in 2 pools (1 incomplete), 1 in use; claims: 1 allocated, 1 pending, 0 in flight"
@@ -80,13 +80,13 @@ def test_the_text_has_one_line() -> None:
 
 
 def test_a_cluster_without_devices_has_no_line() -> None:
-    """Nothing is printed."""
-    assert "Devices" not in RENDERERS["table"](shown())
+    """The text of a cluster without devices has no line about devices."""
+    assert "Devices" not in RENDERERS["table"](status_with())
 
 
-def test_the_text_says_why_claims_are_not_allocated() -> None:
-    """The reason is that of the gated pods."""
-    status = shown(claim(exactly("r")), withheld="the devices are not listed yet")
+def test_the_text_has_the_reason_for_withheld_claims() -> None:
+    """The text has the reason why claims are not allocated."""
+    status = status_with(claim(exactly("r")), withheld="the devices are not listed yet")
     assert status.devices.api_version == ""
     assert (
         "Resource claims are not allocated: the devices are not listed yet" in RENDERERS["table"](status).splitlines()

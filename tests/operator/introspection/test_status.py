@@ -1,4 +1,4 @@
-"""The operator's status: every pod is in its place, and the text is easy to read."""
+"""Tests of the operator's status: the place of every pod, and the text."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 
 class Patient(PermitPlugin):
-    """Plugin that lets pods whose name begins with ``waiting`` wait for two minutes."""
+    """Plugin that lets pods wait for two minutes if their name begins with ``waiting``."""
 
     name = "Patient"
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        """Wait."""
+        """Return WAIT for the pods of this test that wait."""
         del state, node_name
         return PermitResult(Answer(Code.WAIT), 120.0) if pod.key.startswith("default/waiting") else PermitResult()
 
@@ -64,13 +64,13 @@ async def world() -> AsyncIterator[Rig]:
 
 
 def status_of(made: Rig, limit: int = 0, extenders: tuple[ExtenderState, ...] = ()) -> Status:
-    """Return the status, five seconds after the process started."""
+    """Return the status five seconds after the start of the process."""
     sources = StatusSources(made.scheduler, Readiness(()), extenders=lambda _: extenders)
     return operator_status(sources, made.clock.now() - 5, limit)
 
 
-async def test_every_pod_is_in_its_place(world: Rig) -> None:
-    """The status lists every pod with what it waits for."""
+async def test_every_pod_has_its_place(world: Rig) -> None:
+    """The status lists every pod with its place and what it waits for."""
     status = status_of(world)
     places = {entry.pod: entry.place for entry in status.queue}
     assert places == {
@@ -90,7 +90,7 @@ async def test_every_pod_is_in_its_place(world: Rig) -> None:
 
 
 async def test_waiting_pods_and_nominations(world: Rig) -> None:
-    """The status lists their nodes, the plugins they wait for, and the remaining time."""
+    """Waiting pods have their node, the plugins they wait for, and the remaining time."""
     status = status_of(world)
     (waiting,) = status.waiting
     assert (waiting.pod, waiting.node, waiting.plugins) == ("default/waiting", "a", {"Patient": 115.0})
@@ -101,8 +101,8 @@ async def test_waiting_pods_and_nominations(world: Rig) -> None:
     assert (profile_state.in_flight, profile_state.rejected) == (1, 1)
 
 
-async def test_a_process_that_serves_some_profiles(world: Rig) -> None:
-    """The status has the selector of the profiles, and pods of other profiles are only without one in this process."""
+async def test_a_process_with_a_profile_selector(world: Rig) -> None:
+    """The status has the selector, and other pods are without a live profile only in this process."""
     sources = StatusSources(world.scheduler, Readiness(()), selector="tier=a")
     status = operator_status(sources, world.clock.now() - 5, 0)
     assert status.selector == "tier=a"
@@ -113,14 +113,14 @@ async def test_a_process_that_serves_some_profiles(world: Rig) -> None:
 
 
 async def test_the_limit_applies_to_each_place(world: Rig) -> None:
-    """The text says how many pods are omitted."""
+    """The limit applies to each place, and the text has the number of omitted pods."""
     status = status_of(world, limit=1)
     assert [entry.place for entry in status.queue].count("active") == 1
     assert "and 1 active more; --all shows them" in RENDERERS["table"](status)
 
 
 async def test_the_table(world: Rig) -> None:
-    """There is one row for each pod, with the reason."""
+    """The table has one row for each pod, with the reason."""
     text = RENDERERS["table"](status_of(world, extenders=(ExtenderState("http://x", "Open", "refused"),)))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "Scheduling"
@@ -130,8 +130,8 @@ async def test_the_table(world: Rig) -> None:
     assert "default-scheduler http://x Open refused" in lines
 
 
-async def test_what_the_api_server_lacks(world: Rig) -> None:
-    """An older server is named with each thing that it lacks; a supported one that lacks nothing is not."""
+async def test_missing_resources_of_the_api_server(world: Rig) -> None:
+    """The text names an unsupported API server and each resource that it does not serve."""
     status = status_of(world)
     assert "API server" not in RENDERERS["table"](status)
     lacking = replace(status, server=ServerSupport("v1.34.9", is_supported=False, missing=("pod groups: they wait",)))
@@ -141,8 +141,8 @@ async def test_what_the_api_server_lacks(world: Rig) -> None:
     assert json.loads(RENDERERS["json"](lacking))["server"]["isSupported"] is False
 
 
-async def test_the_groups_that_are_read(world: Rig) -> None:
-    """The resources of other APIs are named with their versions."""
+async def test_group_versions_that_are_read(world: Rig) -> None:
+    """The text names the PodGroup resources of other APIs with their versions."""
     versions = ("podgroups.scheduling.k8s.io/v1beta1", "compositepodgroups.scheduling.k8s.io/v1alpha3")
     reading = replace(status_of(world), server=ServerSupport("v1.37.1", group_versions=versions))
     assert f"Groups of other APIs that are read: {', '.join(versions)}" in " ".join(RENDERERS["table"](reading).split())
@@ -150,7 +150,7 @@ async def test_the_groups_that_are_read(world: Rig) -> None:
 
 
 async def test_waiting_gangs() -> None:
-    """Waiting gangs are listed by priority with the reason; scheduled gangs are not listed."""
+    """Waiting gangs are listed by priority with their reason, and scheduled gangs are not."""
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(small_node("a", 2), *members(2, "lost"))
     add_gang(made, *members(1, "whole"), of=group("whole", 1))
@@ -174,8 +174,8 @@ async def test_waiting_gangs() -> None:
     assert lines[start + 3] == "and 2 more; --all shows them"
 
 
-async def test_a_gang_whose_group_cannot_be_obeyed() -> None:
-    """The reason says that the spec is invalid, and the message names the field."""
+async def test_a_gang_with_an_invalid_group() -> None:
+    """The reason of a gang with an invalid PodGroup is InvalidSpec, with the field in the message."""
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(small_node("a", 2), *members(2, "held"))
     made.scheduler.group_feed.group_refused(key("held"), [Problem("spec.policy", "unknown")])
@@ -185,7 +185,7 @@ async def test_a_gang_whose_group_cannot_be_obeyed() -> None:
 
 
 async def test_the_reservation_of_a_gang() -> None:
-    """The status has the reserved nodes."""
+    """The status of a gang has its reserved nodes."""
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(small_node("a"), running_pod("v", "a"))
     add_gang(made, *members(2), of=group(min_member=2, is_strict=True))
@@ -198,7 +198,7 @@ async def test_the_reservation_of_a_gang() -> None:
 
 
 async def test_json_and_yaml_are_the_document(world: Rig) -> None:
-    """JSON and YAML hold the same document, and an encoded status is decoded unchanged."""
+    """JSON and YAML contain the same document, which decodes to the same status."""
     status = status_of(world)
     document = json.loads(RENDERERS["json"](status))
     assert document == yaml.safe_load(RENDERERS["yaml"](status))
@@ -207,13 +207,13 @@ async def test_json_and_yaml_are_the_document(world: Rig) -> None:
 
 
 def test_another_response_is_an_error() -> None:
-    """The error asks whether --server is a Bayplan of the same version."""
+    """A response that is not a status is an error."""
     with pytest.raises(ServerUnavailableError, match="is --server a Bayplan of this version"):
         read_status(b"{}")
 
 
 async def test_the_dump_has_a_line_for_each_node_and_pod(world: Rig) -> None:
-    """SIGUSR2 writes the dump to the log."""
+    """The cache dump has a line for each node and pod."""
     lines = list(dump(world.context))
     amounts = "cpu 1000/4000, memory 0/8589934592, pods 1/10"
     assert f"node a: requested of allocatable {amounts}, nominated default/nominated" in lines

@@ -1,4 +1,4 @@
-"""The stream of documents: first whole, then changes, to a bounded number of viewers."""
+"""Tests of the stream of documents: whole documents first, then changes, to a bounded number of viewers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = ("overview", "pending", "gangs", "profiles", "rates", "nodes")
 
 @pytest.fixture
 def world() -> PageWorld:
-    """Two nodes."""
+    """Return a cluster with two nodes."""
     made = PageWorld()
     made.rig.add(*(node(name, allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}) for name in "ab"))
     return made
@@ -27,12 +27,12 @@ def world() -> PageWorld:
 
 @pytest.fixture
 def stream(world: PageWorld) -> DocumentStream:
-    """A stream for two viewers, whose documents the test refreshes."""
+    """Return a stream for two viewers, whose documents the test refreshes."""
     return PageDocuments(world.sources, 2).stream
 
 
-async def read(viewer: Viewer) -> list[tuple[str, dict[str, Any]]]:
-    """Return name and data of the events that wait."""
+async def read_events(viewer: Viewer) -> list[tuple[str, dict[str, Any]]]:
+    """Return names and data of the pending events."""
     events: AsyncIterator[bytes] = viewer.events(0.001)
     text = (await anext(events)).decode()
     found = []
@@ -43,60 +43,60 @@ async def read(viewer: Viewer) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def test_the_first_events_are_whole_documents(stream: DocumentStream) -> None:
-    """A viewer gets the panels that it shows, a later one at once from what is built."""
+    """A viewer first gets whole documents of its panels, and a later viewer gets those already built."""
     viewer = stream.join(ALL)
     await stream.refresh()
-    assert sorted(name for name, _ in await read(viewer)) == sorted(ALL)
+    assert sorted(name for name, _ in await read_events(viewer)) == sorted(ALL)
     other = stream.join(("nodes",))
     await stream.refresh()
-    assert [(name, data["names"]) for name, data in await read(other)] == [("nodes", ["a", "b"])]
-    assert await read(viewer) == []
+    assert [(name, data["names"]) for name, data in await read_events(other)] == [("nodes", ["a", "b"])]
+    assert await read_events(viewer) == []
 
 
 async def test_only_changes_are_sent(stream: DocumentStream, world: PageWorld) -> None:
-    """Elapsed time is no change; a pod on a node is a change of that node."""
+    """Elapsed time is not sent as a change, and a pod on a node is sent as a change of that node."""
     viewer = stream.join(("overview", "nodes"))
     await stream.refresh()
-    await read(viewer)
+    await read_events(viewer)
     world.clock.advance(2)
     await stream.refresh()
-    assert await read(viewer) == []
+    assert await read_events(viewer) == []
     world.add(pod("one", requests={"cpu": "1"}, node_name="b"))
     world.clock.advance(2)
     await stream.refresh()
-    found = dict(await read(viewer))
+    found = dict(await read_events(viewer))
     assert found["nodesDelta"]["nodes"] == [[1, 1, [250, 0, 100]]]
     assert found["overview"]["pods"] == 1
     world.rig.add(node("c"))
     world.clock.advance(2)
     await stream.refresh()
-    assert dict(await read(viewer))["nodes"]["names"] == ["a", "b", "c"]
+    assert dict(await read_events(viewer))["nodes"]["names"] == ["a", "b", "c"]
 
 
 async def test_a_document_is_built_once_in_its_interval(stream: DocumentStream, world: PageWorld) -> None:
-    """Changes within the interval wait for its end."""
+    """A document is built once in its interval, and later changes wait for the end of the interval."""
     viewer = stream.join(("pending",))
     assert await stream.refresh() == 2.0
-    await read(viewer)
+    await read_events(viewer)
     world.add(pod("stranger", scheduler_name="nightly"))
     world.clock.advance(1)
     assert await stream.refresh() == 1.0
-    assert await read(viewer) == []
+    assert await read_events(viewer) == []
     assert json.loads(await stream.document("pending"))["total"] == 0
     world.clock.advance(1)
     await stream.refresh()
-    assert dict(await read(viewer))["pending"]["total"] == 1
+    assert dict(await read_events(viewer))["pending"]["total"] == 1
 
 
 async def test_a_slow_viewer_gets_the_newest_documents(stream: DocumentStream, world: PageWorld) -> None:
-    """Changes of the map that were not read are replaced by the whole map."""
+    """Unread changes of the node map are replaced by the whole map."""
     viewer = stream.join(("pending", "nodes"))
     await stream.refresh()
     for number in range(3):
         world.add(pod(f"pod-{number}", requests={"cpu": "1"}, node_name="a"), pod(f"s-{number}", scheduler_name="x"))
         world.clock.advance(5)
         await stream.refresh()
-    found = await read(viewer)
+    found = await read_events(viewer)
     assert [(name, data.get("pods"), data.get("total")) for name, data in found] == [
         ("pending", None, 3),
         ("nodes", [3, 0], None),
@@ -104,7 +104,7 @@ async def test_a_slow_viewer_gets_the_newest_documents(stream: DocumentStream, w
 
 
 async def test_the_number_of_viewers_is_limited(stream: DocumentStream) -> None:
-    """A viewer that leaves makes room."""
+    """A viewer beyond the limit is rejected until another viewer leaves."""
     first = stream.join(ALL)
     stream.join(ALL)
     with pytest.raises(ViewersLimitError):
@@ -115,13 +115,13 @@ async def test_the_number_of_viewers_is_limited(stream: DocumentStream) -> None:
 
 
 async def test_nothing_is_built_without_viewers(stream: DocumentStream) -> None:
-    """Without viewers the page costs nothing."""
+    """Without viewers no document is built."""
     assert await stream.refresh() == float("inf")
     assert stream.turns.spent == 0.0
 
 
 async def test_keep_alive(stream: DocumentStream, world: PageWorld) -> None:
-    """A comment is sent when nothing else was for 15 s, and the stream ends when the server stops."""
+    """A keep-alive comment is sent after 15 s without an event, and the stream ends when the server stops."""
     viewer = stream.join(("rates",))
     events = viewer.events(0.001)
     assert await anext(events) == b""
@@ -134,7 +134,7 @@ async def test_keep_alive(stream: DocumentStream, world: PageWorld) -> None:
 async def test_a_panel_that_fails_does_not_end_the_stream(
     stream: DocumentStream, world: PageWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error is logged once, and the other panels continue."""
+    """The error of a panel is logged once, and the other panels continue."""
 
     async def fail(turns: object) -> None:
         raise RuntimeError("broken")
@@ -144,18 +144,18 @@ async def test_a_panel_that_fails_does_not_end_the_stream(
     await stream.refresh()
     world.clock.advance(20)
     await stream.refresh()
-    assert [name for name, _ in await read(viewer)] == ["gangs"]
+    assert [name for name, _ in await read_events(viewer)] == ["gangs"]
     assert [record.message for record in caplog.records] == [
         "the panel pending of the page cannot be built; please report this bug"
     ]
 
 
-async def test_pods_scheduled_meanwhile(stream: DocumentStream, world: PageWorld) -> None:
-    """Documents of many pods are built in turns while the scheduler runs."""
+async def test_documents_of_many_pods_are_built_in_turns(stream: DocumentStream, world: PageWorld) -> None:
+    """A document of many pods is built in turns while the scheduler runs."""
     world.add(*(pod(f"large-{number}", requests={"cpu": "9"}) for number in range(200)))
     viewer = stream.join(("pending",))
     await stream.refresh()
     await settle(world.rig)
     world.clock.advance(10)
     await stream.refresh()
-    assert dict(await read(viewer))["pending"]["groups"][0]["count"] == 200
+    assert dict(await read_events(viewer))["pending"]["groups"][0]["count"] == 200

@@ -1,4 +1,4 @@
-"""The documents of the page: what they show of a cluster of known content."""
+"""Tests of the documents of the page for a known cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GPU = "example.com/gpu"
 
 @pytest.fixture
 def world() -> PageWorld:
-    """Three nodes in two zones; the last one is cordoned."""
+    """Return a cluster with three nodes in two zones, the last one cordoned."""
     made = PageWorld()
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
     made.rig.add(
@@ -44,7 +44,7 @@ def nodes_panel(world: PageWorld) -> NodesPanel:
 
 
 async def test_pending_pods_are_grouped_by_cause(world: PageWorld) -> None:
-    """Pods that lack the same are one group, largest first, with the remedy for the oldest."""
+    """Pending pods are grouped by cause, largest group first, with the remedy for the oldest pod."""
     world.add(*(pod(f"large-{number}", requests={"cpu": "9"}) for number in range(3)))
     world.add(pod("gpu", requests={GPU: "5"}), pod("gated", gates=("example.com/approval",)))
     await settle(world.rig)
@@ -66,8 +66,8 @@ async def test_pending_pods_are_grouped_by_cause(world: PageWorld) -> None:
     assert first.command == f"bayplan explain -n default {first.examples[0].partition('/')[2]}"
 
 
-async def test_the_cause_is_that_of_the_condition(world: PageWorld) -> None:
-    """The numbers of nodes in messages do not divide a group."""
+async def test_causes_ignore_numbers_of_nodes(world: PageWorld) -> None:
+    """The cause is that of the condition without the numbers of nodes."""
     for number in range(2):
         message = f"0/{3 + number} nodes are available: {3 + number} Insufficient cpu."
         condition = PodCondition("PodScheduled", "False", "Unschedulable", message)
@@ -77,8 +77,8 @@ async def test_the_cause_is_that_of_the_condition(world: PageWorld) -> None:
     assert [(group.cause, group.count) for group in found.groups] == [("Insufficient cpu", 2)]
 
 
-async def test_long_dry_runs_wait_while_pods_do(world: PageWorld) -> None:
-    """A long dry run would delay the attempts of pods that wait; after 30 s one is made all the same."""
+async def test_long_dry_runs_are_delayed_while_pods_wait(world: PageWorld) -> None:
+    """While pods wait for an attempt, a long dry run is delayed by up to 30 s."""
     explained: list[str] = []
 
     def slow(namespace: str, name: str) -> None:
@@ -102,14 +102,14 @@ async def test_long_dry_runs_wait_while_pods_do(world: PageWorld) -> None:
 
 
 async def test_groups_beyond_the_limit_are_counted(world: PageWorld) -> None:
-    """A document has a bounded number of groups."""
+    """Groups beyond the limit are counted."""
     world.add(*(pod(f"stranger-{number}", scheduler_name=f"s{number}") for number in range(5)))
     found = await PendingPanel(world.sources, shown=2).build(world.turns)
     assert (len(found.groups), found.omitted, found.total) == (2, 3, 5)
 
 
 async def test_ages_do_not_change_a_document(world: PageWorld) -> None:
-    """Documents that differ in elapsed time only are equal without ages."""
+    """Documents that differ only in elapsed time are equal without ages."""
     world.add(pod("large", requests={"cpu": "9"}))
     await settle(world.rig)
     panel = PendingPanel(world.sources)
@@ -120,8 +120,8 @@ async def test_ages_do_not_change_a_document(world: PageWorld) -> None:
     assert panel.without_ages(before) == panel.without_ages(after)
 
 
-async def test_gangs(world: PageWorld) -> None:
-    """A gang that does not fit shows what it needs and what is missing."""
+async def test_gangs_panel(world: PageWorld) -> None:
+    """The document of a waiting gang has what it needs and what is missing."""
     world.rig.scheduler.group_feed.group_changed(group("train", 3))
     world.add(*members(2, "train"))
     await settle(world.rig)
@@ -133,7 +133,7 @@ async def test_gangs(world: PageWorld) -> None:
 
 
 async def test_attempts_of_a_gang_and_its_members(world: PageWorld) -> None:
-    """Each attempt of a gang is in its history, newest first, and in that of its members."""
+    """Each attempt of a gang is in the history of the gang and of its members, newest first."""
     world.rig.scheduler.group_feed.group_changed(group("train", 2))
     world.add(*members(2, "train", requests={"cpu": "4"}))
     await settle(world.rig)
@@ -153,7 +153,7 @@ async def test_attempts_of_a_gang_and_its_members(world: PageWorld) -> None:
 
 
 async def test_attempts_of_a_pod(world: PageWorld) -> None:
-    """A failed attempt has its message, and the bind its node."""
+    """The history of a pod has failed attempts with their message, and the bind with its node."""
     world.add(pod("large", requests={"cpu": "9"}))
     await settle(world.rig)
     world.clock.advance(30)
@@ -170,7 +170,7 @@ async def test_attempts_of_a_pod(world: PageWorld) -> None:
     assert found.attempts[1].seconds_ago > found.attempts[0].seconds_ago
 
 
-async def test_the_map_of_nodes(world: PageWorld) -> None:
+async def test_node_map(world: PageWorld) -> None:
     """Nodes are sorted by name, and used shares are in permille."""
     panel = nodes_panel(world)
     found = whole(await panel.read(world.turns))
@@ -183,8 +183,8 @@ async def test_the_map_of_nodes(world: PageWorld) -> None:
     assert free["cpu"] == (8000, 4000, None)
 
 
-async def test_changes_of_the_map(world: PageWorld) -> None:
-    """Only nodes that changed are sent; a node with another name makes a new version."""
+async def test_node_map_changes(world: PageWorld) -> None:
+    """Only changed nodes are sent, and a node with another name makes a new version."""
     panel = nodes_panel(world)
     before = await panel.read(world.turns)
     assert delta(before, before) is None
@@ -197,8 +197,8 @@ async def test_changes_of_the_map(world: PageWorld) -> None:
     assert (await panel.read(world.turns)).version == before.version + 1
 
 
-async def test_the_share_that_waiting_pods_cannot_use(world: PageWorld) -> None:
-    """The free amount of a node that a waiting pod does not fit on is unusable for it."""
+async def test_share_unusable_by_waiting_pods(world: PageWorld) -> None:
+    """The free amount of a node on which no waiting pod fits is unusable."""
     world.add(pod("one", requests={"cpu": "3"}, node_name="b"), pod("large", requests={"cpu": "3", GPU: "3"}))
     await settle(world.rig)
     found = {each.resource: each for each in (await nodes_panel(world).read(world.turns)).fragmentation}
@@ -215,12 +215,12 @@ async def test_the_share_that_waiting_pods_cannot_use(world: PageWorld) -> None:
         (Shape({"example.com/unknown": 1}), 0, (), {}),
         (Shape({"cpu": 1}), 19, ((0, 10), (1, 9)), {}),
     ],
-    ids=["by zone", "room for all in one zone", "extended resource", "offered by no node", "bounded by pods"],
+    ids=["by zone", "all in one zone", "extended resource", "unknown resource", "bounded by pods"],
 )
 async def test_room(
     world: PageWorld, shape: Shape, fits: int, per_node: tuple[tuple[int, int], ...], domains: dict[str, int]
 ) -> None:
-    """Cordoned nodes have no room, and every node only for so many pods."""
+    """Cordoned nodes have no room, and the number of pods of a node is bounded."""
     world.add(pod("one", requests={"cpu": "1"}, node_name="b"))
     columns = world.rig.context.cache.columns
     found = await RoomReader(world.sources, NodeRows(columns)).read(shape, world.turns)
@@ -242,14 +242,14 @@ async def test_room(
     ],
 )
 def test_invalid_shapes(query: dict[str, str], message: str) -> None:
-    """The message names the parameter."""
+    """The error message names the parameter."""
     with pytest.raises(RoomError) as error:
         read_shape(query)
     assert str(error.value).startswith(message)
 
 
 def test_shape() -> None:
-    """Amounts are in the scheduler's units."""
+    """Amounts of a shape are in the scheduler's units."""
     query = {"requests": "cpu=1500m, memory=1Gi", "count": "8", "key": ZONE}
     assert read_shape(query) == Shape({"cpu": 1500, "memory": 1 << 30}, 8, ZONE)
 
@@ -269,7 +269,7 @@ async def test_overview(world: PageWorld) -> None:
 
 
 async def test_rates(world: PageWorld) -> None:
-    """A point has the rates since the one before, and the objectives what was measured altogether."""
+    """A point has the rates since the previous point, and the objectives cover all measurements."""
     panel = RatesPanel(world.sources, points=2)
     world.add(pod("one", requests={"cpu": "1"}), pod("large", requests={"cpu": "9"}))
     await settle(world.rig)
@@ -297,7 +297,7 @@ def test_percentile(counts: tuple[int, ...], expected: float | None) -> None:
 
 
 async def test_profiles_of_a_file(world: PageWorld) -> None:
-    """Without custom resources there are no conditions and no revisions."""
+    """Profiles of a configuration file have no conditions and no revisions."""
     found = await ProfilesPanel(world.sources).build(world.turns)
     assert found.source == CONFIGURATION
     assert [(each.name, each.conditions, each.revisions) for each in found.profiles] == [("default-scheduler", (), ())]

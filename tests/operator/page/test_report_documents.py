@@ -1,4 +1,4 @@
-"""The documents of a report: each built once, with explanations, within the limits of a running operator."""
+"""Tests of the documents of a report: each is built once, with explanations, within limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.served_page import PageWorld
 
 @pytest.fixture
 async def world() -> PageWorld:
-    """Twelve pods that wait for as many causes, two gangs that do not fit, and a pod that is bound."""
+    """Return a cluster with twelve pods that wait for different causes, two waiting gangs, and a bound pod."""
     made = PageWorld()
     made.rig.add(node("a", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
     for number in range(12):
@@ -33,7 +33,7 @@ async def world() -> PageWorld:
 
 
 async def test_all_documents_of_an_operator(world: PageWorld) -> None:
-    """Those of the page, the time, and explanations of pods and gangs; rates only if they are measured."""
+    """A report has the documents of the page, the time, and explanations of pods and gangs."""
     found = await operator_documents(world.sources, None)
     assert set(found.panels) == {"overview", "pending", "gangs", "nodes", "profiles"}
     assert found.panels["overview"].objectives == ()
@@ -49,8 +49,8 @@ async def test_all_documents_of_an_operator(world: PageWorld) -> None:
     assert len(served.panels["overview"].objectives) == 2
 
 
-async def test_the_limits(world: PageWorld) -> None:
-    """No more pods and gangs are explained; without time left, no gang."""
+async def test_explanations_are_limited(world: PageWorld) -> None:
+    """The number of explained pods and gangs and the time are limited."""
     found = await DocumentReader(world.sources, world.turns, ExplanationLimits(pods=3, gangs=1)).cluster()
     assert [each.document.kind for each in found.work] == ["pod"] * 3 + ["gang"]
     helped = [group for group in found.panels["pending"].groups if group.nearest_miss]
@@ -60,7 +60,7 @@ async def test_the_limits(world: PageWorld) -> None:
 
 
 async def test_nothing_is_explained_during_a_call_to_an_extender(world: PageWorld) -> None:
-    """A dry run would disturb the suspended cycle."""
+    """During a call to an extender nothing is explained, because a dry run would disturb the cycle."""
     world.rig.context.suspension.is_on = True
     found = await operator_documents(world.sources, None)
     assert found.work == ()
@@ -68,7 +68,7 @@ async def test_nothing_is_explained_during_a_call_to_an_extender(world: PageWorl
 
 
 async def test_a_standby_has_no_documents(world: PageWorld) -> None:
-    """Its report has tables only, and no script."""
+    """The report of a standby has only tables and no script."""
     readiness = Readiness(())
     readiness.stand_by(lambda: "standby, other_1 leads")
     documents = await operator_documents(replace(world.sources, readiness=readiness), None)

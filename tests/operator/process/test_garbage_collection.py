@@ -1,4 +1,4 @@
-"""Tests of the garbage collector's pause during a start."""
+"""Tests of the pause of garbage collection during a start."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bayplan.process.garbage_collection import CollectorPause, import_without_gc
 
 
 @pytest.fixture(autouse=True)
-def collector_as_before() -> Iterator[None]:
-    """Undo what a test turned off or froze."""
+def restore_collector() -> Iterator[None]:
+    """Restore the state of the garbage collector after a test."""
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
@@ -23,7 +23,7 @@ def collector_as_before() -> Iterator[None]:
 
 
 class WatchedLoop(asyncio.SelectorEventLoop):
-    """A loop that records its timers."""
+    """Event loop that records its timers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class WatchedLoop(asyncio.SelectorEventLoop):
         return self.timers[-1]
 
 
-def begun(what_follows: Callable[[CollectorPause], None]) -> list[asyncio.TimerHandle]:
-    """Begin a pause and do something with it; return the loop's timers."""
+def begin_pause(action: Callable[[CollectorPause], None]) -> list[asyncio.TimerHandle]:
+    """Begin a pause, apply an action to it, and return the loop's timers."""
     pause = CollectorPause()
 
     async def run() -> None:
         pause.begin()
-        what_follows(pause)
+        action(pause)
 
     with asyncio.Runner(loop_factory=WatchedLoop) as runner:
         runner.run(run())
@@ -51,39 +51,39 @@ def begun(what_follows: Callable[[CollectorPause], None]) -> list[asyncio.TimerH
 
 
 def test_a_pause_turns_the_collector_off() -> None:
-    """No collection runs while the first lists arrive."""
-    begun(lambda _: None)
+    """A pause disables the collector."""
+    begin_pause(lambda _: None)
     assert not gc.isenabled()
 
 
 @pytest.mark.parametrize(
-    "what_ends_it",
-    [pytest.param(CollectorPause.freeze, id="lists are complete"), pytest.param(CollectorPause.end, id="a stop")],
+    "end_pause",
+    [pytest.param(CollectorPause.freeze, id="lists are complete"), pytest.param(CollectorPause.end, id="stop")],
 )
-def test_what_ends_a_pause_turns_the_collector_on(what_ends_it: Callable[[CollectorPause], None]) -> None:
-    """The collector is off no longer than the start takes, and no timer is left behind."""
-    timers = begun(what_ends_it)
+def test_the_end_of_a_pause_enables_the_collector(end_pause: Callable[[CollectorPause], None]) -> None:
+    """The end of a pause enables the collector and cancels its timer."""
+    timers = begin_pause(end_pause)
     assert (gc.isenabled(), [timer.cancelled() for timer in timers]) == (True, [True])
 
 
-def test_a_pause_that_takes_too_long_ends_by_itself() -> None:
-    """A process that waits for an API server must not run without a collector forever."""
-    (timer,) = begun(lambda _: None)
+def test_a_pause_ends_by_its_timer() -> None:
+    """A pause that takes too long ends by its timer."""
+    (timer,) = begin_pause(lambda _: None)
     timer._run()
     assert gc.isenabled()
 
 
 def test_frozen_objects_are_not_collected() -> None:
-    """Full collections do not walk what a start has listed."""
+    """A freeze excludes listed objects from full collections."""
     listed = [[number] for number in range(10)]
-    begun(CollectorPause.freeze)
+    begin_pause(CollectorPause.freeze)
     assert not [each for each in gc.get_objects() if any(each is one for one in listed)]
 
 
 def test_after_a_freeze_the_collector_runs_less_often() -> None:
-    """Most of what a burst of pods allocates is freed without it."""
+    """A freeze raises the threshold of the collector."""
     before = gc.get_threshold()[0]
-    begun(CollectorPause.freeze)
+    begin_pause(CollectorPause.freeze)
     assert gc.get_threshold()[0] > before
 
 
@@ -101,29 +101,29 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_collector_is_off_while_a_module_is_imported(module: Path) -> None:
-    """It would walk ever more objects that all stay."""
-    module.write_text("import gc\nwas_on = gc.isenabled()\n")
-    assert (import_without_gc(NAME).was_on, gc.isenabled()) == (False, True)
+    """The collector is disabled while a module is imported."""
+    module.write_text("import gc\nwas_enabled = gc.isenabled()\n")
+    assert (import_without_gc(NAME).was_enabled, gc.isenabled()) == (False, True)
 
 
-def test_the_collector_ignores_what_a_module_allocates(module: Path) -> None:
-    """Modules are never garbage."""
+def test_objects_of_an_imported_module_are_frozen(module: Path) -> None:
+    """Objects that a module allocates on import are frozen."""
     module.write_text("nested = [[]]\n")
     nested = import_without_gc(NAME).nested
     assert not [each for each in gc.get_objects() if each is nested]
 
 
-@pytest.mark.parametrize("was_on", [pytest.param(True, id="on"), pytest.param(False, id="off")])
-def test_a_module_that_cannot_be_imported_leaves_the_collector_as_it_was(module: Path, was_on: bool) -> None:
-    """A plugin that fails must not leave the collector off, nor turn it on where it was off."""
+@pytest.mark.parametrize("was_enabled", [pytest.param(True, id="on"), pytest.param(False, id="off")])
+def test_a_failed_import_restores_the_collector(module: Path, was_enabled: bool) -> None:
+    """A failed import restores the previous state of the collector."""
     module.write_text("raise RuntimeError\n")
-    (gc.enable if was_on else gc.disable)()
+    (gc.enable if was_enabled else gc.disable)()
     with pytest.raises(RuntimeError):
         import_without_gc(NAME)
-    assert gc.isenabled() is was_on
+    assert gc.isenabled() is was_enabled
 
 
-def test_an_imported_module_is_returned_as_it_is() -> None:
-    """The second call imports nothing and freezes nothing."""
+def test_an_already_imported_module_is_not_frozen_again() -> None:
+    """A second import of a module freezes nothing."""
     before = gc.get_freeze_count()
     assert (import_without_gc("sys"), gc.get_freeze_count()) == (sys, before)

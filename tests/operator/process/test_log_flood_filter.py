@@ -1,4 +1,4 @@
-"""Tests of the filter for floods of similar lines."""
+"""Tests of the filter for floods of similar log lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bayplan.process.log_flood_filter import FloodFilter
 
 
 class Lines(logging.Handler):
-    """Records what passes a flood filter of two lines in ten seconds."""
+    """Log handler that records the lines that pass a flood filter of two lines in ten seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,8 +27,8 @@ class Lines(logging.Handler):
         self.handle(record)
 
 
-def test_a_flood_is_summed_up() -> None:
-    """The first lines of one place are written; the others become one line with the next line after the window."""
+def test_a_flood_is_summarized() -> None:
+    """The first lines of a place are written, and the others become one line after the window."""
     lines = Lines()
     for number in range(100):
         lines.log(number / 100, f"pod {number}")
@@ -41,8 +41,8 @@ def test_a_flood_is_summed_up() -> None:
     ]
 
 
-def test_each_window_has_its_own_count() -> None:
-    """Lines at a slow pace are all written."""
+def test_lines_below_the_rate_pass() -> None:
+    """Lines at a low rate are all written."""
     lines = Lines()
     for number in range(10):
         lines.log(number * 6.0, f"pod {number}")
@@ -53,8 +53,8 @@ def test_each_window_has_its_own_count() -> None:
     ("level", "exc"),
     [pytest.param(logging.INFO, False, id="info"), pytest.param(logging.ERROR, True, id="with a traceback")],
 )
-def test_some_lines_always_pass(level: int, exc: bool) -> None:
-    """Lines below WARNING and lines with a traceback pass."""
+def test_info_and_traceback_lines_pass(level: int, exc: bool) -> None:
+    """Lines below WARNING and lines with a traceback always pass."""
     lines = Lines()
     for _ in range(9):
         lines.log(0.0, "a line", level=level, exc=exc)

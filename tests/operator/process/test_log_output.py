@@ -20,7 +20,7 @@ def record(message: str, *args: object, **fields: object) -> logging.LogRecord:
 
 
 def test_json_lines() -> None:
-    """A record is one line of JSON with its level, its message and its exception."""
+    """A record is one line of JSON with its level, message and exception."""
     try:
         int("bad")
     except ValueError:
@@ -33,7 +33,7 @@ def test_json_lines() -> None:
 
 
 def test_fields_are_keys() -> None:
-    """Fields are keys of their own; numbers stay numbers, empty fields are left out."""
+    """Fields are JSON keys, numbers stay numbers, and empty fields are omitted."""
     made = record("bound", pod="shop/web", profile="batch", node="", attempts=2, other="of somebody else")
     document = json.loads(JsonFormatter().format(made))
     assert {key: document[key] for key in document if key not in ("time", "level", "logger", "message")} == {
@@ -43,14 +43,14 @@ def test_fields_are_keys() -> None:
     }
 
 
-def test_the_object_of_a_kopf_line() -> None:
+def test_kopf_lines_have_their_object() -> None:
     """A line that kopf logs about an object has that object as a field."""
     made = record("Handler is invoked.", k8s_ref={"kind": "SchedulerProfile", "name": "batch", "uid": "u"})
     assert json.loads(JsonFormatter().format(made))["resource"] == "SchedulerProfile batch"
 
 
 def test_fields_in_text() -> None:
-    """Text repeats no field that its message contains."""
+    """Text does not repeat a field that its message contains."""
     line = TextFormatter().format(record("pod %s is bound", "shop/web", pod="shop/web", revision="5d6c"))
     assert line.endswith("bayplan.x: pod shop/web is bound revision=5d6c")
 
@@ -58,21 +58,21 @@ def test_fields_in_text() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(f"Authorization: Bearer {SECRET}", "Bearer [redacted]", id="a bearer token"),
-        pytest.param(f"{{'Authorization': 'Basic {SECRET}'}}", "Authorization", id="a header in a dict"),
+        pytest.param(f"Authorization: Bearer {SECRET}", "Bearer [redacted]", id="bearer token"),
+        pytest.param(f"{{'Authorization': 'Basic {SECRET}'}}", "Authorization", id="header in a dict"),
         pytest.param(f'{{"token": "{SECRET}"}}', '"token": "[redacted]"', id="JSON"),
-        pytest.param(f"client-key-data: '{SECRET}'", "client-key-data", id="a kubeconfig"),
-        pytest.param(f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[redacted]", id="a web token"),
+        pytest.param(f"client-key-data: '{SECRET}'", "client-key-data", id="kubeconfig"),
+        pytest.param(f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[redacted]", id="JSON web token"),
         pytest.param(
-            f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore", "more", id="a private key"
+            f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore", "more", id="private key"
         ),
-        pytest.param(f"-----BEGIN PRIVATE KEY-----\n{SECRET}", "PRIVATE KEY", id="a private key that is cut off"),
-        pytest.param(f"proxy http://me:{SECRET}@proxy:3128 refuses", "@proxy:3128 refuses", id="a URL's password"),
+        pytest.param(f"-----BEGIN PRIVATE KEY-----\n{SECRET}", "PRIVATE KEY", id="truncated private key"),
+        pytest.param(f"proxy http://me:{SECRET}@proxy:3128 refuses", "@proxy:3128 refuses", id="password in a URL"),
     ],
 )
 @pytest.mark.parametrize("form", [pytest.param(JsonFormatter(), id="json"), pytest.param(TextFormatter(), id="text")])
 def test_credentials_are_redacted(form: logging.Formatter, text: str, expected: str) -> None:
-    """A credential is removed whatever logs it, and the text around it stays."""
+    """A credential is removed from a line, and the other text stays."""
     line = form.format(record("%s", text))
     assert SECRET not in line
     assert (json.loads(line)["message"] if line.startswith("{") else line).count(expected) == 1
@@ -81,9 +81,9 @@ def test_credentials_are_redacted(form: logging.Formatter, text: str, expected: 
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("pod shop/web: 0/3 nodes are available: 3 Insufficient cpu.", id="a message"),
+        pytest.param("pod shop/web: 0/3 nodes are available: 3 Insufficient cpu.", id="message"),
         pytest.param("the bearer of bad news is https://127.0.0.1:6443", id="words"),
-        pytest.param("secret shop/tls: not found", id="a secret's name"),
+        pytest.param("secret shop/tls: not found", id="name of a Secret"),
     ],
 )
 def test_other_text_stays(text: str) -> None:
@@ -93,7 +93,7 @@ def test_other_text_stays(text: str) -> None:
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    """Restore the loggers."""
+    """Restore the loggers after a test."""
     root = logging.getLogger()
     names = (DECISIONS, "kopf", "aiohttp")
     before = root.handlers[:], root.level, [logging.getLogger(name).level for name in names]
@@ -107,13 +107,13 @@ def restored() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("level", "verbosity", "decisions", "debug", "kopf"),
     [
-        pytest.param("info", 0, False, False, False, id="usual"),
+        pytest.param("info", 0, False, False, False, id="default"),
         pytest.param("info", 2, False, False, False, id="v2"),
         pytest.param("info", 3, True, False, False, id="v3 logs decisions"),
-        pytest.param("warning", 4, True, False, False, id="v4 logs them at any level"),
+        pytest.param("warning", 4, True, False, False, id="v4 logs decisions at any level"),
         pytest.param("info", 5, True, True, True, id="v5 is debug"),
-        pytest.param("error", 10, True, True, True, id="v10 too"),
-        pytest.param("debug", 0, True, True, True, id="debug logs all"),
+        pytest.param("error", 10, True, True, True, id="v10 is debug"),
+        pytest.param("debug", 0, True, True, True, id="debug level logs all"),
     ],
 )
 @pytest.mark.usefixtures("restored")

@@ -1,4 +1,4 @@
-"""A stalled event loop ends its process, and a running one does not."""
+"""Tests that a stalled event loop ends its process and a running one does not."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _run(stall: str, limit: float = 0.3) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_running_loop_is_left_alone() -> None:
-    """A loop that runs keeps its process, and after the watch has stopped nothing ends it."""
+def test_a_running_loop_does_not_end_the_process() -> None:
+    """A process with a running loop is not ended, neither during the watch nor after it."""
     # The limit is a pause that a busy machine does not make.
     ended = _run("pass", 1.5)
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "done", "")
@@ -56,7 +56,7 @@ def test_a_running_loop_is_left_alone() -> None:
     "stall", [pytest.param("time.sleep(60)", id="blocking call"), pytest.param("while True: pass", id="endless loop")]
 )
 def test_a_stalled_loop_ends_the_process(stall: str) -> None:
-    """After the limit the process ends with its own exit code and writes its stacks."""
+    """After the limit a stalled process writes its stacks and exits with its own exit code."""
     ended = _run(stall)
     assert ended.returncode == STALLED_EXIT_CODE
     assert "The event loop has been stalled for 0.3 s" in ended.stderr
@@ -64,7 +64,7 @@ def test_a_stalled_loop_ends_the_process(stall: str) -> None:
 
 
 def test_c_code_that_holds_the_interpreter_ends_the_process() -> None:
-    """If no thread of Python can run, faulthandler ends the process."""
+    """If no Python thread can run, faulthandler ends the process."""
     ended = _run('re.match(r"(a+)+$", "a" * 60 + "b")')
     assert ended.returncode == 1
     assert "in stand_still" in ended.stderr

@@ -1,4 +1,4 @@
-"""A plugin that exceeds its time budget is interrupted by a real signal, with the result of one that raises."""
+"""Tests that a plugin that exceeds its time budget is interrupted by a signal, like a plugin that raises."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
 
-# Time of the clock, which passes while other processes run: plugins that are in time must end within it, too.
+# Wall time, which passes while other processes run: plugins within their budget must end in it, too.
 _BUDGET_SECONDS = 0.2
 
 
@@ -58,7 +58,7 @@ def watchdog() -> Iterator[PluginWatchdog]:
 
 
 def _linger() -> NoReturn:
-    """Wait forever and continue after any error, as an author may write."""
+    """Run forever and continue after any exception, as a faulty plugin may."""
     while True:
         try:
             sum(range(1000))
@@ -166,7 +166,7 @@ def _rig(watchdog: PluginWatchdog, plugin: type[Plugin]) -> Rig:
     return made
 
 
-def _held(made: Rig) -> list[dict[str, PodInfo]]:
+def _pods_by_node(made: Rig) -> list[dict[str, PodInfo]]:
     return [dict(pods) for pods in made.context.cache.columns.pods]
 
 
@@ -185,20 +185,20 @@ def _held(made: Rig) -> list[dict[str, PodInfo]]:
 async def test_an_overrunning_plugin_fails_the_attempt(
     watchdog: PluginWatchdog, plugin: type[Plugin], point: str
 ) -> None:
-    """The attempt ends with a message that names plugin and extension point, and no pod stays assumed."""
+    """The attempt fails with a message that names the plugin and the extension point, and no pod stays assumed."""
     made = _rig(watchdog, plugin)
     waiting = pod("p")
     made.add(waiting)
     assert made.decide() is None
     message = str(PluginError("Slow", point, f"was interrupted after its time budget of {_BUDGET_SECONDS} s"))
     assert message in made.condition.message
-    assert _held(made) == [{}, {}]
+    assert _pods_by_node(made) == [{}, {}]
     assert made.place_of(waiting) == "errorBackoff"
 
 
 @pytest.mark.parametrize("plugin", [SlowPreFilter, SlowFilter, SlowScore])
 async def test_a_shadow_that_loops_is_interrupted_sooner(watchdog: PluginWatchdog, plugin: type[Plugin]) -> None:
-    """The live profile binds, waits for the short budget of the shadow only, and the columns are as decided."""
+    """A plugin of a shadow is interrupted after the shorter budget, and the live profile binds."""
     defaults = Plugins(multi_point=plugin_set(*BARE))
     ports = SchedulerPorts(watchdog=watchdog, shadow_watchdog=watchdog.shorter(_BUDGET_SECONDS / 4))
     made = rig([plugin], defaults=defaults, ports=ports)
@@ -212,11 +212,11 @@ async def test_a_shadow_that_loops_is_interrupted_sooner(watchdog: PluginWatchdo
     assert time.thread_time() - began < _BUDGET_SECONDS
     (running,) = made.scheduler.shadows
     assert f"was interrupted after its time budget of {_BUDGET_SECONDS / 4:g} s" in running.record.last_error
-    assert sorted(len(pods) for pods in _held(made)) == [0, 1]
+    assert sorted(len(pods) for pods in _pods_by_node(made)) == [0, 1]
 
 
-async def test_an_overrunning_gate_holds_the_pod_back(watchdog: PluginWatchdog) -> None:
-    """PreEnqueue that takes too long is an error of its plugin."""
+async def test_an_overrunning_pre_enqueue_plugin_gates_the_pod(watchdog: PluginWatchdog) -> None:
+    """A PreEnqueue plugin that takes too long gates the pod."""
     made = _rig(watchdog, SlowGate)
     waiting = pod("p")
     made.add(waiting)
@@ -224,7 +224,7 @@ async def test_an_overrunning_gate_holds_the_pod_back(watchdog: PluginWatchdog) 
 
 
 async def test_an_overrunning_hint_retries_the_pod(watchdog: PluginWatchdog) -> None:
-    """A hint that takes too long counts as one that raised: the pod is requeued."""
+    """A queueing hint that takes too long requeues the pod."""
     made = _rig(watchdog, SlowHint)
     waiting = pod("p")
     made.add(waiting)
@@ -235,20 +235,20 @@ async def test_an_overrunning_hint_retries_the_pod(watchdog: PluginWatchdog) -> 
 
 
 async def test_a_dry_run_is_reverted_before_the_plugin_is_interrupted(watchdog: PluginWatchdog) -> None:
-    """Whenever the time is up in a dry run, no pod is missing afterwards and every sum is as before."""
+    """A plugin that is interrupted during a dry run leaves all pods and sums unchanged."""
     made = _rig(watchdog, SlowPreemption)
     made.add(pod("runs", node_name="a", requests={"cpu": "1"}), pod("too", node_name="a", requests={"cpu": "1"}))
     columns = made.context.cache.columns
-    held, requested = _held(made), columns.requested.copy()
+    pods_before, requested = _pods_by_node(made), columns.requested.copy()
     made.add(pod("p", requests={"cpu": "64"}))
     assert made.decide() is None
     assert 'plugin "Slow" failed at postFilter: was interrupted' in made.condition.message
-    assert _held(made) == held
+    assert _pods_by_node(made) == pods_before
     assert (columns.requested == requested).all()
 
 
 def test_the_schedulers_own_code_is_not_interrupted(watchdog: PluginWatchdog) -> None:
-    """While a change that the plugin requested is in progress, the interruption waits for its end."""
+    """The interruption waits until the scheduler's own code that the plugin called has ended."""
     ended: list[str] = []
     source = "import time\ndef change(ended):\n    time.sleep(0.6)\n    ended.append('changed')\n"
     own: dict[str, Any] = {"__name__": "scheduler_core.queueing.pretended"}
@@ -264,7 +264,7 @@ def test_the_schedulers_own_code_is_not_interrupted(watchdog: PluginWatchdog) ->
 
 
 def test_a_nested_call_is_named_and_shares_the_budget(watchdog: PluginWatchdog) -> None:
-    """The error names the plugin that was running, and the outer one gets no second budget."""
+    """The error names the inner plugin, and the outer plugin gets no second budget."""
     inner = watchdog.guarded("Inner", "filter", _linger)
     began = time.thread_time()
     with pytest.raises(PluginError, match='running "Inner" filter plugin'):
@@ -273,12 +273,12 @@ def test_a_nested_call_is_named_and_shares_the_budget(watchdog: PluginWatchdog) 
 
 
 def test_a_call_that_blocks_is_interrupted(watchdog: PluginWatchdog) -> None:
-    """A plugin that waits for something outside is interrupted."""
-    # A wait that is written in Python, such as Event.wait, could be interrupted twice and fail with another error.
-    held = threading.Lock()
-    held.acquire()
+    """A plugin that blocks on a lock is interrupted."""
+    # A wait that is implemented in Python, such as Event.wait, could be interrupted twice and fail with another error.
+    pods_before = threading.Lock()
+    pods_before.acquire()
     with pytest.raises(PluginError, match='running Score plugins: plugin "Slow" failed with'):
-        watchdog.guarded("Slow", "score", lambda: held.acquire(timeout=60))()
+        watchdog.guarded("Slow", "score", lambda: pods_before.acquire(timeout=60))()
 
 
 def test_a_call_in_time_is_not_disturbed_later(watchdog: PluginWatchdog) -> None:
@@ -288,16 +288,16 @@ def test_a_call_in_time_is_not_disturbed_later(watchdog: PluginWatchdog) -> None
 
 
 def test_another_thread_is_not_watched(watchdog: PluginWatchdog) -> None:
-    """The signal reaches only the main thread, so a call in another thread is not interrupted."""
-    answers: list[int] = []
-    thread = threading.Thread(target=lambda: answers.append(watchdog.guarded("Quick", "filter", lambda: 7)()))
+    """A call in another thread is not interrupted, because the signal reaches only the main thread."""
+    results: list[int] = []
+    thread = threading.Thread(target=lambda: results.append(watchdog.guarded("Quick", "filter", lambda: 7)()))
     thread.start()
     thread.join()
-    assert answers == [7]
+    assert results == [7]
 
 
 async def test_built_in_plugins_are_not_watched(watchdog: PluginWatchdog) -> None:
-    """Their methods are not wrapped, so that their cycles pay nothing."""
+    """Methods of built-in plugins are not wrapped, so their cycles have no overhead."""
     ports = SchedulerPorts(watchdog=watchdog)
     made = rig([SlowScore], defaults=default_plugins(), serve=False, ports=ports)
     (instance,) = made.serve(profile())

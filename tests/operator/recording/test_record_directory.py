@@ -1,4 +1,4 @@
-"""The ring of files, and how the files of a run are read."""
+"""Tests of the ring of record files and of reading the files of a run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PART = 160
 
 
 class Time:
-    """A date that a test advances."""
+    """Date that a test advances."""
 
     def __init__(self) -> None:
         self.now = START
 
     def __call__(self) -> datetime:
-        """The date."""
+        """Return the date."""
         return self.now
 
 
@@ -37,19 +37,19 @@ def write(directory: RecordDirectory, numbers: range) -> None:
         directory.write(bytearray(b"".join(msgspec.json.encode(step) + b"," for step in steps)))
 
 
-def opened(path: Path, run: str = "r" * 32, parts: int = 1000, wall: Time | None = None) -> RecordDirectory:
-    """A directory with a bound on the number of small files."""
+def open_directory(path: Path, run: str = "r" * 32, parts: int = 1000, wall: Time | None = None) -> RecordDirectory:
+    """Return a directory with a bound on the number of small files."""
     return RecordDirectory(path, RecordHeader(run=run), PART * parts, 3600.0, wall or Time())
 
 
 def numbers(path: Path) -> list[int]:
-    """The first entry of each frame that was written."""
+    """Return the first entry of each frame that was written."""
     return [frame.entries[0].task for frame in open_record(path).frames() if isinstance(frame.entries[0], Step)]
 
 
 def test_the_parts_of_a_run_are_one_record(tmp_path: Path) -> None:
-    """Whichever part is named, all are read in order."""
-    directory = opened(tmp_path, parts=16)
+    """All parts of a run are read in order, whichever part is named."""
+    directory = open_directory(tmp_path, parts=16)
     write(directory, range(3))
     directory.close()
     files = sorted(tmp_path.iterdir())
@@ -58,8 +58,8 @@ def test_the_parts_of_a_run_are_one_record(tmp_path: Path) -> None:
 
 
 def test_the_size_is_bounded(tmp_path: Path) -> None:
-    """The oldest files go first, and a run without its first file is refused with the remedy."""
-    directory = opened(tmp_path, parts=16)
+    """The oldest files are deleted, and a run without its first file is an error with the remedy."""
+    directory = open_directory(tmp_path, parts=16)
     write(directory, range(100))
     directory.close()
     assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 2 * 16 * PART
@@ -69,25 +69,25 @@ def test_the_size_is_bounded(tmp_path: Path) -> None:
 
 def test_old_files_are_deleted(tmp_path: Path) -> None:
     """A later run deletes records that are older than the maximum age."""
-    opened(tmp_path).close()
+    open_directory(tmp_path).close()
     old = next(tmp_path.iterdir())
     later = Time()
     later.now = datetime.now(UTC) + timedelta(hours=2)
-    opened(tmp_path, "s" * 32, wall=later).close()
+    open_directory(tmp_path, "s" * 32, wall=later).close()
     assert not old.exists()
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    """The operator does not start, and the error names the setting."""
+def test_an_unwritable_directory_is_an_error(tmp_path: Path) -> None:
+    """A directory that cannot be written is an error that names the setting."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"record: cannot write to .*file"):
-        opened(tmp_path / "file")
+        open_directory(tmp_path / "file")
 
 
-def test_a_disk_that_becomes_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The record ends with an error in the log; the operator continues."""
-    directory = opened(tmp_path)
+def test_a_full_disk_ends_the_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk ends the record with a log message, and scheduling continues."""
+    directory = open_directory(tmp_path)
     directory._file.close()  # type: ignore[union-attr]
     full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115 - the directory closes it
     directory._file = full
@@ -96,8 +96,8 @@ def test_a_disk_that_becomes_full(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "scheduling continues" in caplog.text
 
 
-def test_a_directory_without_records(tmp_path: Path) -> None:
-    """The error says what to name."""
+def test_a_directory_without_records_is_an_error(tmp_path: Path) -> None:
+    """A directory without records is an error."""
     with pytest.raises(RecordError, match=r"no file \*\.bpr in this directory"):
         open_record(tmp_path)
     with pytest.raises(RecordError, match="cannot be read"):

@@ -1,4 +1,4 @@
-"""A record of a scheduler on a cluster in memory."""
+"""Recording of a scheduler on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ async def _run(path: Path, nodes: int, pods: int, version: str) -> None:
 
 
 def record_run(path: Path, nodes: int = 5, pods: int = 40, version: str = "1.0") -> Path:
-    """Schedule pods, and one that is too large; return the only file of the record."""
+    """Schedule pods and one infeasible pod, and return the only file of the record."""
     asyncio.run(_run(path, nodes, pods, version))
     return next(path.glob("*.bpr"))

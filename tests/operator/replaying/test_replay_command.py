@@ -1,4 +1,4 @@
-"""``bayplan replay`` and ``bayplan record`` on records of a cluster in memory."""
+"""Tests of ``bayplan replay`` and ``bayplan record`` on records of a cluster in memory."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small record."""
+    """Return a small record."""
     return record_run(tmp_path_factory.mktemp("record"))
 
 
 def test_all_decisions_are_equal(file: Path) -> None:
-    """The number and the kinds of decisions are shown."""
+    """The output has the number and the kinds of decisions."""
     found = run("replay", file)
     assert found.exit_code == 0, found.output
     assert found.output.startswith("41 decisions, all equal (40 placements, 1 rejections; recorded by Bayplan 1.0, ")
@@ -48,14 +48,14 @@ def test_all_decisions_are_equal(file: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_many_decisions_are_equal(tmp_path: Path) -> None:
-    """A replay of 20,000 decisions computes each of them again."""
+    """A replay computes each of 20,000 decisions again."""
     found = run("replay", record_run(tmp_path, nodes=100, pods=MANY))
     assert found.exit_code == 0, found.output
     assert found.output.startswith(f"{MANY + 1} decisions, all equal")
 
 
-def test_the_decision_on_a_pod(file: Path) -> None:
-    """The pod is explained as `bayplan explain` does, as it was decided."""
+def test_a_decision_is_explained(file: Path) -> None:
+    """With --until the pod is explained with the state of its decision."""
     shown = json.loads(run("record", "show", file, "--pod", "default/p7", "-o", "json").output)
     explained = json.loads(run("replay", file, "--until", "default/p7", "-o", "json").output)
     assert explained["node"] == shown["node"]
@@ -63,11 +63,11 @@ def test_the_decision_on_a_pod(file: Path) -> None:
     assert "Insufficient cpu" in run("replay", file, "--until", LARGE).output
 
 
-def test_an_interactive_look(file: Path) -> None:
-    """Other pods are explained as they were at that moment, and what does not exist is named."""
-    asked = "default/p3\ndefault/p9\npodgroup/default/none\nnonsense\n\ndefault/p4\n"
+def test_interactive_explanations(file: Path) -> None:
+    """Interactively, other pods are explained with the same state, and unknown names are reported."""
+    entered = "default/p3\ndefault/p9\npodgroup/default/none\nnonsense\n\ndefault/p4\n"
     arguments = ["replay", str(file), "--until", "default/p7", "--interactive"]
-    found = CliRunner().invoke(bayplan, arguments, input=asked)
+    found = CliRunner().invoke(bayplan, arguments, input=entered)
     assert found.exit_code == 0, found.output
     shown = [line for line in found.output.splitlines() if line.startswith("Pod ")]
     assert [line.split()[1] for line in shown] == ["default/p7", "default/p3", "default/p9"]
@@ -86,15 +86,15 @@ def test_an_interactive_look(file: Path) -> None:
         (["--interactive"], "requires --until"),
     ],
 )
-def test_a_pod_that_cannot_be_shown(file: Path, arguments: list[str], message: str) -> None:
-    """The error says what to correct."""
+def test_invalid_options(file: Path, arguments: list[str], message: str) -> None:
+    """An invalid option is an error with the remedy."""
     found = run("replay", file, *arguments)
     assert found.exit_code == 2
     assert message in found.output
 
 
-def test_another_profile(file: Path, tmp_path: Path) -> None:
-    """Its decisions are compared with the live ones, on the same state."""
+def test_another_profile_is_compared(file: Path, tmp_path: Path) -> None:
+    """The decisions of another profile are compared with the recorded ones on the same state."""
     (tmp_path / "packing.yaml").write_text(PACKING)
     found = run("replay", file, "--profile", tmp_path / "packing.yaml")
     assert found.exit_code == 0, found.output
@@ -107,8 +107,8 @@ def test_another_profile(file: Path, tmp_path: Path) -> None:
     assert 'no decision of schedulerName "unused"' in missing.output
 
 
-def test_an_exported_record(file: Path, tmp_path: Path) -> None:
-    """It ends after the pod's life, and replays equal."""
+def test_an_exported_record_is_replayed(file: Path, tmp_path: Path) -> None:
+    """An exported record ends after the pod's decisions and replays without differences."""
     target = tmp_path / "cut.bpr"
     assert run("record", "export", file, target, "--pod", "default/p7").exit_code == 0
     assert target.stat().st_size < file.stat().st_size
@@ -119,8 +119,8 @@ def test_an_exported_record(file: Path, tmp_path: Path) -> None:
     assert run("record", "export", file, target, "--until", "2000-01-01T00:00:00Z").exit_code == 2
 
 
-def test_a_truncated_record(file: Path, tmp_path: Path) -> None:
-    """It is replayed up to the cut, with a note."""
+def test_a_truncated_record_is_replayed(file: Path, tmp_path: Path) -> None:
+    """A truncated record is replayed up to its end, with a note."""
     cut = tmp_path / "cut.bpr"
     cut.write_bytes(file.read_bytes()[:-9])
     found = run("replay", cut)
@@ -129,8 +129,8 @@ def test_a_truncated_record(file: Path, tmp_path: Path) -> None:
     assert "the file ends within a frame" in found.output
 
 
-def test_a_changed_decision(file: Path, tmp_path: Path) -> None:
-    """The first one that differs is named with both sides, and the exit code is 1."""
+def test_the_first_changed_decision_is_shown(file: Path, tmp_path: Path) -> None:
+    """The first different decision is shown with both sides, and the exit code is 1."""
     with file.open("rb") as content:
         reader = RecordReader(content, str(file))
         payloads = [b"".join(_encoded(entry) for entry in frame.entries) for frame in reader.frames()]
@@ -144,8 +144,8 @@ def test_a_changed_decision(file: Path, tmp_path: Path) -> None:
     assert "computed: pod default/large is rejected by profile default-scheduler: 0/5 nodes" in found.output
 
 
-def test_a_version_that_prefers_other_nodes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every pod that gets another node is listed, and the replay goes on from the recorded one to the end."""
+def test_every_other_node_is_listed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pod with another node is listed, and the replay continues from the recorded node."""
     score = NodeResourcesFit.score
 
     def reversed_score(self: NodeResourcesFit, *arguments: Any) -> Any:
