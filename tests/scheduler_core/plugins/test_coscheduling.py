@@ -1,4 +1,4 @@
-"""Coscheduling, point by point, on groups as a table describes them."""
+"""Coscheduling at each extension point, with groups in given states."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         pytest.param([], 0, Code.WAIT, id="the first of three"),
         pytest.param(["waits"], 0, Code.WAIT, id="the second of three"),
         pytest.param(["waits", "waits"], 0, Code.SUCCESS, id="the third of three"),
-        pytest.param(["bound", "waits"], 0, Code.SUCCESS, id="one is bound already"),
-        pytest.param(["bound", "bound", "bound"], 0, Code.SUCCESS, id="one that joins a group that is whole"),
-        pytest.param(["waits", "refused"], 0, Code.WAIT, id="one whose wait was refused does not count, #930"),
-        pytest.param(["waits"], 1, Code.SUCCESS, id="one that has ended well had its node"),
+        pytest.param(["bound", "waits"], 0, Code.SUCCESS, id="one is already bound"),
+        pytest.param(["bound", "bound", "bound"], 0, Code.SUCCESS, id="an additional member of a bound group"),
+        pytest.param(["waits", "refused"], 0, Code.WAIT, id="a rejected waiting member does not count, #930"),
+        pytest.param(["waits"], 1, Code.SUCCESS, id="a succeeded member counts"),
     ],
 )
 def test_permit(states: list[str], succeeded: int, code: Code) -> None:
-    """A member goes on when its quorum has nodes, and with it all that wait; until then it waits."""
+    """A member waits at Permit until the quorum has nodes; then it and all waiting members are allowed."""
     stage = CoschedulingStage()
     group = stage.group()
     group.succeeded = succeeded
@@ -49,14 +49,14 @@ def test_permit(states: list[str], succeeded: int, code: Code) -> None:
     ("own", "args", "seconds"),
     [
         pytest.param(None, {}, 60, id="by default"),
-        pytest.param(None, {"permit_waiting_time_seconds": 7}, 7, id="the profile's"),
-        pytest.param(5.0, {"permit_waiting_time_seconds": 7}, 5, id="the group's before the profile's"),
-        pytest.param(0.0, {"permit_waiting_time_seconds": 7}, 7, id="0 is no time"),
-        pytest.param(None, {"permit_waiting_time_seconds": 0}, 60, id="0 of the profile is the default"),
+        pytest.param(None, {"permit_waiting_time_seconds": 7}, 7, id="timeout of the profile"),
+        pytest.param(5.0, {"permit_waiting_time_seconds": 7}, 5, id="the group's timeout overrides the profile's"),
+        pytest.param(0.0, {"permit_waiting_time_seconds": 7}, 7, id="0 of the group means unset"),
+        pytest.param(None, {"permit_waiting_time_seconds": 0}, 60, id="0 of the profile means the default"),
     ],
 )
-def test_how_long_members_wait(own: float | None, args: dict[str, int], seconds: float) -> None:
-    """As long as the group says, else as the profile does."""
+def test_permit_timeout(own: float | None, args: dict[str, int], seconds: float) -> None:
+    """The timeout at Permit is the group's, or else the profile's."""
     stage = CoschedulingStage(**args)
     member = stage.member(stage.group(schedule_timeout_seconds=own), "a", "bound")
     result = stage.plugin.permit(CycleState(), member, "n")
@@ -64,26 +64,26 @@ def test_how_long_members_wait(own: float | None, args: dict[str, int], seconds:
 
 
 @pytest.mark.parametrize(
-    ("states", "called"),
+    ("states", "activated"),
     [
-        pytest.param(["queued", "queued"], ["a", "b"], id="the first that waits calls all, #125"),
-        pytest.param(["queued", "bound"], ["a"], id="also after a restart, when others run"),
-        pytest.param(["queued", "refused"], ["a"], id="also when those before it were refused"),
-        pytest.param(["queued", "waits"], [], id="those after it call nobody, #682"),
+        pytest.param(["queued", "queued"], ["a", "b"], id="the first waiting member activates all, #125"),
+        pytest.param(["queued", "bound"], ["a"], id="also after a restart, with a bound member"),
+        pytest.param(["queued", "refused"], ["a"], id="also if earlier members were rejected"),
+        pytest.param(["queued", "waits"], [], id="later waiting members activate none, #682"),
     ],
 )
-def test_the_first_that_waits_calls_its_siblings(states: list[str], called: list[str]) -> None:
-    """Wherever in the queue they are, so that nobody's backoff is waited for at Permit."""
+def test_the_first_waiting_member_activates_the_others(states: list[str], activated: list[str]) -> None:
+    """Queued members are activated, so that no member waits at Permit for the backoff of another."""
     stage, state = CoschedulingStage(), CycleState()
     group = stage.group(min_member=4)
     members = stage.add_members(group, *states)
     stage.plugin.permit(state, stage.member(group, "own", "bound"), "n")
     names = {info.uid: info.pod.metadata.name for info in members}
-    assert [names[uid] for uid in take_pods_to_activate(state)] == called
+    assert [names[uid] for uid in take_pods_to_activate(state)] == activated
 
 
-def test_pods_of_no_group_are_left_alone() -> None:
-    """At every point."""
+def test_pods_without_a_group_pass() -> None:
+    """The plugin accepts a pod without a group at every extension point."""
     stage = CoschedulingStage()
     alone = stage.handle.nodes.compile_pod(pod("alone"))
     assert stage.plugin.pre_enqueue(alone) == SUCCESS
@@ -95,7 +95,7 @@ def test_pods_of_no_group_are_left_alone() -> None:
 
 
 def test_permit_without_a_pod_group() -> None:
-    """It was deleted while the pod stood in the queue."""
+    """A member is rejected at Permit if its PodGroup was deleted while the pod was queued."""
     stage = CoschedulingStage()
     result = stage.plugin.permit(CycleState(), stage.member(stage.group(min_member=0), "a", "bound"), "n")
     assert (result.status.code, result.status.message) == (
@@ -108,30 +108,31 @@ def test_permit_without_a_pod_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "refused"),
+    ("states", "rejected"),
     [
-        pytest.param(["waits", "waits", "refused"], ["a", "b"], id="those that wait go with it"),
-        pytest.param(["bound", "bound", "bound", "waits"], [], id="the quorum stands without it"),
-        pytest.param(["bound", "waits", "refused"], ["b"], id="the quorum does not stand"),
+        pytest.param(["waits", "waits", "refused"], ["a", "b"], id="the waiting members are rejected too"),
+        pytest.param(["bound", "bound", "bound", "waits"], [], id="the quorum is bound without it"),
+        pytest.param(["bound", "waits", "refused"], ["b"], id="the quorum is not bound"),
     ],
 )
-def test_unreserve(states: list[str], refused: list[str]) -> None:
-    """A member that loses its node takes those along that wait for it."""
+def test_unreserve(states: list[str], rejected: list[str]) -> None:
+    """When a member loses its node, the waiting members are rejected unless the quorum is bound without it."""
     stage = CoschedulingStage()
     group = stage.group()
     stage.add_members(group, *states)
     stage.plugin.unreserve(CycleState(), stage.member(group, "lost", "refused"), "n")
     expected = ["Coscheduling: member lost of PodGroup default/train lost its node"]
-    named = {name: said for name, said in stage.calls_on_waiting_pods().items() if not stage.waits[name].is_refused}
-    assert named == dict.fromkeys(refused, expected)
-    assert "lost" not in stage.calls_on_waiting_pods()
+    calls = stage.calls_on_waiting_pods()
+    named = {name: reasons for name, reasons in calls.items() if not stage.waits[name].is_refused}
+    assert named == dict.fromkeys(rejected, expected)
+    assert "lost" not in calls
 
 
 # -- PreEnqueue and PreFilter -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("members", "says"),
+    ("members", "message"),
     [
         pytest.param([{}, {}, {}], "", id="enough"),
         pytest.param([{}, {}], "waiting for members of PodGroup default/train: there are 2 of 3", id="too few"),
@@ -153,8 +154,8 @@ def test_unreserve(states: list[str], refused: list[str]) -> None:
         ),
     ],
 )
-def test_who_may_try(members: list[PodFields], says: str) -> None:
-    """Members are tried when enough of them exist and are free to go; else no preemption helps."""
+def test_quorum_before_scheduling(members: list[PodFields], message: str) -> None:
+    """Members are attempted if a quorum exists without scheduling gates; otherwise preemption does not help."""
     stage = CoschedulingStage()
     group = stage.group()
     infos = [stage.member(group, name, **fields) for name, fields in zip("abcd", members, strict=False)]
@@ -162,19 +163,19 @@ def test_who_may_try(members: list[PodFields], says: str) -> None:
         stage.plugin.pre_enqueue(infos[0]),
         stage.plugin.pre_filter(CycleState(), infos[0], stage.handle.nodes).status,
     ):
-        assert status.message == says
-        assert status.code is (Code.UNSCHEDULABLE_AND_UNRESOLVABLE if says else Code.SUCCESS)
+        assert status.message == message
+        assert status.code is (Code.UNSCHEDULABLE_AND_UNRESOLVABLE if message else Code.SUCCESS)
 
 
-def test_without_a_pod_group_nobody_tries() -> None:
-    """It may be created later than the pods."""
+def test_members_wait_for_their_pod_group() -> None:
+    """Members are not attempted before their PodGroup is created."""
     stage = CoschedulingStage()
     status = stage.plugin.pre_enqueue(stage.member(stage.group(min_member=0), "a"))
     assert status.message == "waiting for PodGroup default/train to be created"
 
 
-def test_the_one_that_completes_the_quorum_lets_the_others_in() -> None:
-    """At once and by itself: nobody waits for a flush (#450)."""
+def test_the_member_that_completes_the_quorum_activates_the_others() -> None:
+    """The other members are activated immediately, without a flush of the queue (#450)."""
     stage = CoschedulingStage()
     group = stage.group()
     first, second = (stage.member(group, name) for name in "ab")
@@ -188,7 +189,7 @@ def test_the_one_that_completes_the_quorum_lets_the_others_in() -> None:
 
 
 def test_members_are_counted_in_their_namespace() -> None:
-    """A group of the same name elsewhere has nothing to do with it."""
+    """Members of a group of the same name in another namespace do not count."""
     stage = CoschedulingStage()
     group = stage.group(min_member=2)
     info = stage.member(group, "a")
@@ -199,39 +200,39 @@ def test_members_are_counted_in_their_namespace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("requested", "message"),
     [
-        pytest.param({}, "", id="nothing"),
-        pytest.param({"cpu": 6000}, "", id="all that is free, of members too"),
-        pytest.param({"cpu": 6001}, "1 of cpu missing", id="more than is free"),
+        pytest.param({}, "", id="no minResources"),
+        pytest.param({"cpu": 6000}, "", id="all free resources, including the members'"),
+        pytest.param({"cpu": 6001}, "1 of cpu missing", id="more than the free resources"),
         pytest.param({"cpu": 7000, "memory": 1}, "1000 of cpu missing", id="one of two"),
-        pytest.param({"example.com/gpu": 2}, "2 of example.com/gpu missing", id="what no node has"),
+        pytest.param({"example.com/gpu": 2}, "2 of example.com/gpu missing", id="a resource that no node has"),
     ],
 )
-def test_min_resources(asked: dict[str, int], says: str) -> None:
-    """They must be free in the cluster; what members have counts as free, and no node's excess hides another's room."""
+def test_min_resources(requested: dict[str, int], message: str) -> None:
+    """The cluster must have minResources free. Members' resources count as free, overcommitted nodes as 0."""
     stage = CoschedulingStage()
     nodes = stage.handle.nodes
     for name in ("n", "m"):
         nodes.add_node(node(name, allocatable={"cpu": 4, "memory": "1Gi", "pods": 10}))
     over = nodes.add_node(node("over", allocatable={"cpu": 1, "memory": "1Gi", "pods": 10}))
-    group = stage.group(min_resources=asked)
+    group = stage.group(min_resources=requested)
     own = stage.member(group, "a", "bound", requests={"cpu": 1})
     for info, row in (
         (own, 0),
-        (nodes.compile_pod(pod("stranger", requests={"cpu": 2})), 0),
+        (nodes.compile_pod(pod("other", requests={"cpu": 2})), 0),
         (nodes.compile_pod(pod("huge", requests={"cpu": 5})), over),
     ):
         nodes.add_pod(info, row)
     stage.member(group, "b")
     status = stage.plugin.pre_filter(CycleState(), stage.member(group, "c"), nodes).status
     assert status.message == (
-        f"insufficient free resources in the cluster for PodGroup default/train: {says}" if says else ""
+        f"insufficient free resources in the cluster for PodGroup default/train: {message}" if message else ""
     )
 
 
-def test_every_member_needs_a_place() -> None:
-    """Nodes take so many pods, whatever these ask for."""
+def test_every_member_needs_a_pod_slot() -> None:
+    """The free pod slots of the nodes must suffice for the quorum."""
     stage = CoschedulingStage()
     stage.handle.nodes.add_node(node("n", allocatable={"cpu": 4, "pods": 2}))
     group = stage.group(min_resources={"cpu": 1})
@@ -244,28 +245,28 @@ def test_every_member_needs_a_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("percentage", "waiting", "is_turned_away"),
+    ("percentage", "waiting", "is_rejected"),
     [
         pytest.param(10, 8, True, id="two of ten are missing"),
-        pytest.param(10, 9, False, id="a tenth is not more than 10 per cent"),
-        pytest.param(0, 9, True, id="any"),
-        pytest.param(100, 1, False, id="none"),
+        pytest.param(10, 9, False, id="one of ten is not more than 10 percent"),
+        pytest.param(0, 9, True, id="0 percent"),
+        pytest.param(100, 1, False, id="100 percent"),
         pytest.param(10, 10, False, id="the quorum has nodes"),
     ],
 )
-def test_who_goes_when_one_does_not_fit(percentage: int, waiting: int, is_turned_away: bool) -> None:
-    """All that wait, if more than a share of the quorum has no node yet."""
+def test_waiting_members_of_an_infeasible_member(percentage: int, waiting: int, is_rejected: bool) -> None:
+    """All waiting members are rejected if more than the percentage of the quorum has no node."""
     stage = CoschedulingStage(pod_group_reject_percentage=percentage)
     group = stage.group(min_member=10)
     stage.add_members(group, *["waits"] * waiting)
     reasons = stage.post_filter_reasons(stage.member(group, "big"))
-    said = ("PodGroup default/train is rejected: member big is infeasible",)
-    assert reasons == (said if is_turned_away else ())
-    assert len(stage.calls_on_waiting_pods()) == (waiting if is_turned_away else 0)
+    expected = ("PodGroup default/train is rejected: member big is infeasible",)
+    assert reasons == (expected if is_rejected else ())
+    assert len(stage.calls_on_waiting_pods()) == (waiting if is_rejected else 0)
 
 
 def test_a_preview_changes_nothing() -> None:
-    """It says the same."""
+    """preview() returns the reasons of PostFilter without rejecting members or starting a backoff."""
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=2)
     stage.add_members(group, "waits")
@@ -277,8 +278,8 @@ def test_a_preview_changes_nothing() -> None:
     assert preview.result.status.reasons == stage.post_filter_reasons(big)
 
 
-def test_a_group_that_was_turned_away_backs_off() -> None:
-    """None of its members is tried until the time is up; then those are that something has woken meanwhile."""
+def test_a_rejected_group_backs_off() -> None:
+    """No member is attempted during the backoff; members that were requeued meanwhile are activated at its end."""
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=2)
     small, big = stage.member(group, "small", "queued"), stage.member(group, "big")
@@ -294,8 +295,8 @@ def test_a_group_that_was_turned_away_backs_off() -> None:
     assert stage.plugin.pre_enqueue(big).is_success
 
 
-def test_without_a_backoff_of_its_own_a_group_backs_off_as_pods_do() -> None:
-    """A second, then twice as long each time, up to 10: else one that never fits would be tried for ever (#682)."""
+def test_the_default_backoff_of_a_group_equals_that_of_pods() -> None:
+    """The backoff doubles from 1 to 10 seconds, so that an infeasible group is not retried constantly (#682)."""
     stage = CoschedulingStage()
     big = stage.add_members(stage.group(min_member=2), "", "")[0]
     for seconds in (1, 2, 4, 8, 10, 10):
@@ -309,14 +310,14 @@ def test_without_a_backoff_of_its_own_a_group_backs_off_as_pods_do() -> None:
 @pytest.mark.parametrize(
     ("state", "since", "yields"),
     [
-        pytest.param("waits", 900.0, True, id="one that came earlier waits"),
-        pytest.param("refused", 900.0, True, id="even if it was rejected just now"),
-        pytest.param("waits", 1100.0, False, id="one that came later waits"),
-        pytest.param("queued", 900.0, False, id="nobody holds anything"),
+        pytest.param("waits", 900.0, True, id="an older group waits"),
+        pytest.param("refused", 900.0, True, id="an older group was just rejected"),
+        pytest.param("waits", 1100.0, False, id="a newer group waits"),
+        pytest.param("queued", 900.0, False, id="no group has resources"),
     ],
 )
-def test_of_two_groups_that_meet_one_lets_the_other_go_first(state: str, since: float, yields: bool) -> None:
-    """Two groups that were rejected together would be retried together (#114, #117)."""
+def test_a_rejected_group_yields_to_an_older_one(state: str, since: float, yields: bool) -> None:
+    """The newer of two competing groups waits longer, because both would be rejected again (#114, #117)."""
     stage = CoschedulingStage()
     stage.member(stage.group("other", 2, since), "x", state)
     group = stage.group("train", 2)
@@ -328,8 +329,8 @@ def test_of_two_groups_that_meet_one_lets_the_other_go_first(state: str, since: 
     assert stage.plugin.pre_enqueue(big).is_success
 
 
-def test_a_group_that_is_placed_has_a_clean_record() -> None:
-    """Neither backoff nor timer is left."""
+def test_a_scheduled_group_has_no_backoff() -> None:
+    """Backoff and timer are removed when the group is scheduled."""
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=1)
     info = stage.member(group, "a", "bound")

@@ -1,10 +1,10 @@
-"""Laws of Coscheduling, in any interleaving of what happens to the members of two groups.
+"""Laws of Coscheduling, for any interleaving of events of two groups.
 
-No part of a group is ever let go: when a member is, its quorum has nodes and keeps them. Nobody waits whose quorum is
-there. Nothing is held for good: once times at Permit are up, only members that were let go have nodes.
+A member is only released from Permit if its quorum has nodes. No member waits if its quorum has nodes. After the
+timeouts at Permit, only released members have nodes.
 
-The waiting pods, the gangs and the cache are the real ones. What the cycles do is played step by step, so that
-anything may come between the end of a wait and the unwinding of the attempt that waited.
+Waiting pods, gangs and cache are real; scheduling and binding cycles are simulated step by step, so that any event
+can occur between the end of a wait and the rollback of its attempt.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ WAIT_SECONDS = 60
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 Step = tuple[str, str, int]
-"""What happens, to which group, to which of its members."""
+"""An event, the group, and the index of the member."""
 
-WHAT = (
-    "come",
-    "come",
-    "try",
-    "try",
-    "try",
-    "fail",
-    "refuse",
+EVENTS = (
+    "create",
+    "create",
+    "schedule",
+    "schedule",
+    "schedule",
+    "schedule_infeasible",
+    "reject",
     "preempt",
-    "unwind",
+    "roll_back",
     "delete",
-    "end",
+    "crash",
     "succeed",
-    "go",
-    "pass",
-    "long",
+    "remove",
+    "wait",
+    "wait_long",
 )
 
 steps = st.lists(
-    st.tuples(st.sampled_from(WHAT), st.sampled_from(GROUPS), st.integers(0, SIBLINGS - 1)), min_size=10, max_size=60
+    st.tuples(st.sampled_from(EVENTS), st.sampled_from(GROUPS), st.integers(0, SIBLINGS - 1)), min_size=10, max_size=60
 )
 
 
 @dataclass
 class Member:
-    """A member and where it is: queued, held at Permit, or kept, once it was let go."""
+    """A member and its state: queued, waiting at Permit, or released from Permit."""
 
     group: str
     info: PodInfo
@@ -72,15 +72,15 @@ class Member:
 
 
 @dataclass
-class Play:
-    """Two groups and one node with room for all."""
+class Simulation:
+    """Two groups and one node that fits all members."""
 
     needs: dict[str, int]
     percentage: int
     world: Rig = field(default_factory=rig)
     members: dict[tuple[str, int], Member] = field(default_factory=dict)
     succeeded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GROUPS, 0))
-    let_go: int = 0
+    released: int = 0
     incarnations: int = 0
 
     def __post_init__(self) -> None:
@@ -95,18 +95,18 @@ class Play:
             self.gangs.group_changed(PodGroup(key, f"uid-of-{name}", minimum))
 
     def do(self, step: Step) -> None:
-        """Let something happen, and see whom that let go."""
-        what, group, index = step
-        if what in ("pass", "long"):
-            self.world.clock.advance(20 if what == "pass" else WAIT_SECONDS)
-        elif what == "come":
-            self.come(group, index)
+        """Apply an event, and release the members that it allows."""
+        event, group, index = step
+        if event in ("wait", "wait_long"):
+            self.world.clock.advance(20 if event == "wait" else WAIT_SECONDS)
+        elif event == "create":
+            self.create(group, index)
         elif (group, index) in self.members:
-            getattr(self, f"{what}_")(self.members[group, index], (group, index))
-        self.see_who_may_go()
+            getattr(self, f"{event}_")(self.members[group, index], (group, index))
+        self.release_allowed_members()
 
-    def come(self, group: str, index: int) -> None:
-        """A member is created, unless it exists; one that was replaced keeps the name and gets another UID."""
+    def create(self, group: str, index: int) -> None:
+        """Create a member unless it exists; a recreated member has the same name and another UID."""
         if (group, index) in self.members:
             return
         self.incarnations += 1
@@ -115,8 +115,8 @@ class Play:
         self.gangs.saw(made)
         self.members[group, index] = Member(group, self.world.context.cache.columns.compile_pod(made))
 
-    def try_(self, member: Member, _: tuple[str, int]) -> None:
-        """The scheduling cycle of a member that fits."""
+    def schedule_(self, member: Member, _: tuple[str, int]) -> None:
+        """Run the scheduling cycle of a feasible member."""
         if member.state != "queued" or not self.plugin.pre_enqueue(member.info).is_success:
             return
         state, context = CycleState(), self.world.context
@@ -127,38 +127,40 @@ class Play:
         result = self.plugin.permit(state, member.info, "n")
         if result.status.code is Code.WAIT:
             context.waiting.add(member.info, "n", {self.plugin.name: result.timeout_seconds})
-            member.state = "held"
-            assert self.with_nodes(member.group) < self.needs[member.group], "its quorum is there and it waits"
+            member.state = "waiting"
+            assert self.with_nodes(member.group) < self.needs[member.group], (
+                "the member waits although its quorum has nodes"
+            )
         else:
             assert result.status.is_success
-            member.state = "kept"
-            self.let_go += 1
-            self.see_who_may_go()
-            self.expect_whole(member.group)
+            member.state = "released"
+            self.released += 1
+            self.release_allowed_members()
+            self.expect_quorum(member.group)
 
-    def fail_(self, member: Member, _: tuple[str, int]) -> None:
-        """The scheduling cycle of a member that fits nowhere."""
+    def schedule_infeasible_(self, member: Member, _: tuple[str, int]) -> None:
+        """Run the scheduling cycle of an infeasible member."""
         if member.state == "queued":
             nodes = self.world.context.cache.columns
             nothing = Diagnosis(1, np.zeros(1, dtype=np.int32), nodes.alive, lambda _verdict: SUCCESS)
             self.plugin.post_filter(CycleState(), member.info, nodes, nothing)
 
-    def refuse_(self, member: Member, _: tuple[str, int]) -> None:
-        """Another plugin refuses a waiting member."""
+    def reject_(self, member: Member, _: tuple[str, int]) -> None:
+        """Reject a waiting member by another plugin."""
         wait = self.world.context.waiting.get(member.info.uid)
         if wait is not None:
             wait.reject("Another", "no")
 
     def preempt_(self, member: Member, _: tuple[str, int]) -> None:
-        """A waiting member gives way to a more important pod."""
+        """Preempt a waiting member."""
         wait = self.world.context.waiting.get(member.info.uid)
         if wait is not None:
             wait.preempt("Another", "no")
 
-    def unwind_(self, member: Member, at: tuple[str, int]) -> None:
-        """The binding cycle of a refused member gives its node back, some time after the refusal."""
+    def roll_back_(self, member: Member, at: tuple[str, int]) -> None:
+        """Run the rollback of a rejected member's attempt, at any time after the rejection."""
         wait = self.world.context.waiting.get(member.info.uid)
-        if member.state != "held" or wait is None or not wait.is_refused:
+        if member.state != "waiting" or wait is None or not wait.is_refused:
             return
         self.world.context.waiting.discard(member.info.uid)
         self.plugin.unreserve(CycleState(), member.info, "n")
@@ -170,62 +172,62 @@ class Play:
             self.gangs.lost(member.info.uid)
 
     def delete_(self, member: Member, at: tuple[str, int]) -> None:
-        """A member begins to be deleted; until it is gone it keeps the name, and what it holds if it was let go."""
+        """Set the deletion timestamp of a member, which uses its name and resources until it is removed."""
         meta = msgspec.structs.replace(member.info.pod.metadata, deletion_timestamp=NOW)
         self.show(member, msgspec.structs.replace(member.info.pod, metadata=meta))
         self.world.context.waiting.reject(member.info.uid)
         if member.state == "queued":
-            self.go_(member, at)
+            self.remove_(member, at)
 
-    def end_(self, member: Member, _: tuple[str, int]) -> None:
-        """A member that runs fails."""
+    def crash_(self, member: Member, _: tuple[str, int]) -> None:
+        """Set the phase of a running member to Failed."""
         self.finish(member, "Failed")
 
     def succeed_(self, member: Member, _: tuple[str, int]) -> None:
-        """A member that runs ends well."""
+        """Set the phase of a running member to Succeeded."""
         if self.finish(member, "Succeeded"):
             self.succeeded[member.group] += 1
 
     def finish(self, member: Member, phase: str) -> bool:
-        """A member ends; whether it ran."""
-        if member.state != "kept" or member.info.pod.is_terminal:
+        """Set a terminal phase; return False if the member was not running."""
+        if member.state != "released" or member.info.pod.is_terminal:
             return False
         status = msgspec.structs.replace(member.info.pod.status, phase=phase)
         self.show(member, msgspec.structs.replace(member.info.pod, status=status))
         self.world.context.cache.forget(member.info)
         return True
 
-    def go_(self, member: Member, at: tuple[str, int]) -> None:
-        """A member is gone, unless it still waits."""
-        if member.state == "held":
+    def remove_(self, member: Member, at: tuple[str, int]) -> None:
+        """Remove a member, unless it waits at Permit."""
+        if member.state == "waiting":
             return
         if member.info.pod.status.phase == "Succeeded":
             self.succeeded[member.group] -= 1
-        elif member.state == "kept" and not member.info.pod.is_terminal:
+        elif member.state == "released" and not member.info.pod.is_terminal:
             self.world.context.cache.forget(member.info)
         self.gangs.lost(member.info.uid)
         del self.members[at]
 
     def show(self, member: Member, changed: Pod) -> None:
-        """The API server reports a change of a member."""
+        """Report a changed member, as the API server's watch does."""
         member.info.pod = changed
         self.gangs.saw(changed)
 
-    def see_who_may_go(self) -> None:
-        """Members whose wait has ended well are let go: then nobody of the quorum may be missing."""
-        gone = set()
+    def release_allowed_members(self) -> None:
+        """Release the members whose wait succeeded, and check that their quorum has nodes."""
+        groups = set()
         for member in self.members.values():
             wait = self.world.context.waiting.get(member.info.uid)
-            if member.state == "held" and wait is not None and not wait.pending_plugins() and not wait.is_refused:
+            if member.state == "waiting" and wait is not None and not wait.pending_plugins() and not wait.is_refused:
                 self.world.context.waiting.discard(member.info.uid)
-                member.state = "kept"
-                self.let_go += 1
-                gone.add(member.group)
-        for group in gone:
-            self.expect_whole(group)
+                member.state = "released"
+                self.released += 1
+                groups.add(member.group)
+        for group in groups:
+            self.expect_quorum(group)
 
     def with_nodes(self, group: str) -> int:
-        """Members of a group that have a node and keep it, and those that have ended well."""
+        """Return the number of members that have a node or have succeeded."""
         count = self.succeeded[group]
         for member in self.members.values():
             gone = member.info.pod.is_terminal or member.info.pod.metadata.deletion_timestamp is not None
@@ -235,55 +237,63 @@ class Play:
             count += wait is None or not wait.is_refused
         return count
 
-    def expect_whole(self, group: str) -> None:
-        """All who were let go together with this one have siblings enough."""
-        kept = sum(
-            (member.group, member.state) == (group, "kept")
+    def expect_quorum(self, group: str) -> None:
+        """Check that the released members of the group are a quorum."""
+        released = sum(
+            (member.group, member.state) == (group, "released")
             and not member.info.pod.is_terminal
             and member.info.pod.metadata.deletion_timestamp is None
             for member in self.members.values()
         )
-        assert kept + self.succeeded[group] >= self.needs[group], "a part of the group was let go"
+        assert released + self.succeeded[group] >= self.needs[group], "less than the quorum of the group was released"
 
-    def wind_up(self) -> None:
-        """Time passes, and every refused attempt is unwound: nobody holds a node who was not let go."""
+    def finish_all(self) -> None:
+        """Let all waits time out and roll back their attempts; then only released members have nodes."""
         self.world.clock.advance(2 * WAIT_SECONDS)
         for at, member in list(self.members.items()):
-            self.unwind_(member, at)
+            self.roll_back_(member, at)
         assert len(self.world.context.waiting) == 0
-        held = {placed.info.uid for placed in self.world.context.cache.placed_pods()}
-        assert held <= {member.info.uid for member in self.members.values() if member.state == "kept"}
+        placed = {entry.info.uid for entry in self.world.context.cache.placed_pods()}
+        assert placed <= {member.info.uid for member in self.members.values() if member.state == "released"}
         self.plugin.close()
         assert self.world.clock.pending == 0
 
 
-async def _play(needs: dict[str, int], percentage: int, script: list[Step]) -> Play:
-    play = Play(needs, percentage)
+async def _simulate(needs: dict[str, int], percentage: int, script: list[Step]) -> Simulation:
+    simulation = Simulation(needs, percentage)
     for step in script:
-        play.do(step)
-    play.wind_up()
-    return play
+        simulation.do(step)
+    simulation.finish_all()
+    return simulation
 
 
 def _first(count: int, *then: Step) -> list[Step]:
-    return [*(("come", "left", index) for index in range(count)), *then]
+    return [*(("create", "left", index) for index in range(count)), *then]
 
 
 @given(
     needs=st.tuples(st.integers(1, 4), st.integers(1, 4)), percentage=st.sampled_from([0, 10, 50, 100]), script=steps
 )
-@example((3, 1), 100, _first(3, ("try", "left", 0), ("long", "left", 0), ("try", "left", 1), ("try", "left", 2)))
-@example((2, 1), 10, _first(2, ("try", "left", 0), ("refuse", "left", 0), ("try", "left", 1)))
-@example((2, 1), 10, _first(3, ("try", "left", 0), ("delete", "left", 0), ("try", "left", 1)))
-@example((2, 1), 10, _first(3, ("try", "left", 0), ("try", "left", 1), ("end", "left", 1), ("try", "left", 2)))
-def test_no_part_of_a_group_is_let_go(needs: tuple[int, int], percentage: int, script: list[Step]) -> None:
-    """Whatever happens between two steps, and whichever groups meet."""
-    asyncio.run(_play(dict(zip(GROUPS, needs, strict=True)), percentage, script))
+@example(
+    (3, 1),
+    100,
+    _first(3, ("schedule", "left", 0), ("wait_long", "left", 0), ("schedule", "left", 1), ("schedule", "left", 2)),
+)
+@example((2, 1), 10, _first(2, ("schedule", "left", 0), ("reject", "left", 0), ("schedule", "left", 1)))
+@example((2, 1), 10, _first(3, ("schedule", "left", 0), ("delete", "left", 0), ("schedule", "left", 1)))
+@example(
+    (2, 1),
+    10,
+    _first(3, ("schedule", "left", 0), ("schedule", "left", 1), ("crash", "left", 1), ("schedule", "left", 2)),
+)
+def test_members_are_only_released_with_a_quorum(needs: tuple[int, int], percentage: int, script: list[Step]) -> None:
+    """The laws hold after each event of any sequence."""
+    asyncio.run(_simulate(dict(zip(GROUPS, needs, strict=True)), percentage, script))
 
 
 @given(st.permutations(range(4)), st.integers(1, 4))
-def test_a_group_that_is_left_alone_is_placed(order: list[int], minimum: int) -> None:
-    """In any order of its members, and at once."""
-    script = [*_first(4), *(("try", "left", index) for index in order)]
-    play = asyncio.run(_play({"left": minimum, "right": 1}, 10, script))
-    assert play.let_go == 4
+def test_a_group_without_competition_is_scheduled(order: list[int], minimum: int) -> None:
+    """All members are released, in any order of their scheduling cycles."""
+    script = [*_first(4), *(("schedule", "left", index) for index in order)]
+    simulation = asyncio.run(_simulate({"left": minimum, "right": 1}, 10, script))
+    assert simulation.released == 4

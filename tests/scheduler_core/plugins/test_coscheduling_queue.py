@@ -1,4 +1,4 @@
-"""Coscheduling as QueueSort, and its queueing hints: who is tried first, and who is tried again."""
+"""Coscheduling at QueueSort, and its queueing hints."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.coscheduling import CoschedulingStage
         pytest.param({"old": 1, "new": 2}, [("old", 0), ("new", 1), ("old", 2), ("new", 3)], "dcba", id="priority"),
         pytest.param({"old": 1, "new": 2}, [("new", 0), ("old", 0), ("new", 0), ("old", 0)], "bdac", id="age"),
         pytest.param({"b": 1, "a": 1}, [("b", 0), ("a", 0), ("b", 0), ("a", 0)], "bdac", id="name"),
-        pytest.param({"old": 1, "new": 9}, [("new", 0), ("", 0), ("old", 0)], "cba", id="a pod alone between"),
+        pytest.param({"old": 1, "new": 9}, [("new", 0), ("", 0), ("old", 0)], "cba", id="a pod without a group"),
     ],
 )
 def test_order(groups: dict[str, float], pods: list[tuple[str, int]], order: str) -> None:
-    """Priority, then the age of the group, and its members stand together; a pod alone has its own age."""
+    """Pods are sorted by priority, then by the age of the group or of the pod; members are adjacent."""
     stage = CoschedulingStage()
     made = {name: stage.group(name, since=since) for name, since in groups.items()}
     queue = []
@@ -37,15 +37,15 @@ def test_order(groups: dict[str, float], pods: list[tuple[str, int]], order: str
 
 
 def test_a_group_has_its_own_priority() -> None:
-    """Where it says one, its members' do not count."""
+    """The priority of a group overrides those of its members."""
     stage = CoschedulingStage()
     high = stage.member(stage.group("high", priority=10), "a", priority=1)
     low = stage.member(stage.group("low"), "b", priority=5)
     assert stage.plugin.sort_key(QueuedPod(high, 1.0, 0)) < stage.plugin.sort_key(QueuedPod(low, 1.0, 1))
 
 
-def test_a_group_that_was_turned_away_stands_behind_its_peers() -> None:
-    """Else one that never fits would be tried before all others for good; once it is placed, that is forgotten."""
+def test_a_rejected_group_is_sorted_last() -> None:
+    """A rejected group is sorted behind groups of equal priority until it is scheduled."""
     stage = CoschedulingStage()
     old, new = stage.group("old", 1, 1.0), stage.group("new", 1, 2.0)
     first, second = stage.member(old, "a"), stage.member(new, "b")
@@ -61,8 +61,8 @@ def test_a_group_that_was_turned_away_stands_behind_its_peers() -> None:
     assert order() == ["a", "b"]
 
 
-def test_records_of_groups_that_are_gone_are_dropped() -> None:
-    """Groups come and go for as long as the scheduler runs."""
+def test_records_of_deleted_groups_are_dropped() -> None:
+    """The number of records is bounded."""
     stage = CoschedulingStage()
     for index in range(1000):
         group = stage.group(f"group-{index}", 1)
@@ -80,8 +80,8 @@ POD_DELETED = ClusterEvent(Resource.POD, Action.DELETE)
 NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD)
 
 
-def _asked(stage: CoschedulingStage, waits: str, event: ClusterEvent, old: object | None, new: object | None) -> Hint:
-    """What the plugin says of an event, for the pod of this name; Skip if it did not register it."""
+def _hint(stage: CoschedulingStage, waits: str, event: ClusterEvent, old: object | None, new: object | None) -> Hint:
+    """Return the plugin's hint for the pod with this name, or Skip if the event is not registered."""
     named = [member for group in stage.handle.groups.by_key.values() for member in group.pods.values()]
     waiting = next(member for member in named if member.metadata.name == waits)
     for registration in stage.plugin.events_to_register():
@@ -94,71 +94,71 @@ def _asked(stage: CoschedulingStage, waits: str, event: ClusterEvent, old: objec
 @pytest.mark.parametrize(
     ("members", "newcomer", "hint"),
     [
-        pytest.param(2, "train", Hint.QUEUE, id="the last that was missing"),
-        pytest.param(1, "train", Hint.SKIP, id="not the last yet"),
-        pytest.param(2, "other", Hint.SKIP, id="of another group"),
-        pytest.param(2, "", Hint.SKIP, id="of none"),
+        pytest.param(2, "train", Hint.QUEUE, id="the member that completes the quorum"),
+        pytest.param(1, "train", Hint.SKIP, id="the quorum is still incomplete"),
+        pytest.param(2, "other", Hint.SKIP, id="a member of another group"),
+        pytest.param(2, "", Hint.SKIP, id="a pod without a group"),
     ],
 )
-def test_a_pod_that_comes(members: int, newcomer: str, hint: Hint) -> None:
-    """Only a sibling helps, and only if there are enough with it (#682)."""
+def test_added_pod(members: int, newcomer: str, hint: Hint) -> None:
+    """Only a member that completes the quorum requeues the others (#682)."""
     stage = CoschedulingStage()
     groups = {name: stage.group(name) for name in ("train", "other")}
     stage.add_members(groups["train"], *[""] * members)
     new = stage.member(groups[newcomer], "new").pod if newcomer else pod("new")
-    assert _asked(stage, "a", POD_ADDED, None, new) is hint
+    assert _hint(stage, "a", POD_ADDED, None, new) is hint
 
 
-def test_siblings_do_not_help_without_a_pod_group() -> None:
-    """However many come."""
+def test_members_are_not_requeued_without_a_pod_group() -> None:
+    """No number of added members requeues the others."""
     stage = CoschedulingStage()
     group = stage.group(min_member=0)
     stage.add_members(group, "", "", "")
-    assert _asked(stage, "a", POD_ADDED, None, stage.member(group, "new").pod) is Hint.SKIP
+    assert _hint(stage, "a", POD_ADDED, None, stage.member(group, "new").pod) is Hint.SKIP
 
 
 @pytest.mark.parametrize("event", [GROUP_ADDED, GROUP_UPDATED], ids=lambda event: event.name)
 @pytest.mark.parametrize(
     ("namespace", "source", "hint"),
     [
-        pytest.param("default", GroupSource.BAYPLAN, Hint.QUEUE, id="its own"),
-        pytest.param("elsewhere", GroupSource.BAYPLAN, Hint.SKIP, id="of its name in another namespace"),
-        pytest.param("default", GroupSource.NATIVE, Hint.SKIP, id="of its name in another API"),
+        pytest.param("default", GroupSource.BAYPLAN, Hint.QUEUE, id="the pod's group"),
+        pytest.param("elsewhere", GroupSource.BAYPLAN, Hint.SKIP, id="same name in another namespace"),
+        pytest.param("default", GroupSource.NATIVE, Hint.SKIP, id="same name in another API"),
     ],
 )
-def test_a_pod_group_that_changes(event: ClusterEvent, namespace: str, source: GroupSource, hint: Hint) -> None:
-    """It may ask for less now."""
+def test_changed_pod_group(event: ClusterEvent, namespace: str, source: GroupSource, hint: Hint) -> None:
+    """An added or updated PodGroup requeues its members, because it may require less."""
     stage = CoschedulingStage()
     stage.add_members(stage.group(), "")
     changed = PodGroup(GroupKey(source, namespace, "train"), "uid", 1)
-    assert _asked(stage, "a", event, None, changed) is hint
+    assert _hint(stage, "a", event, None, changed) is hint
 
 
 @pytest.mark.parametrize(
-    ("asked", "hint"),
+    ("min_resources", "hint"),
     [
-        pytest.param({"cpu": 1000}, Hint.QUEUE, id="it says what it needs"),
-        pytest.param({}, Hint.SKIP, id="it says nothing"),
+        pytest.param({"cpu": 1000}, Hint.QUEUE, id="with minResources"),
+        pytest.param({}, Hint.SKIP, id="without minResources"),
     ],
 )
-def test_room_that_is_made(asked: dict[str, int], hint: Hint) -> None:
-    """Nodes that come and pods that go help groups that can be refused for their resources."""
+def test_freed_resources(min_resources: dict[str, int], hint: Hint) -> None:
+    """Added nodes and deleted pods requeue members of groups with minResources."""
     stage = CoschedulingStage()
-    stage.add_members(stage.group(min_resources=asked), "")
-    assert _asked(stage, "a", NODE_ADDED, None, node("new")) is hint
-    assert _asked(stage, "a", POD_DELETED, pod("gone", node_name="n"), None) is hint
+    stage.add_members(stage.group(min_resources=min_resources), "")
+    assert _hint(stage, "a", NODE_ADDED, None, node("new")) is hint
+    assert _hint(stage, "a", POD_DELETED, pod("gone", node_name="n"), None) is hint
 
 
 @pytest.mark.parametrize(
     ("event", "new"),
     [
-        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL), pod("a"), id="it has left its group"),
-        pytest.param(GROUP_ADDED, None, id="nothing is known of what happened"),
-        pytest.param(NODE_ADDED, node("new"), id="its group is gone"),
+        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL), pod("a"), id="the pod left its group"),
+        pytest.param(GROUP_ADDED, None, id="the event has no object"),
+        pytest.param(NODE_ADDED, node("new"), id="the pod's group was deleted"),
     ],
 )
-def test_when_in_doubt_a_pod_is_tried(event: ClusterEvent, new: object | None) -> None:
-    """A hint that is too generous costs an attempt, one that is not leaves a pod waiting."""
+def test_pods_are_requeued_in_doubt(event: ClusterEvent, new: object | None) -> None:
+    """The hint is Queue if the event cannot be evaluated, because Skip could leave the pod waiting."""
     stage = CoschedulingStage()
     registrations = [each for each in stage.plugin.events_to_register() if each.event.covers(event)]
     assert [each.hint(pod("a"), None, new) for each in registrations if each.hint] == [Hint.QUEUE]
@@ -168,10 +168,10 @@ def test_when_in_doubt_a_pod_is_tried(event: ClusterEvent, new: object | None) -
     "event",
     [
         pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), id="taints"),
-        pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), id="a node that goes"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), id="deleted node"),
     ],
 )
-def test_what_no_group_waits_for(event: ClusterEvent) -> None:
-    """Other plugins know better."""
+def test_events_that_are_not_registered(event: ClusterEvent) -> None:
+    """The plugin does not register events that only other plugins can evaluate."""
     registrations = CoschedulingStage().plugin.events_to_register()
     assert not any(registration.event.covers(event) for registration in registrations)

@@ -1,4 +1,4 @@
-"""DefaultBinder: what it asks of the cluster, and what becomes of refusals."""
+"""DefaultBinder: the binding that it writes, and the status for a failed write."""
 
 import pytest
 
@@ -13,15 +13,15 @@ from tests.support.recording_writer import RecordingWriter
 
 
 async def test_bind_names_pod_and_node() -> None:
-    """The binding carries the UID, so that it cannot hit a later pod of the same name."""
+    """The binding has the pod's UID, so that it cannot bind a later pod of the same name."""
     handle = FakeHandle()
     info = handle.nodes.compile_pod(pod("web", namespace="shop", uid="uid-7"))
     assert await DefaultBinder(None, handle).bind(CycleState(), info, "node-3") == SUCCESS
     assert handle.writer.bindings == [Binding("shop", "web", "uid-7", "node-3")]
 
 
-async def test_bind_carries_the_annotations_of_the_attempt() -> None:
-    """What plugins add to the bind is written with it; a clone of the state has no part in it."""
+async def test_bind_writes_the_annotations_of_the_attempt() -> None:
+    """Annotations that plugins add to the state are written with the binding; those of a clone are not."""
     handle, state = FakeHandle(), CycleState()
     annotate_bind(state, "example.com/gpu", "0")
     dry_run = state.clone()
@@ -36,13 +36,13 @@ async def test_bind_carries_the_annotations_of_the_attempt() -> None:
 @pytest.mark.parametrize(
     "failure",
     [
-        pytest.param(ConflictError("pod web is already assigned to node node-1"), id="bound by someone else"),
-        pytest.param(NotFoundError('pods "web" not found'), id="deleted meanwhile"),
-        pytest.param(ClusterWriteError("admission refused it"), id="anything else"),
+        pytest.param(ConflictError("pod web is already assigned to node node-1"), id="already bound"),
+        pytest.param(NotFoundError('pods "web" not found'), id="deleted"),
+        pytest.param(ClusterWriteError("admission refused it"), id="another error"),
     ],
 )
-async def test_a_refusal_is_an_error_with_its_text(failure: ClusterWriteError) -> None:
-    """The status has the API server's message, and nothing is retried here."""
+async def test_a_failed_write_is_an_error_status(failure: ClusterWriteError) -> None:
+    """The status has the API server's message, and the plugin does not retry."""
     handle = FakeHandle()
     handle.writer.fail_binds([failure])
     info = handle.nodes.compile_pod(pod("web"))
@@ -50,8 +50,8 @@ async def test_a_refusal_is_an_error_with_its_text(failure: ClusterWriteError) -
     assert len(handle.writer.attempted) == 1
 
 
-async def test_an_unknown_outcome_is_not_taken_for_a_refusal() -> None:
-    """The cycle must learn that the pod may be bound, so that it reads the pod before it gives the node away."""
+async def test_a_write_timeout_is_raised() -> None:
+    """A timeout is not an error status, because the pod may be bound and the binding cycle must read it."""
     handle = FakeHandle()
     handle.writer.fail_binds([WriteTimeoutError("no answer within 30 s")])
     info = handle.nodes.compile_pod(pod("web"))
@@ -59,8 +59,8 @@ async def test_an_unknown_outcome_is_not_taken_for_a_refusal() -> None:
         await DefaultBinder(None, handle).bind(CycleState(), info, "node-3")
 
 
-async def test_a_fault_is_not_taken_for_a_refusal() -> None:
-    """An exception that is no answer of the cluster passes through."""
+async def test_other_exceptions_are_raised() -> None:
+    """An exception that is not a cluster error is raised, not converted to a status."""
 
     class BrokenWriter(RecordingWriter):
         async def bind(self, binding: Binding) -> None:

@@ -1,4 +1,4 @@
-"""DefaultPreemption: who may, where, whom, and in which words."""
+"""DefaultPreemption: eligible pods, candidate nodes, victims and messages."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,8 +26,10 @@ def runs(name: str, on: str = "a", priority: int = 0, cpu: str = "1", *, start: 
     return pod(name, node_name=on, priority=priority, requests={"cpu": cpu}, start_time=started(start), labels=labels)
 
 
-def wants(cpu: str, priority: int = 10, policy: str = "", nominated: str = "") -> Pod:
-    return pod("wants", priority=priority, requests={"cpu": cpu}, preemption_policy=policy, nominated_node=nominated)
+def preemptor(cpu: str, priority: int = 10, policy: str = "", nominated: str = "") -> Pod:
+    return pod(
+        "preemptor", priority=priority, requests={"cpu": cpu}, preemption_policy=policy, nominated_node=nominated
+    )
 
 
 FULL = [runs("p0", start=0), runs("p1", start=1), runs("p2", priority=5, start=2), runs("p3", priority=20, start=3)]
@@ -41,17 +43,17 @@ def victims(pods: Sequence[Pod], wanted: Pod, budgets: Sequence[PodDisruptionBud
 
 
 @pytest.mark.parametrize(
-    ("wanted", "leave"),
+    ("wanted", "expected"),
     [
-        pytest.param(wants("1"), ["p1"], id="the-youngest-of-the-lowest"),
-        pytest.param(wants("2"), ["p0", "p1"], id="both-of-the-lowest"),
-        pytest.param(wants("3"), ["p2", "p0", "p1"], id="all-of-lower-priority-most-important-first"),
-        pytest.param(wants("1", priority=1), ["p1"], id="barely-higher"),
+        pytest.param(preemptor("1"), ["p1"], id="the-youngest-of-the-lowest-priority"),
+        pytest.param(preemptor("2"), ["p0", "p1"], id="both-of-the-lowest-priority"),
+        pytest.param(preemptor("3"), ["p2", "p0", "p1"], id="all-of-lower-priority-most-important-first"),
+        pytest.param(preemptor("1", priority=1), ["p1"], id="priority-higher-by-one"),
     ],
 )
-def test_the_least_important_leave(wanted: Pod, leave: list[str]) -> None:
-    """The most important come back first, the longest running among equals."""
-    assert victims(FULL, wanted) == (leave, 0)
+def test_the_least_important_pods_are_victims(wanted: Pod, expected: list[str]) -> None:
+    """Pods are reprieved in order of importance: by priority, then the longest running."""
+    assert victims(FULL, wanted) == (expected, 0)
 
 
 @pytest.mark.parametrize(
@@ -61,31 +63,31 @@ def test_the_least_important_leave(wanted: Pod, leave: list[str]) -> None:
             [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, cpu="2")],
             [budget("b", WEB, 0)],
             (["p1"], 0),
-            id="protected-comes-back-first",
+            id="protected-pod-is-reprieved-first",
         ),
         pytest.param(
             [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 1)],
             (["p0"], 0),
-            id="the-allowed-one-is-the-more-important",
+            id="the-more-important-pod-uses-the-allowed-disruption",
         ),
         pytest.param(
             [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 0)],
             (["p1"], 1),
-            id="no-way-around",
+            id="violation-is-unavoidable",
         ),
         pytest.param(
             [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 0, disrupted=["p1"])],
             (["p1"], 0),
-            id="disrupted-already",
+            id="disruption-already-counted",
         ),
         pytest.param(
             [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 0, namespace="shop")],
             (["p1"], 0),
-            id="of-another-namespace",
+            id="budget-of-another-namespace",
         ),
         pytest.param(
             [runs("p0", start=0, app="web", cpu="4", priority=1), runs("p1", on="gone", app="web")],
@@ -96,60 +98,60 @@ def test_the_least_important_leave(wanted: Pod, leave: list[str]) -> None:
     ],
 )
 def test_budgets(pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget], expected: tuple[list[str], int]) -> None:
-    """Pods beyond what their budgets allow, counted by importance, come back before all others."""
-    assert victims(pods, wants("2"), budgets) == expected
+    """Pods whose eviction would violate a budget, counted by importance, are reprieved first."""
+    assert victims(pods, preemptor("2"), budgets) == expected
 
 
-def test_a_violated_budget_leaves_later_ones_as_they_are() -> None:
-    """The second pod, which only the second budget protects, may be evicted: the first pod did not use it up."""
+def test_a_violated_budget_does_not_reduce_later_ones() -> None:
+    """The second pod may be evicted, because the first pod violated the first budget and did not use the second."""
     both = runs("p0", priority=3, cpu="2", app="web")
     one = pod("p1", priority=2, node_name="a", requests={"cpu": "2"}, labels={"tier": "web"})
     both.metadata.labels["tier"] = "web"
     budgets = [budget("b", WEB, 0), budget("c", {"tier": "web"}, 1)]
-    assert victims([both, one], wants("4"), budgets) == (["p0", "p1"], 1)
+    assert victims([both, one], preemptor("4"), budgets) == (["p0", "p1"], 1)
 
 
-def test_victims_of_both_kinds_are_ordered_by_importance() -> None:
-    """However they were chosen."""
+def test_victims_are_sorted_by_importance() -> None:
+    """Victims with and without budget violations are sorted together."""
     pods = [runs("p0", priority=1, cpu="2", app="web"), runs("p1", priority=3, cpu="2")]
-    assert victims(pods, wants("4"), [budget("b", WEB, 0)]) == (["p1", "p0"], 1)
+    assert victims(pods, preemptor("4"), [budget("b", WEB, 0)]) == (["p1", "p0"], 1)
 
 
-def test_takes_the_least_harmful_node() -> None:
-    """Of two nodes, the one whose victim is less important."""
+def test_the_node_with_the_least_important_victim_is_nominated() -> None:
+    """The node with the victim of lower priority is nominated, and the victim is deleted."""
     world = PreemptionWorld([node("a"), node("b")], [runs("p0", "a", 5, "4"), runs("p1", "b", 4, "4")])
-    result = world.post_filter(wants("2"))
+    result = world.post_filter(preemptor("2"))
     assert (result.status.code, result.nominated_node) == (Code.SUCCESS, "b")
-    said = "preemption: found a potential placement for pod on node b, preempting 1 victims"
-    assert result.status.reasons == (said,)
+    message = "preemption: found a potential placement for pod on node b, preempting 1 victims"
+    assert result.status.reasons == (message,)
     assert [deletion.name for deletion in world.writer.deletions] == ["p1"]
 
 
-def test_a_nominated_pod_keeps_its_room() -> None:
-    """What was freed for a pod of no lower priority is not taken by this one."""
+def test_resources_of_a_nominated_pod_are_reserved() -> None:
+    """Resources that were freed for a nominated pod of equal or higher priority count as used."""
     nominated = pod("nominated", priority=10, requests={"cpu": "2"}, nominated_node="a")
-    assert victims([*FULL, nominated], wants("1")) == (["p2", "p0", "p1"], 0)
+    assert victims([*FULL, nominated], preemptor("1")) == (["p2", "p0", "p1"], 0)
 
 
 @pytest.mark.parametrize(
     ("wanted", "pods", "message"),
     [
         pytest.param(
-            wants("1", policy="Never"), FULL, "preemption: not eligible due to preemptionPolicy=Never.", id="never"
+            preemptor("1", policy="Never"), FULL, "preemption: not eligible due to preemptionPolicy=Never.", id="never"
         ),
         pytest.param(
-            wants("1", nominated="a"),
+            preemptor("1", nominated="a"),
             [
                 *FULL[1:],
                 pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_SCHEDULER]),
             ],
             "preemption: not eligible due to a terminating pod on the nominated node.",
-            id="victims-on-their-way",
+            id="victims-are-terminating",
         ),
     ],
 )
-def test_who_may_not(wanted: Pod, pods: Sequence[Pod], message: str) -> None:
-    """A pod that must wait keeps its nomination."""
+def test_ineligible_pods(wanted: Pod, pods: Sequence[Pod], message: str) -> None:
+    """An ineligible pod is unschedulable, and its nomination does not change."""
     result = PreemptionWorld([node("a")], pods).post_filter(wanted)
     assert (result.status.code, result.status.message) == (Code.UNSCHEDULABLE, message)
     assert result.nominated_node is None
@@ -158,35 +160,36 @@ def test_who_may_not(wanted: Pod, pods: Sequence[Pod], message: str) -> None:
 @pytest.mark.parametrize(
     "ending",
     [
-        pytest.param(pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED), id="by-anyone"),
+        pytest.param(pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED), id="deleted-without-a-condition"),
         pytest.param(
-            pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_API]), id="by-the-api"
+            pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_API]),
+            id="evicted-by-the-api",
         ),
-        pytest.param(pod("e", node_name="a", requests={"cpu": "1"}, conditions=[BY_SCHEDULER]), id="not-ending"),
+        pytest.param(pod("e", node_name="a", requests={"cpu": "1"}, conditions=[BY_SCHEDULER]), id="not-terminating"),
         pytest.param(
             pod("e", node_name="a", priority=10, requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_SCHEDULER]),
-            id="of-no-lower-priority",
+            id="equal-priority",
         ),
     ],
 )
-def test_only_its_own_kind_of_victims_is_waited_for(ending: Pod) -> None:
-    """A pod that ends for another reason on the nominated node does not keep it from preempting."""
-    result = PreemptionWorld([node("a")], [*FULL[1:], ending]).post_filter(wants("1", nominated="a"))
+def test_only_terminating_preemption_victims_block_preemption(ending: Pod) -> None:
+    """A pod on the nominated node that is not a terminating preemption victim does not block preemption."""
+    result = PreemptionWorld([node("a")], [*FULL[1:], ending]).post_filter(preemptor("1", nominated="a"))
     assert (result.status.code, result.nominated_node) == (Code.SUCCESS, "a")
 
 
-def test_a_hopeless_nominated_node_is_not_waited_for() -> None:
-    """The node was cordoned meanwhile: another one is looked for."""
+def test_an_unresolvable_nominated_node_is_replaced() -> None:
+    """If the nominated node was cordoned, another node is nominated."""
     ending = pod("e", node_name="a", requests={"cpu": "4"}, deleted=DELETED, conditions=[BY_SCHEDULER])
     world = PreemptionWorld([node("a", unschedulable=True), node("b")], [ending, runs("p0", "b", cpu="4")])
-    assert world.post_filter(wants("1", nominated="a")).nominated_node == "b"
+    assert world.post_filter(preemptor("1", nominated="a")).nominated_node == "b"
 
 
-def test_says_why_it_does_not_help() -> None:
-    """Counts are over all nodes, including those that were not tried; the nomination is cleared."""
+def test_message_if_preemption_does_not_help() -> None:
+    """The message counts all nodes, including those that were not dry-run; the nomination is cleared."""
     nodes = [node("a"), node("b"), node("c", unschedulable=True), node("d")]
     pods = [runs("p0", "a", 10, "4"), runs("p1", "b", 20, "3"), runs("p2", "b", 0, "1"), runs("p3", "d", 10, "4")]
-    result = PreemptionWorld(nodes, pods).post_filter(wants("2"))
+    result = PreemptionWorld(nodes, pods).post_filter(preemptor("2"))
     assert (result.status.code, result.nominated_node) == (Code.UNSCHEDULABLE, "")
     assert result.status.message == (
         "preemption: 0/4 nodes are available: 1 Insufficient cpu, 1 Preemption is not helpful for scheduling, "
@@ -194,70 +197,70 @@ def test_says_why_it_does_not_help() -> None:
     )
 
 
-def test_where_no_node_can_be_helped() -> None:
-    """Nothing is tried."""
-    result = PreemptionWorld([node("a")], FULL).post_filter(wants("64"))
+def test_no_candidate_nodes() -> None:
+    """If the pod does not fit an empty node, no node is dry-run."""
+    result = PreemptionWorld([node("a")], FULL).post_filter(preemptor("64"))
     assert result.status.message == ("preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.")
 
 
 @pytest.mark.parametrize(
     ("percentage", "absolute", "found"),
     [
-        pytest.param(10, 100, 40, id="all-of-few"),
-        pytest.param(50, 1, 20, id="a-share"),
-        pytest.param(10, 30, 30, id="at-least"),
+        pytest.param(10, 100, 40, id="absolute-above-the-number-of-nodes"),
+        pytest.param(50, 1, 20, id="percentage"),
+        pytest.param(10, 30, 30, id="absolute"),
         pytest.param(0, 1, 1, id="one"),
     ],
 )
-def test_looks_for_enough_candidates(percentage: int, absolute: int, found: int) -> None:
-    """The larger of a share of the nodes that may be helped and a number."""
+def test_number_of_candidates(percentage: int, absolute: int, found: int) -> None:
+    """The number is the larger of minCandidateNodesPercentage and minCandidateNodesAbsolute."""
     names = [f"n{index}" for index in range(40)]
     world = PreemptionWorld([node(name) for name in names], [runs(f"p{name}", name, cpu="4") for name in names])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute)
-    preview = world.preview(wants("1"), DefaultPreemption(args, world.handle))
+    preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
     assert preview is not None
     assert len(preview.candidates) == found
 
 
-def test_goes_on_until_one_violates_no_budget() -> None:
-    """Candidates that violate budgets do not end the search by their number."""
+def test_the_search_continues_until_a_candidate_violates_no_budget() -> None:
+    """Candidates with budget violations do not count towards the number of candidates."""
     names = [f"n{index}" for index in range(40)]
     pods = [runs(f"p{name}", name, cpu="4", app="" if name == "n7" else "web") for name in names]
     world = PreemptionWorld([node(name) for name in names], pods, [budget("b", WEB, 0)])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=2)
-    preview = world.preview(wants("1"), DefaultPreemption(args, world.handle))
+    preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
     assert preview is not None
     assert preview.result.nominated_node == "n7"
     assert len(preview.candidates) <= 3
 
 
 def test_the_order_of_nodes_does_not_matter() -> None:
-    """Where not all nodes are looked at, names and the seed say which ones."""
+    """If not all nodes are dry-run, the selection depends on node names and the seed only."""
     names = [f"n{index}" for index in range(40)]
     pods = [runs(f"p{name}", name, cpu="4") for name in names]
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=3)
     found = []
     for order in (names, names[::-1]):
         world = PreemptionWorld([node(name) for name in order], pods)
-        preview = world.preview(wants("1"), DefaultPreemption(args, world.handle))
+        preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
         assert preview is not None
         found.append([candidate.node_name for candidate in preview.candidates])
     assert found[0] == found[1]
 
 
-def test_each_preemption_begins_elsewhere() -> None:
-    """So that not always the same nodes give way."""
+def test_each_preemption_starts_at_another_node() -> None:
+    """The start of the search is random, so that victims are not always on the same nodes."""
     names = [f"n{index}" for index in range(40)]
     world = PreemptionWorld([node(name) for name in names], [runs(f"p{name}", name, cpu="4") for name in names])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=1)
     world.plugin = DefaultPreemption(args, world.handle)
-    assert len({world.post_filter(wants("1")).nominated_node for _ in range(8)}) > 1
+    assert len({world.post_filter(preemptor("1")).nominated_node for _ in range(8)}) > 1
 
 
 def test_a_preview_changes_nothing() -> None:
-    """It says what the next preemption would do, as often as it is asked."""
+    """preview() returns the result of the next preemption, evicts nothing, and can be repeated."""
     world = PreemptionWorld([node("a")], FULL)
-    first, second = world.preview(wants("1")), world.preview(wants("1"))
+    first, second = world.preview(preemptor("1")), world.preview(preemptor("1"))
     assert first == second
     assert first is not None
     assert [info.pod.metadata.name for info in first.evicted] == ["p1"]
@@ -265,7 +268,7 @@ def test_a_preview_changes_nothing() -> None:
 
 
 def test_events() -> None:
-    """A pod's going opens the gate; whether it helps is for others to say."""
+    """The deletion of an assigned pod is registered with a hint that returns Skip, as other plugins decide."""
     (registration,) = DefaultPreemption(DefaultPreemptionArgs(), FakeHandle()).events_to_register()
     assert registration.event == ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
     assert registration.hint is after_pod_deletion

@@ -1,4 +1,4 @@
-"""How the victims of a preemption leave, and what the preemptor does meanwhile."""
+"""Eviction of preemption victims, and the PreEnqueue gate of the preemptor until it is finished."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
 
 
 class Waiting:
-    """A pod that waits at Permit, unless its wait is over already."""
+    """A pod that waits at Permit; ``is_over`` if the wait has already ended."""
 
     is_refused = False
 
@@ -52,7 +52,7 @@ class Waiting:
 
 @dataclass
 class Stage:
-    """A node with victims, and evictions from it."""
+    """A node with victims, and the evictions from it."""
 
     pods: list[Pod]
     writer: DeferringWriter = field(default_factory=DeferringWriter)
@@ -71,7 +71,7 @@ class Stage:
         return self.evictions.is_preempting(self.preemptor)
 
     @property
-    def asked(self) -> list[str]:
+    def deleted(self) -> list[str]:
         return [deletion.name for deletion in self.writer.deletions]
 
     def answer(self, name: str, fault: Exception | None = None) -> None:
@@ -83,8 +83,8 @@ def victim(name: str, *, deleted: datetime | None = None) -> Pod:
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, deletion_timestamp=deleted))
 
 
-def test_a_victim_gets_an_event_and_is_deleted() -> None:
-    """The condition says that it is a disruption, the event by whom; the event is recorded when it is true."""
+def test_a_victim_is_deleted_with_condition_and_event() -> None:
+    """The deletion sets DisruptionTarget; the event names the preemptor and is recorded after the deletion."""
     stage = Stage([victim("v")])
     stage.start()
     (deletion,) = stage.writer.deletions
@@ -100,9 +100,9 @@ def test_a_victim_gets_an_event_and_is_deleted() -> None:
     assert event.related == ObjectReference("Pod", "preemptor", "default", "uid-of-default-preemptor")
 
 
-@pytest.mark.parametrize("generation", [pytest.param(0, id="same"), pytest.param(3, id="of-another-generation")])
-def test_a_condition_that_stands_is_not_set_again(generation: int) -> None:
-    """An earlier attempt to evict the pod got that far."""
+@pytest.mark.parametrize("generation", [pytest.param(0, id="same"), pytest.param(3, id="another-generation")])
+def test_an_existing_condition_is_not_set_again(generation: int) -> None:
+    """A condition that an earlier eviction attempt set is not written again."""
     made = victim("v")
     conditions = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", MESSAGE, generation),)
     stage = Stage([msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=conditions))])
@@ -110,22 +110,22 @@ def test_a_condition_that_stands_is_not_set_again(generation: int) -> None:
     assert [deletion.condition for deletion in stage.writer.deletions] == [None]
 
 
-def test_the_last_victim_goes_when_the_others_are_gone() -> None:
-    """The gate stays closed until its eviction is issued and answered."""
+def test_the_last_victim_is_deleted_after_the_others() -> None:
+    """The gate is closed until the response to the last victim's deletion."""
     stage = Stage([victim("v0"), victim("v1"), victim("v2")])
     stage.start()
-    assert stage.asked == ["v0", "v1"]
+    assert stage.deleted == ["v0", "v1"]
     stage.answer("v1")
-    assert stage.asked == ["v0", "v1"]
+    assert stage.deleted == ["v0", "v1"]
     stage.answer("v0")
-    assert stage.asked == ["v0", "v1", "v2"]
+    assert stage.deleted == ["v0", "v1", "v2"]
     stage.answer("v2")
     assert not stage.is_preempting()
     assert stage.handle.activated == []
 
 
-def test_a_try_that_was_held_back_is_made_up_for() -> None:
-    """What called for it is past, and what wakes the pod later need not come."""
+def test_a_gated_preemptor_is_activated_at_the_end() -> None:
+    """A preemptor that PreEnqueue rejected is activated, because no later event need requeue it."""
     stage = Stage([victim("v0"), victim("v1")])
     stage.start()
     assert stage.is_preempting()
@@ -135,8 +135,8 @@ def test_a_try_that_was_held_back_is_made_up_for() -> None:
     assert stage.handle.activated == [stage.preemptor]
 
 
-@pytest.mark.parametrize("is_gone", [pytest.param(True, id="gone"), pytest.param(False, id="ending")])
-def test_a_last_victim_seen_leaving_opens_the_gate(is_gone: bool) -> None:
+@pytest.mark.parametrize("is_gone", [pytest.param(True, id="gone"), pytest.param(False, id="terminating")])
+def test_the_watch_event_of_the_last_victim_opens_the_gate(is_gone: bool) -> None:
     """The watch event may arrive before the response, and arrives only once."""
     stage = Stage([victim("v")])
     stage.start()
@@ -147,28 +147,28 @@ def test_a_last_victim_seen_leaving_opens_the_gate(is_gone: bool) -> None:
     assert not stage.is_preempting()
 
 
-def test_a_first_victim_seen_leaving_does_not() -> None:
-    """The last one is still to be evicted."""
+def test_the_watch_event_of_another_victim_does_not_open_the_gate() -> None:
+    """The gate is closed until the last victim is evicted."""
     stage = Stage([victim("v0"), victim("v1")])
     stage.start()
     stage.nodes.remove_pod(stage.victims[0])
     assert stage.is_preempting()
 
 
-def test_a_first_victim_that_stays_spares_the_last() -> None:
-    """The preemptor is tried again, since nothing may ever wake it."""
+def test_a_failed_deletion_cancels_that_of_the_last_victim() -> None:
+    """The preemptor is activated, because no event may ever requeue it."""
     stage = Stage([victim("v0"), victim("v1"), victim("v2")])
     stage.start()
     stage.answer("v0", FAILURE)
     stage.answer("v1")
-    assert stage.asked == ["v0", "v1"]
+    assert stage.deleted == ["v0", "v1"]
     assert not stage.is_preempting()
     assert stage.handle.activated == [stage.preemptor]
     assert [event.regarding.name for event in stage.writer.events] == ["v1"]
 
 
-def test_a_last_victim_that_stays() -> None:
-    """The preemptor is tried again."""
+def test_a_failed_deletion_of_the_last_victim() -> None:
+    """The preemptor is activated, and no event is recorded."""
     stage = Stage([victim("v")])
     stage.start()
     stage.answer("v", FAILURE)
@@ -177,38 +177,38 @@ def test_a_last_victim_that_stays() -> None:
     assert stage.writer.events == []
 
 
-def test_victims_that_end_already_are_left_alone() -> None:
-    """Without victims to evict, there is nothing to wait for, and no nomination is cleared."""
+def test_terminating_victims_are_not_deleted() -> None:
+    """If all victims are terminating, the gate is open and no nomination is cleared."""
     stage = Stage([victim("v", deleted=DELETED)])
     nominated = stage.nodes.compile_pod(pod("nominated", priority=1, nominated_node="a"))
     stage.handle.nominator.nominate(nominated, "a")
     stage.start()
-    assert (stage.asked, stage.is_preempting()) == ([], False)
+    assert (stage.deleted, stage.is_preempting()) == ([], False)
     assert list(stage.handle.nominator.nominated_pods("a")) == [nominated]
 
 
-def test_a_waiting_victim_is_sent_back() -> None:
-    """A pod that waits at Permit runs nowhere yet: it keeps its object and is tried again."""
+def test_a_waiting_victim_is_rejected() -> None:
+    """A victim that waits at Permit is rejected and not deleted."""
     stage = Stage([victim("v")])
     waiting = Waiting(stage.victims[0])
     stage.handle.waiting_pods.by_uid[stage.victims[0].uid] = waiting
     stage.start()
     assert waiting.rejections == [("DefaultPreemption", "preempted")]
-    assert (stage.asked, stage.is_preempting()) == ([], False)
+    assert (stage.deleted, stage.is_preempting()) == ([], False)
     (event,) = stage.writer.events
     assert event.note == "Preempted by pod uid-of-default-preemptor on node a (in kube-scheduler memory)."
 
 
 def test_a_victim_whose_wait_is_over_is_deleted() -> None:
-    """It is being bound."""
+    """A victim whose wait at Permit has ended is deleted, because it is being bound."""
     stage = Stage([victim("v")])
     stage.handle.waiting_pods.by_uid[stage.victims[0].uid] = Waiting(stage.victims[0], is_over=True)
     stage.start()
-    assert stage.asked == ["v"]
+    assert stage.deleted == ["v"]
 
 
-def test_nominations_of_lower_priorities_are_withdrawn() -> None:
-    """They would not fit any more; pods of no lower priority keep theirs."""
+def test_nominations_of_lower_priority_are_cleared() -> None:
+    """Nominations for the node are cleared for pods of lower priority than the preemptor, and only for those."""
     stage = Stage([victim("v")])
     lower, equal = (
         stage.nodes.compile_pod(pod(name, priority=priority, nominated_node="a"))
@@ -223,21 +223,21 @@ def test_nominations_of_lower_priorities_are_withdrawn() -> None:
 
 
 def test_the_gate() -> None:
-    """A preemptor is kept out of the active queue, and nobody else is."""
+    """PreEnqueue rejects the preemptor until the preemption is finished, and accepts other pods."""
     full = [pod("v", node_name="a", requests={"cpu": "4"}, priority=1)]
     world = PreemptionWorld([node("a")], full)
-    wanted = pod("wants", priority=10, requests={"cpu": "1"})
-    assert world.post_filter(wanted).status.is_success
-    gate = world.plugin.pre_enqueue(world.columns.compile_pod(wanted))
+    preemptor = pod("preemptor", priority=10, requests={"cpu": "1"})
+    assert world.post_filter(preemptor).status.is_success
+    gate = world.plugin.pre_enqueue(world.columns.compile_pod(preemptor))
     assert gate.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert gate.reasons == ("waiting for the preemption for this pod to be finished",)
     assert world.plugin.pre_enqueue(world.columns.compile_pod(pod("other"))).is_success
     world.writer.unanswered["v"](None)
-    assert world.plugin.pre_enqueue(world.columns.compile_pod(wanted)).is_success
+    assert world.plugin.pre_enqueue(world.columns.compile_pod(preemptor)).is_success
 
 
 def test_two_profiles_do_not_share_their_preemptions() -> None:
-    """Each instance gates its own."""
+    """Each plugin instance gates only its own preemptors."""
     stage = Stage([victim("v")])
     one, other = (DefaultPreemption(DefaultPreemptionArgs(), stage.handle) for _ in range(2))
     assert one.pre_enqueue(stage.preemptor).is_success

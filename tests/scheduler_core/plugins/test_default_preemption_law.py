@@ -1,8 +1,8 @@
-"""Laws of preemption's dry run.
+"""Laws of the preemption dry run.
 
-A plain form, one node and one pod at a time on amounts of CPU, finds the same candidates and takes the same node.
-Victims are minimal: with any one of them back the pod does not fit. Many nodes in step are the same as one after
-another. Nothing is left of a dry run.
+A reference function for one node and one pod at a time finds the same candidates and nominates the same node. Victims
+are minimal: with any victim restored, the pod does not fit. A dry run of many nodes at once equals dry runs of single
+nodes. A dry run does not change the columns.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ APPS = ("web", "db", "")
 
 @dataclass(frozen=True)
 class Running:
-    """A pod that runs; ``start`` is drawn without ties."""
+    """A running pod; ``start`` is unique."""
 
     name: str
     node: str
@@ -57,7 +57,7 @@ class Cluster:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Clusters that are full more often than not."""
+    """Generate full clusters."""
     nodes = tuple(f"n{index}" for index in range(draw(st.integers(1, 4))))
     running = []
     for name in nodes:
@@ -113,7 +113,7 @@ def wanted(cluster: Cluster, **fields: Any) -> Pod:
 
 
 def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | None:
-    """The victims on one node and how many of them violate a budget; None if the node is no candidate."""
+    """Return the victims on a node and the number of budget violations, or None if the node is not a candidate."""
     here = [each for each in cluster.running if each.node == name]
     stay = [each for each in here if each.priority >= cluster.priority]
     nominated = sum(cpu for on, priority, cpu in cluster.nominated if on == name and priority >= cluster.priority)
@@ -145,7 +145,7 @@ def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | No
 
 @given(clusters())
 def test_equals_the_plain_form(cluster: Cluster) -> None:
-    """Candidates, victims, violations and the node that is taken."""
+    """Candidates, victims, violations and the nominated node equal those of the reference function."""
     preview = world_of(cluster).preview(wanted(cluster))
     assert preview is not None
     plain = {name: found for name in cluster.nodes if (found := plain_victims(cluster, name)) is not None}
@@ -165,32 +165,32 @@ def test_equals_the_plain_form(cluster: Cluster) -> None:
 
 @given(clusters())
 @settings(max_examples=50)
-def test_no_victim_is_in_vain(cluster: Cluster) -> None:
-    """Without all victims the pod fits; with any one of them back it does not."""
+def test_victims_are_minimal(cluster: Cluster) -> None:
+    """Without all victims the pod fits; with any one victim restored it does not."""
     world = world_of(cluster)
     failed = world.failed_attempt(wanted(cluster))
     assert failed is not None
     attempt, diagnosis = failed
     preview = world.plugin.preview(attempt.state, attempt.info, world.columns, diagnosis)
     for candidate in preview.candidates:
-        for kept in (None, *candidate.victims):
-            assert fits_without(world, attempt.state, attempt.info, candidate, kept) is (kept is None)
+        for restored in (None, *candidate.victims):
+            assert fits_without(world, attempt.state, attempt.info, candidate, restored) is (restored is None)
 
 
 def fits_without(
-    world: PreemptionWorld, state: CycleState, info: PodInfo, candidate: PreemptionCandidate, kept: PodInfo | None
+    world: PreemptionWorld, state: CycleState, info: PodInfo, candidate: PreemptionCandidate, restored: PodInfo | None
 ) -> bool:
     rows = world.columns.alive.nonzero()[0]
     rows = rows[rows == world.columns.row_of(candidate.node_name)]
     with world.handle.dry_run(state, info) as dry_run:
         for other in candidate.victims:
-            if other is not kept:
+            if other is not restored:
                 dry_run.remove(other)
         return int(dry_run.run_filters(rows)[0]) == 0
 
 
 class OneByOne:
-    """A handle whose dry runs report that rows affect each other."""
+    """Handle whose dry runs report that rows affect each other, so that rows are filtered one at a time."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -202,44 +202,44 @@ class OneByOne:
         self, state: CycleState, info: PodInfo, *, frees_shared_ports: bool = True
     ) -> AbstractContextManager[DryRun]:
         assert frees_shared_ports
-        return self._asked(state, info)
+        return self._single_row_run(state, info)
 
     @contextmanager
-    def _asked(self, state: CycleState, info: PodInfo) -> Iterator[DryRun]:
+    def _single_row_run(self, state: CycleState, info: PodInfo) -> Iterator[DryRun]:
         with self._handle.dry_run(state, info) as dry_run:
-            yield Entangled(dry_run)
+            yield SingleRowDryRun(dry_run)
 
 
-class Entangled:
-    """A dry run that must be used with one row at a time."""
+class SingleRowDryRun:
+    """Dry run that accepts only one row at a time."""
 
     is_row_local = False
 
     def __init__(self, dry_run: DryRun) -> None:
         self.remove, self.restore = dry_run.remove, dry_run.restore
-        self._judge = dry_run.run_filters
+        self._run_filters = dry_run.run_filters
 
     def by_sums(self, rows: Any) -> None:
-        """Sums are never asked."""
+        """Return nothing; sums are not used for single rows."""
 
     def run_filters(self, rows: Any) -> Any:
-        """Refuse several rows."""
+        """Filter one row."""
         assert len(rows) == 1
-        return self._judge(rows)
+        return self._run_filters(rows)
 
 
 @given(clusters(), st.integers(1, 4))
-def test_in_step_equals_one_after_another(cluster: Cluster, enough: int) -> None:
-    """Also where not all nodes are looked at."""
+def test_many_nodes_at_once_equal_single_nodes(cluster: Cluster, enough: int) -> None:
+    """The preview is equal, also if not all nodes are dry-run."""
     world = world_of(cluster)
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=enough)
-    in_step = world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, world.handle))
+    at_once = world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, world.handle))
     single: Any = OneByOne(world.handle)
-    assert world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, single)) == in_step
+    assert world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, single)) == at_once
 
 
 def fingerprint(columns: NodeColumns) -> tuple[object, ...]:
-    """All that can be read of the columns, the order of each row's pods included."""
+    """Return all readable state of the columns, including the order of each row's pods."""
     placed = [info for pods in columns.pods for info in pods.values()]
     terms = [counts for info in placed for counts in columns.pod_index.matching_terms(TermKind.REQUIRED_ANTI, info)]
     queries = [columns.pod_index.query(term.query) for info in placed for term in info.terms.required_anti]
@@ -269,9 +269,9 @@ AWAY_FROM_WEB = Affinity(
 
 
 @given(clusters(), st.booleans())
-def test_nothing_is_left_of_a_dry_run(cluster: Cluster, is_entangled: bool) -> None:
-    """The columns are as before, with host ports, nominations and anti-affinity, for one row or many at once."""
-    affinity = AWAY_FROM_WEB if is_entangled else None
+def test_a_dry_run_does_not_change_the_columns(cluster: Cluster, has_affinity: bool) -> None:
+    """The columns are unchanged by dry runs with host ports, nominations and anti-affinity."""
+    affinity = AWAY_FROM_WEB if has_affinity else None
     world = world_of(cluster, affinity)
     carried: dict[str, Any] = {} if affinity is None else {"affinity": affinity}
     pending = wanted(cluster, ports=[80], labels={"app": "web"}, **carried)

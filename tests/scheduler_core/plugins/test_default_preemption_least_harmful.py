@@ -1,4 +1,4 @@
-"""The least harmful of several sets of victims."""
+"""Selection of the least harmful of several sets of victims."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from scheduler_core.plugins.default_preemption.candidate_nodes import VictimSets
 class Victims(NamedTuple):
     violations: int
     pods: list[tuple[int, int]]
-    """Priority and start of each."""
+    """Priority and start time of each victim."""
 
 
 def chosen(*candidates: Victims) -> int:
@@ -36,23 +36,25 @@ def chosen(*candidates: Victims) -> int:
         pytest.param(Victims(0, [(5, 9)]), Victims(0, [(4, 0), (4, 0), (4, 0)]), id="then-highest-priority"),
         pytest.param(Victims(0, [(5, 9), (1, 9)]), Victims(0, [(5, 0), (0, 0)]), id="then-sum"),
         pytest.param(Victims(0, [(-5, 9), (-6, 9)]), Victims(0, [(-5, 0)]), id="more-of-negative-priority-is-worse"),
-        pytest.param(Victims(0, [(5, 1), (0, 9)]), Victims(0, [(5, 2), (0, 0)]), id="then-later-start-of-the-highest"),
+        pytest.param(
+            Victims(0, [(5, 1), (0, 9)]), Victims(0, [(5, 2), (0, 0)]), id="then-later-start-of-the-highest-priority"
+        ),
         pytest.param(Victims(0, [(5, 1), (5, 9)]), Victims(0, [(5, 2), (5, 2)]), id="the-longest-running-counts"),
     ],
 )
 def test_order_of_criteria(worse: Victims, better: Victims) -> None:
-    """Each criterion decides only among those that are equal so far; where the two stand does not matter."""
+    """Each criterion decides only between candidates that are equal in all previous ones, in any order."""
     assert chosen(worse, better) == 1
     assert chosen(better, worse) == 0
 
 
 def test_the_first_of_equals() -> None:
-    """Nothing is left to chance."""
+    """The first of several equal candidates is selected."""
     assert chosen(Victims(0, [(1, 1)]), Victims(0, [(0, 1)]), Victims(0, [(0, 1)])) == 1
 
 
 def test_fewest_of_equal_sums() -> None:
-    """Sums are equal when many of the lowest priority there is weigh nothing."""
+    """If sums are equal because pods of the lowest priority add 0, the set with fewer victims is selected."""
     lowest = -(2**31)
     assert chosen(Victims(0, [(5, 0), (lowest, 0)]), Victims(0, [(5, 0)])) == 1
 
@@ -66,7 +68,7 @@ _CANDIDATES = st.builds(
 
 @given(st.lists(_CANDIDATES, min_size=1, max_size=6))
 def test_equals_the_plain_form(candidates: list[Victims]) -> None:
-    """The same as sorting candidates by what they cost, one by one."""
+    """The selected candidate is the first with the minimal cost."""
 
     def cost(candidate: Victims) -> tuple[int, ...]:
         highest = max(priority for priority, _ in candidate.pods)

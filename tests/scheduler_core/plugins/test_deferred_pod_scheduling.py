@@ -1,4 +1,4 @@
-"""DeferredPodScheduling, as read in kube-scheduler v1.37.1 (``deferred_pod_scheduling.go`` and its test)."""
+"""DeferredPodScheduling. Expected values follow kube-scheduler v1.37.1, ``deferred_pod_scheduling.go``."""
 
 import pytest
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ def plugin() -> DeferredPodScheduling:
     ],
 )
 def test_filter(plugin: DeferredPodScheduling, running: Pod, statuses: list[Status]) -> None:
-    """Only the pod's own node passes, unless its policy disables preemption; other pods pass everywhere."""
+    """A deferred resize passes only on its own node, if it allows preemption; other pods pass everywhere."""
     info = NODES.compile_pod(running)
     assert plugin.pre_filter(CycleState(), info, NODES).status.is_skip is not running.has_deferred_resize
     codes = plugin.filter(CycleState(), info, NODES, ALL_ROWS)
@@ -63,7 +63,7 @@ def test_filter(plugin: DeferredPodScheduling, running: Pod, statuses: list[Stat
     ],
 )
 def test_permit(plugin: DeferredPodScheduling, running: Pod, code: Code) -> None:
-    """A pod whose resize fits is not bound: the kubelet acts."""
+    """A pod with a feasible deferred resize is rejected at Permit, because the kubelet resizes it."""
     assert plugin.permit(CycleState(), NODES.compile_pod(running), "a").status.code is code
 
 
@@ -77,15 +77,17 @@ def _hint(plugin: DeferredPodScheduling, event: ClusterEvent) -> HintFunction:
     ("running", "old", "new", "hint"),
     [
         pytest.param(_deferred(), _with_policy("a", "x"), node("a"), Hint.QUEUE, id="enabled"),
-        pytest.param(_deferred(), _with_policy("a", "x"), _with_policy("a"), Hint.QUEUE, id="last-owner-leaves"),
-        pytest.param(_deferred(), _with_policy("a", "x", "y"), _with_policy("a", "x"), Hint.SKIP, id="one-leaves"),
+        pytest.param(_deferred(), _with_policy("a", "x"), _with_policy("a"), Hint.QUEUE, id="last-owner-removed"),
+        pytest.param(
+            _deferred(), _with_policy("a", "x", "y"), _with_policy("a", "x"), Hint.SKIP, id="one-owner-removed"
+        ),
         pytest.param(_deferred(), node("a"), _with_policy("a", "x"), Hint.SKIP, id="disabled"),
         pytest.param(_deferred(), _with_policy("b", "x"), node("b"), Hint.SKIP, id="another-node"),
         pytest.param(pod(), _with_policy("a", "x"), node("a"), Hint.SKIP, id="another-pod"),
     ],
 )
 def test_changed_policy(plugin: DeferredPodScheduling, running: Pod, old: Node, new: Node, hint: Hint) -> None:
-    """A pod is tried again if preemption is enabled on its node."""
+    """A pod is requeued if preemption becomes enabled on its node."""
     changed = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_PREEMPTION_POLICY)
     assert _hint(plugin, changed)(running, old, new) is hint
 
@@ -100,5 +102,5 @@ def test_changed_policy(plugin: DeferredPodScheduling, running: Pod, old: Node, 
     ],
 )
 def test_added_node(plugin: DeferredPodScheduling, running: Pod, new: Node, hint: Hint) -> None:
-    """A pod is tried again if its node appears and allows preemption."""
+    """A pod is requeued if its node is added and allows preemption."""
     assert _hint(plugin, NODE_ADD)(running, None, new) is hint

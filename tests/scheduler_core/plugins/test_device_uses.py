@@ -1,4 +1,4 @@
-"""Devices of a class on all rows, refreshed row by row, equal those that are counted at once."""
+"""Number of devices of a class on all rows: counts refreshed by row equal a full count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = 60
 
 @pytest.mark.parametrize("seed", range(10))
 def test_refreshed_counts_equal_new_ones(seed: int) -> None:
-    """Claims, slices and nodes change at random; every count is that of an object that has counted nothing yet."""
+    """After each random change of claims, slices and nodes, the refreshed counts equal those of a new object."""
     world = DeviceWorld(seed)
     demand = Demand((scored_resource("deviceclass.resource.kubernetes.io/gpu"),), (1,), nonzero=False)
     refreshed = DeviceUses(max_classes=1)

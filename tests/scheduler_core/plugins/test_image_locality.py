@@ -1,4 +1,4 @@
-"""ImageLocality on columns."""
+"""ImageLocality: scores by the size of images that nodes already have."""
 
 import numpy as np
 import pytest
@@ -31,14 +31,14 @@ def _scores(nodes: NodeColumns, incoming: Pod) -> list[int]:
     [
         pytest.param("nginx", "nginx:latest", id="no tag"),
         pytest.param("nginx:1.27", "nginx:1.27", id="a tag"),
-        pytest.param("registry:5000/nginx", "registry:5000/nginx:latest", id="a port is no tag"),
+        pytest.param("registry:5000/nginx", "registry:5000/nginx:latest", id="a port is not a tag"),
         pytest.param("registry:5000/nginx:1", "registry:5000/nginx:1", id="a port and a tag"),
         pytest.param("nginx@sha256:abc", "nginx@sha256:abc", id="a digest"),
-        pytest.param("", ":latest", id="no image at all"),
+        pytest.param("", ":latest", id="no image"),
     ],
 )
 def test_full_image_name(written: str, full: str) -> None:
-    """Names are completed by the default tag."""
+    """A name without tag or digest has the tag ``latest``."""
     assert full_image_name(written) == full
 
 
@@ -53,19 +53,19 @@ def test_full_image_name(written: str, full: str) -> None:
     ],
 )
 def test_one_image_on_one_of_two_nodes(size: int, score: int) -> None:
-    """Half the nodes hold the image, so half its size counts there; the other node gets 0."""
+    """An image on half of the nodes counts with half its size; the node without it has score 0."""
     nodes = columns([node("a", images={"app:1": size}), node("b", images={"other:1": size})])
     assert _scores(nodes, pod(image="app:1")) == [score, 0]
 
 
 def test_an_image_on_all_nodes_counts_fully() -> None:
-    """The share of nodes is then one."""
+    """An image on all nodes counts with its full size."""
     nodes = columns([node(name, images={"app:latest": 1000 * MIB}) for name in "ab"])
     assert _scores(nodes, pod(image="app")) == [100, 100]
 
 
 def test_containers_raise_the_upper_bound() -> None:
-    """Init containers are containers; the same image twice counts twice."""
+    """The upper bound grows with each container and init container; an image of two containers counts twice."""
     nodes = columns([node("a", images={"app:1": 1000 * MIB, "init:1": 500 * MIB})])
     one, init = container(image="app:1"), container(image="init:1")
     assert _scores(nodes, pod(containers=[one, one])) == [100]
@@ -73,14 +73,14 @@ def test_containers_raise_the_upper_bound() -> None:
 
 
 def test_image_volumes_count_as_images() -> None:
-    """The image of a volume counts by its size, and raises the upper bound as a container does."""
+    """The image of a volume counts with its size and raises the upper bound like a container."""
     nodes = columns([node("a", images={"app:1": 400 * MIB, "data:1": 300 * MIB})])
     volumes = [Volume(name="data", image=ImageVolumeSource("data:1")), Volume(name="scratch")]
     assert _scores(nodes, pod(image="app:1", volumes=volumes)) == [100 * (700 - 23) // (2000 - 23)]
 
 
 def test_all_names_of_an_image_find_it() -> None:
-    """Nodes report an image under several names."""
+    """An image is found by each name that a node reports."""
     image = ContainerImage(("app:1", "app@sha256:abc"), 1000 * MIB)
     nodes = columns([node("a", images=[image])])
     assert _scores(nodes, pod(image="app@sha256:abc")) == [100]
@@ -94,12 +94,12 @@ def test_all_names_of_an_image_find_it() -> None:
     ],
 )
 def test_nothing_to_score_by(incoming: Pod) -> None:
-    """Every node gets 0."""
+    """Every node has score 0 if no image of the pod is on a node."""
     assert _scores(columns([node("a", images={"app:1": 1000 * MIB}), node("b")]), incoming) == [0, 0]
 
 
 def test_removed_nodes_do_not_count() -> None:
-    """The share is that of the nodes that exist."""
+    """The share of nodes with the image is computed from existing nodes only."""
     nodes = columns([node("a", images={"app:1": 1000 * MIB}), node("b"), node("c", images={"app:1": 1000 * MIB})])
     nodes.remove_node("b")
     scores = _scores(nodes, pod(image="app:1"))
@@ -112,7 +112,7 @@ def test_removed_nodes_do_not_count() -> None:
     st.lists(st.sampled_from("abcd"), max_size=2),
 )
 def test_equals_the_form_for_one_node(held: list[dict[str, int]], images: list[str], volumes: list[str]) -> None:
-    """Scores over columns are what the formula gives node by node; the first node's size holds for all."""
+    """Scores equal the formula for single nodes; the size that the first node reports applies to all."""
     nodes = [
         node(f"n{row}", images={f"{name}:latest": size * MIB + row for name, size in here.items()})
         for row, here in enumerate(held)

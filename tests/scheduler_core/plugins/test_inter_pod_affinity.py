@@ -1,4 +1,4 @@
-"""InterPodAffinity rules out nodes by the terms of the pod and of the pods that are placed."""
+"""InterPodAffinity's filter, by the required terms of the incoming pod and of existing pods."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ WANTS, AVOIDS, AVOIDED = 3, 2, 1
 
 
 def term(app: str, key: str = "zone", **fields: object) -> PodAffinityTerm:
-    """A term about pods labelled ``app``."""
+    """Return a term that selects pods with the label ``app``."""
     namespaces = fields.get("namespaces", ())
     selector = fields.get("selector")
     assert isinstance(namespaces, tuple)
@@ -44,32 +44,32 @@ def term(app: str, key: str = "zone", **fields: object) -> PodAffinityTerm:
 
 
 def wants(*terms: PodAffinityTerm) -> Affinity:
-    """Required affinity."""
+    """Return required affinity with these terms."""
     return Affinity(pod_affinity=PodAffinity(required=terms))
 
 
 def avoids(*terms: PodAffinityTerm) -> Affinity:
-    """Required anti-affinity."""
+    """Return required anti-affinity with these terms."""
     return Affinity(pod_anti_affinity=PodAffinity(required=terms))
 
 
 def cluster(*placed: Pod, namespaces: Mapping[str, Mapping[str, str]] | None = None) -> NodeColumns:
-    """The nodes above with pods on them."""
+    """Return the nodes above with pods on them."""
     filled = columns(NODES, placed)
     for name, labels in (namespaces or {}).items():
         filled.namespaces.assign(name, labels)
     return filled
 
 
-def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
-    """Return codes per row, or how PreFilter ended the cycle."""
+def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
+    """Return the code of each row, or PreFilter's status name if it is not Success."""
     return filter_codes(InterPodAffinity(None, FakeHandle(nodes=filled)), incoming, filled, rows)
 
 
 @pytest.mark.parametrize(
     ("incoming", "placed", "codes"),
     [
-        pytest.param(pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip", id="nothing-asked"),
+        pytest.param(pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip", id="no-terms"),
         pytest.param(
             pod(affinity=wants(term("web"))),
             [pod("w", node_name="a1", labels={"app": "web"})],
@@ -82,24 +82,30 @@ def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[in
             [0, WANTS, WANTS, WANTS],
             id="affinity-on-the-host",
         ),
-        pytest.param(pod(affinity=wants(term("web"))), [], [WANTS] * 4, id="affinity-to-nobody"),
+        pytest.param(pod(affinity=wants(term("web"))), [], [WANTS] * 4, id="affinity-without-matching-pods"),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=wants(term("web"))), [], [0, 0, 0, WANTS], id="first-of-its-kind"
+            pod(labels={"app": "web"}, affinity=wants(term("web"))),
+            [],
+            [0, 0, 0, WANTS],
+            id="first-pod-that-matches-its-own-term",
         ),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=wants(term("web"), term("db"))), [], [WANTS] * 4, id="not-its-own-kind"
+            pod(labels={"app": "web"}, affinity=wants(term("web"), term("db"))),
+            [],
+            [WANTS] * 4,
+            id="first-pod-that-does-not-match-all-own-terms",
         ),
         pytest.param(
             pod(labels={"app": "web"}, affinity=wants(term("web"))),
             [pod("w", node_name="b1", labels={"app": "web"})],
             [WANTS, WANTS, 0, WANTS],
-            id="not-the-first",
+            id="another-pod-matches",
         ),
         pytest.param(
             pod(labels={"app": "web"}, affinity=wants(term("web"))),
             [pod("w", node_name="bare", labels={"app": "web"})],
             [0, 0, 0, WANTS],
-            id="another-outside-all-domains",
+            id="matching-pod-outside-all-domains",
         ),
         pytest.param(
             pod(affinity=wants(term("web"), PodAffinityTerm("zone", LabelSelector({"tier": "front"})))),
@@ -139,13 +145,13 @@ def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[in
             pod(labels={"app": "web"}),
             [pod("d", node_name="b1", affinity=avoids(term("web")))],
             [0, 0, AVOIDED, 0],
-            id="avoided-by-another",
+            id="anti-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
             [pod("d", node_name="bare", affinity=avoids(term("web")))],
             "Skip",
-            id="avoided-outside-all-domains",
+            id="anti-affinity-of-an-existing-pod-outside-all-domains",
         ),
         pytest.param(
             pod(labels={"app": "web"}, affinity=Affinity(wants().node_affinity, wants(term("db")).pod_affinity)),
@@ -163,7 +169,7 @@ def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[in
             pod(affinity=avoids(term("web"))),
             [pod("w", node_name="a1", labels={"app": "web"}, deleted=datetime(2026, 1, 1, tzinfo=UTC))],
             [AVOIDS, AVOIDS, 0, 0],
-            id="ending-pods-count",
+            id="terminating-pods-count",
         ),
         pytest.param(
             pod(affinity=avoids(term("web"))),
@@ -180,8 +186,8 @@ def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[in
     ],
 )
 def test_filter(incoming: Pod, placed: list[Pod], codes: list[int] | str) -> None:
-    """A domain serves if it holds a pod that is wanted, none that is unwanted and none that refuses the pod."""
-    assert judged(incoming, cluster(*placed)) == codes
+    """A node passes if affinity, own anti-affinity and the anti-affinity of existing pods are satisfied."""
+    assert filter_result(incoming, cluster(*placed)) == codes
 
 
 LABELLED = {"team-a": {"team": "a"}, "team-b": {"team": "b"}, "default": {}}
@@ -190,7 +196,7 @@ NOT_TEAM_A = LabelSelector(match_expressions=(Requirement("team", "NotIn", ("a",
 
 
 @pytest.mark.parametrize(
-    ("asked", "excluded"),
+    ("anti_affinity", "excluded"),
     [
         pytest.param(term("web", "host"), ["b1"], id="own"),
         pytest.param(term("web", "host", namespaces=("team-a",)), ["a1"], id="named"),
@@ -203,19 +209,19 @@ NOT_TEAM_A = LabelSelector(match_expressions=(Requirement("team", "NotIn", ("a",
         pytest.param(term("web", "host", selector=NOT_TEAM_A), ["a2", "b1"], id="selected-without-the-label"),
     ],
 )
-def test_namespaces(asked: PodAffinityTerm, excluded: list[str]) -> None:
-    """Terms mean pods of the pod's namespace unless they name or select others."""
+def test_namespaces(anti_affinity: PodAffinityTerm, excluded: list[str]) -> None:
+    """A term selects pods of the pod's own namespace unless it names or selects other namespaces."""
     placed = [
         pod("w", node_name=name, namespace=namespace, labels={"app": "web"})
         for name, namespace in (("a1", "team-a"), ("a2", "team-b"), ("b1", "default"))
     ]
-    codes = judged(pod(affinity=avoids(asked)), cluster(*placed, namespaces=LABELLED))
+    codes = filter_result(pod(affinity=avoids(anti_affinity)), cluster(*placed, namespaces=LABELLED))
     assert isinstance(codes, list)
     assert [NODES[row].metadata.name for row, code in enumerate(codes) if code] == excluded
 
 
 @pytest.mark.parametrize(
-    ("selector", "namespace", "refused"),
+    ("selector", "namespace", "rejected"),
     [
         pytest.param(TEAM_A, "team-a", True, id="selected"),
         pytest.param(TEAM_A, "team-b", False, id="not-selected"),
@@ -225,12 +231,12 @@ def test_namespaces(asked: PodAffinityTerm, excluded: list[str]) -> None:
         pytest.param(EVERYWHERE, "unknown", True, id="all"),
     ],
 )
-def test_terms_of_others_select_the_pods_namespace(selector: LabelSelector, namespace: str, refused: bool) -> None:
-    """With the labels that it has now."""
+def test_namespace_selectors_of_existing_pods(selector: LabelSelector, namespace: str, rejected: bool) -> None:
+    """A term of an existing pod selects the incoming pod by the current labels of its namespace."""
     other = pod("d", node_name="b1", affinity=avoids(term("web", selector=selector)))
     incoming = pod("p", namespace=namespace, labels={"app": "web"})
-    expected = [0, 0, AVOIDED, 0] if refused else "Skip"
-    assert judged(incoming, cluster(other, namespaces=LABELLED)) == expected
+    expected = [0, 0, AVOIDED, 0] if rejected else "Skip"
+    assert filter_result(incoming, cluster(other, namespaces=LABELLED)) == expected
 
 
 @pytest.mark.parametrize(
@@ -254,29 +260,29 @@ def test_terms_of_others_select_the_pods_namespace(selector: LabelSelector, name
     ],
 )
 def test_namespaces_of_joined_terms(terms: list[PodAffinityTerm], codes: list[int]) -> None:
-    """A pod matches several terms at once only from a namespace that all of them mean."""
+    """A pod satisfies several terms only if all of them select its namespace."""
     placed = [
         pod("w", node_name="a1", namespace="team-a", labels={"app": "web"}),
         pod("v", node_name="b1", namespace="team-b", labels={"app": "web"}),
     ]
-    assert judged(pod(affinity=wants(*terms)), cluster(*placed, namespaces=LABELLED)) == codes
+    assert filter_result(pod(affinity=wants(*terms)), cluster(*placed, namespaces=LABELLED)) == codes
 
 
-def test_a_namespaces_new_labels_are_seen() -> None:
-    """Counts by namespace label are recomputed."""
+def test_changed_namespace_labels() -> None:
+    """Counts by namespace label are recomputed when labels change."""
     filled = cluster(pod("w", node_name="a1", namespace="x", labels={"app": "web"}), namespaces={"x": {}})
     incoming = pod(affinity=avoids(term("web", selector=TEAM_A)))
-    assert judged(incoming, filled) == [0, 0, 0, 0]
+    assert filter_result(incoming, filled) == [0, 0, 0, 0]
     filled.namespaces.assign("x", {"team": "a"})
-    assert judged(incoming, filled) == [AVOIDS, AVOIDS, 0, 0]
+    assert filter_result(incoming, filled) == [AVOIDS, AVOIDS, 0, 0]
     filled.namespaces.remove("x")
-    assert judged(incoming, filled) == [0, 0, 0, 0]
+    assert filter_result(incoming, filled) == [0, 0, 0, 0]
 
 
 def test_chosen_rows() -> None:
-    """Codes are those of the rows asked about."""
+    """filter() returns codes of the requested rows only."""
     filled = cluster(pod("w", node_name="a1", labels={"app": "web"}))
-    assert judged(pod(affinity=avoids(term("web"))), filled, np.array([1, 2])) == [AVOIDS, 0]
+    assert filter_result(pod(affinity=avoids(term("web"))), filled, np.array([1, 2])) == [AVOIDS, 0]
 
 
 @pytest.mark.parametrize(
@@ -290,27 +296,27 @@ def test_chosen_rows() -> None:
     ],
 )
 def test_rejections(code: int, status: Code, reason: str) -> None:
-    """Removing pods helps against anti-affinity only."""
+    """Rejections by anti-affinity are resolvable by preemption; those by affinity are not."""
     found = InterPodAffinity(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), code)
     assert (found.code, found.reasons) == (status, (reason,))
 
 
-def test_a_term_that_cannot_be_read_rejects_the_pod() -> None:
-    """And nothing that happens in the cluster mends it."""
+def test_an_invalid_term_rejects_the_pod() -> None:
+    """The rejection is unresolvable."""
     broken = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
-    assert judged(pod(affinity=wants(broken)), cluster()) == "UnschedulableAndUnresolvable"
+    assert filter_result(pod(affinity=wants(broken)), cluster()) == "UnschedulableAndUnresolvable"
 
 
-def test_filter_without_pre_filter_is_a_fault() -> None:
-    """A profile cannot leave out the one without the other."""
+def test_filter_without_pre_filter_raises() -> None:
+    """A profile must enable the plugin at both extension points."""
     filled = cluster()
     plugin = InterPodAffinity(None, FakeHandle(nodes=filled))
     with pytest.raises(PluginError, match="enable the plugin"):
         plugin.filter(CycleState(), filled.compile_pod(pod()), filled, ALL_ROWS)
 
 
-def test_what_if_clones_are_apart() -> None:
-    """A pod that is added to a clone is not seen by the original, nor the other way round."""
+def test_dry_run_clones_are_independent() -> None:
+    """A pod that is added to a clone does not count in the original, and vice versa."""
     filled = cluster(pod("w", node_name="a1", labels={"app": "web"}))
     plugin, state = InterPodAffinity(None, FakeHandle(nodes=filled)), CycleState()
     info = filled.compile_pod(pod(labels={"app": "db"}, affinity=avoids(term("web"))))

@@ -1,4 +1,4 @@
-"""InterPodAffinity says which events may help a pod that it rejected."""
+"""Queueing hints of InterPodAffinity."""
 
 import pytest
 
@@ -42,42 +42,46 @@ BROKEN = pod(
 @pytest.mark.parametrize(
     ("waiting", "old", "new", "hint"),
     [
-        pytest.param(WANTING, None, WEB, Hint.QUEUE, id="a-wanted-pod-comes"),
-        pytest.param(WANTING, None, DB, Hint.SKIP, id="another-pod-comes"),
-        pytest.param(WANTING, None, WAITING_WEB, Hint.SKIP, id="a-wanted-pod-without-a-node"),
+        pytest.param(WANTING, None, WEB, Hint.QUEUE, id="affinity-matching-pod-added"),
+        pytest.param(WANTING, None, DB, Hint.SKIP, id="affinity-other-pod-added"),
+        pytest.param(WANTING, None, WAITING_WEB, Hint.SKIP, id="affinity-matching-pod-without-a-node"),
         pytest.param(
-            WANTING, None, pod("o", nominated_node="n", labels={"app": "web"}), Hint.QUEUE, id="a-nominated-wanted-pod"
+            WANTING,
+            None,
+            pod("o", nominated_node="n", labels={"app": "web"}),
+            Hint.QUEUE,
+            id="affinity-matching-pod-nominated",
         ),
-        pytest.param(AVOIDING, None, WEB, Hint.SKIP, id="an-unwanted-pod-comes"),
-        pytest.param(AVOIDING, WEB, None, Hint.QUEUE, id="an-unwanted-pod-goes"),
-        pytest.param(AVOIDING, DB, None, Hint.SKIP, id="another-pod-goes"),
-        pytest.param(WANTING, WEB, None, Hint.SKIP, id="a-wanted-pod-goes"),
+        pytest.param(AVOIDING, None, WEB, Hint.SKIP, id="anti-affinity-matching-pod-added"),
+        pytest.param(AVOIDING, WEB, None, Hint.QUEUE, id="anti-affinity-matching-pod-deleted"),
+        pytest.param(AVOIDING, DB, None, Hint.SKIP, id="anti-affinity-other-pod-deleted"),
+        pytest.param(WANTING, WEB, None, Hint.SKIP, id="affinity-matching-pod-deleted"),
         pytest.param(
             pod("me", labels={"app": "me"}),
             pod("o", node_name="n", affinity=avoids("me")),
             None,
             Hint.QUEUE,
-            id="a-refusing-pod-goes",
+            id="pod-with-anti-affinity-to-this-one-deleted",
         ),
         pytest.param(
             pod("me", labels={"app": "me"}),
             pod("o", node_name="n", affinity=avoids("me", "web")),
             None,
             Hint.QUEUE,
-            id="a-pod-that-refuses-two-kinds-goes",
+            id="pod-with-two-anti-affinity-terms-deleted",
         ),
-        pytest.param(WANTING, DB, WEB, Hint.QUEUE, id="a-pod-becomes-wanted"),
-        pytest.param(WANTING, WEB, WEB, Hint.SKIP, id="a-pod-stays-wanted"),
-        pytest.param(AVOIDING, WEB, DB, Hint.QUEUE, id="a-pod-ceases-to-be-unwanted"),
-        pytest.param(AVOIDING, DB, WEB, Hint.SKIP, id="a-pod-becomes-unwanted"),
+        pytest.param(WANTING, DB, WEB, Hint.QUEUE, id="affinity-pod-matches-now"),
+        pytest.param(WANTING, WEB, WEB, Hint.SKIP, id="affinity-pod-matched-before"),
+        pytest.param(AVOIDING, WEB, DB, Hint.QUEUE, id="anti-affinity-pod-no-longer-matches"),
+        pytest.param(AVOIDING, DB, WEB, Hint.SKIP, id="anti-affinity-pod-matches-now"),
         pytest.param(WANTING, pod("me"), WANTING, Hint.QUEUE, id="own-labels"),
-        pytest.param(WANTING, WAITING_WEB, WEB, Hint.SKIP, id="was-nowhere"),
-        pytest.param(BROKEN, None, WEB, Hint.QUEUE, id="unreadable-terms"),
+        pytest.param(WANTING, WAITING_WEB, WEB, Hint.SKIP, id="pod-without-a-node-before"),
+        pytest.param(BROKEN, None, WEB, Hint.QUEUE, id="invalid-terms"),
         pytest.param(WANTING, None, node(), Hint.QUEUE, id="not-a-pod"),
     ],
 )
 def test_pod_hint(waiting: Pod, old: object | None, new: object | None, hint: Hint) -> None:
-    """A pod helps by being wanted, or by being unwanted or refusing no longer."""
+    """A pod change requeues if it may satisfy affinity, or may end a conflict with anti-affinity."""
     assert after_pod_change(waiting, old, new) is hint
 
 
@@ -87,9 +91,9 @@ ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone"
 @pytest.mark.parametrize(
     ("waiting", "old", "new", "hint"),
     [
-        pytest.param(WANTING, None, ZONE_A, Hint.QUEUE, id="a-node-with-the-key-comes"),
-        pytest.param(WANTING, None, BARE, Hint.SKIP, id="a-node-without-it-comes"),
-        pytest.param(AVOIDING, None, BARE, Hint.QUEUE, id="any-node-serves-anti-affinity"),
+        pytest.param(WANTING, None, ZONE_A, Hint.QUEUE, id="node-with-the-key-added"),
+        pytest.param(WANTING, None, BARE, Hint.SKIP, id="node-without-the-key-added"),
+        pytest.param(AVOIDING, None, BARE, Hint.QUEUE, id="anti-node-without-the-key-added"),
         pytest.param(pod("me"), None, ZONE_A, Hint.SKIP, id="no-terms"),
         pytest.param(WANTING, BARE, ZONE_A, Hint.QUEUE, id="the-key-is-added"),
         pytest.param(WANTING, ZONE_A, ZONE_B, Hint.QUEUE, id="another-domain"),
@@ -99,12 +103,12 @@ ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone"
         pytest.param(AVOIDING, ZONE_A, ZONE_B, Hint.QUEUE, id="anti-another-domain"),
         pytest.param(AVOIDING, ZONE_A, BARE, Hint.QUEUE, id="anti-the-key-is-removed"),
         pytest.param(AVOIDING, ZONE_A, ZONE_A, Hint.SKIP, id="anti-the-same-domain"),
-        pytest.param(BROKEN, ZONE_A, ZONE_A, Hint.QUEUE, id="unreadable-terms"),
+        pytest.param(BROKEN, ZONE_A, ZONE_A, Hint.QUEUE, id="invalid-terms"),
         pytest.param(WANTING, ZONE_A, None, Hint.QUEUE, id="not-a-change"),
     ],
 )
 def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint) -> None:
-    """A node helps by its domain, or by having none."""
+    """A node change requeues if the node's topology domain may satisfy the pod's terms."""
     assert after_node_change(waiting, old, new) is hint
 
 
@@ -124,6 +128,6 @@ def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint)
     ],
 )
 def test_events(event: ClusterEvent, registered: bool) -> None:
-    """Only what can change the answer wakes a pod."""
+    """Only events that can change the filter's result are registered."""
     registrations = InterPodAffinity(None, FakeHandle()).events_to_register()
     assert any(registration.event.covers(event) for registration in registrations) is registered

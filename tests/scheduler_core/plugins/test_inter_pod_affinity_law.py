@@ -1,4 +1,4 @@
-"""Laws of InterPodAffinity: vectorized results equal those per node, and a dry run equals the real change."""
+"""Laws of InterPodAffinity: results for all rows equal those for single nodes, and a dry run equals the real change."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,10 +68,10 @@ def _codes(plugin: InterPodAffinity, info: PodInfo, nodes: NodeColumns) -> list[
     state = CycleState()
     if plugin.pre_filter(state, info, nodes).status.is_skip:
         return [0] * nodes.size
-    return _judged(plugin, state, info, nodes)
+    return _filter_codes(plugin, state, info, nodes)
 
 
-def _judged(plugin: InterPodAffinity, state: CycleState, info: PodInfo, nodes: NodeColumns) -> list[int]:
+def _filter_codes(plugin: InterPodAffinity, state: CycleState, info: PodInfo, nodes: NodeColumns) -> list[int]:
     codes = plugin.filter(state, info, nodes, ALL_ROWS)
     return [0] * nodes.size if codes is None else [int(code) for code in codes]
 
@@ -87,7 +87,7 @@ def _clusters(draw: st.DrawFn) -> PlainCluster:
 
 @given(cluster=_clusters(), parts=_PODS)
 def test_filter_equals_the_plain_form(cluster: PlainCluster, parts: _PodParts) -> None:
-    """Verdict and reason, node for node."""
+    """The code of each node equals that of the reference function."""
     incoming, filled = _pod("incoming", parts), _filled(cluster)
     plugin = InterPodAffinity(None, FakeHandle(nodes=filled))
     expected = [_CODES[plain_rejection(incoming, each, cluster)] for each in cluster.nodes]
@@ -96,7 +96,7 @@ def test_filter_equals_the_plain_form(cluster: PlainCluster, parts: _PodParts) -
 
 @given(cluster=_clusters(), parts=_PODS, hard_weight=st.sampled_from([0, 1, 10]))
 def test_score_equals_the_plain_form(cluster: PlainCluster, parts: _PodParts, hard_weight: int) -> None:
-    """Raw and normalised; what is skipped is 0 everywhere."""
+    """Raw and normalized scores equal the reference function; if PreScore skips, all scores are 0."""
     incoming, filled = _pod("incoming", parts), _filled(cluster)
     plugin = InterPodAffinity(InterPodAffinityArgs(hard_pod_affinity_weight=hard_weight), FakeHandle(nodes=filled))
     info, state = filled.compile_pod(incoming), CycleState()
@@ -110,8 +110,8 @@ def test_score_equals_the_plain_form(cluster: PlainCluster, parts: _PodParts, ha
 
 
 @given(cluster=_clusters(), parts=_PODS, data=st.data())
-def test_a_what_if_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, data: st.DataObject) -> None:
-    """Pods that are added and removed are judged as if PreFilter had found them so."""
+def test_a_dry_run_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, data: st.DataObject) -> None:
+    """AddPod and RemovePod lead to the same codes as a new PreFilter after the change."""
     filled = _filled(cluster)
     plugin, info, state = (
         InterPodAffinity(None, FakeHandle(nodes=filled)),
@@ -121,7 +121,7 @@ def test_a_what_if_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, d
     if plugin.pre_filter(state, info, filled).status.is_skip:
         return
     dry_run = state.clone()
-    before = _judged(plugin, state, info, filled)
+    before = _filter_codes(plugin, state, info, filled)
     placed = [(other, row) for row, pods in enumerate(filled.pods) for other in pods.values()]
     for other, row in placed:
         if data.draw(st.booleans()):
@@ -131,5 +131,5 @@ def test_a_what_if_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, d
         other, row = filled.compile_pod(_pod(f"new{number}", added)), data.draw(st.integers(0, filled.size - 1))
         filled.add_pod(other, row)
         assert plugin.add_pod(dry_run, info, other, filled, row).is_success
-    assert _judged(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
-    assert _judged(plugin, state, info, filled) == before
+    assert _filter_codes(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
+    assert _filter_codes(plugin, state, info, filled) == before

@@ -1,4 +1,4 @@
-"""InterPodAffinity ranks nodes by the weighted terms that meet in their domains."""
+"""InterPodAffinity's scores, by the weighted terms of the incoming pod and of existing pods."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def dislikes(*terms: Weighted) -> Affinity:
 def scored(
     incoming: Pod, placed: list[Pod], args: InterPodAffinityArgs | None = None, rows: Rows = ALL_ROWS
 ) -> Scored | str:
-    """Raw and normalised scores, or how PreScore ended it."""
+    """Return raw and normalized scores, or PreScore's status name if it is not Success."""
     filled = columns(NODES, placed)
     plugin = InterPodAffinity(args, FakeHandle(nodes=filled))
     state, info = CycleState(), filled.compile_pod(incoming)
@@ -59,16 +59,19 @@ DB = pod("d", node_name="b1", labels={"app": "db"})
 @pytest.mark.parametrize(
     ("incoming", "placed", "expected"),
     [
-        pytest.param(pod(), [WEB], "Skip", id="nobody-prefers-anything"),
-        pytest.param(pod(affinity=likes(Weighted(5, term("web")))), [DB], "Skip", id="nobody-is-liked"),
+        pytest.param(pod(), [WEB], "Skip", id="no-preferred-terms"),
+        pytest.param(pod(affinity=likes(Weighted(5, term("web")))), [DB], "Skip", id="no-matching-pods"),
         pytest.param(
-            pod(affinity=likes(Weighted(5, term("web")))), [WEB], ([5, 5, 0, 0], [100, 100, 0, 0]), id="likes-a-zone"
+            pod(affinity=likes(Weighted(5, term("web")))),
+            [WEB],
+            ([5, 5, 0, 0], [100, 100, 0, 0]),
+            id="preferred-affinity-by-zone",
         ),
         pytest.param(
             pod(affinity=dislikes(Weighted(5, term("web", "host")))),
             [WEB],
             ([-5, 0, 0, 0], [0, 100, 100, 100]),
-            id="dislikes-a-host",
+            id="preferred-anti-affinity-by-host",
         ),
         pytest.param(
             pod(affinity=likes(Weighted(5, term("web")), Weighted(3, term("web", "host")), Weighted(2, term("db")))),
@@ -80,47 +83,47 @@ DB = pod("d", node_name="b1", labels={"app": "db"})
             pod(labels={"app": "web"}),
             [pod("o", node_name="b1", affinity=likes(Weighted(7, term("web"))))],
             ([0, 0, 7, 0], [0, 0, 100, 0]),
-            id="liked-by-another",
+            id="preferred-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
             [pod("o", node_name="b1", affinity=dislikes(Weighted(7, term("web"))))],
             ([0, 0, -7, 0], [100, 100, 0, 100]),
-            id="disliked-by-another",
+            id="preferred-anti-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
             [pod("o", node_name="b1", affinity=Affinity(pod_affinity=PodAffinity(required=(term("web"),))))],
             ([0, 0, 1, 0], [0, 0, 100, 0]),
-            id="needed-by-another",
+            id="required-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(affinity=likes(Weighted(5, term("web")))),
             [pod("o", node_name="bare", labels={"app": "web"})],
             "Skip",
-            id="outside-all-domains",
+            id="matching-pod-outside-all-domains",
         ),
         pytest.param(
             pod(affinity=likes(Weighted(1, term("web")))),
             [WEB, pod("v", node_name="b1", labels={"app": "web"})],
             ([1, 1, 1, 0], [100, 100, 100, 0]),
-            id="each-domain-for-itself",
+            id="domains-are-scored-separately",
         ),
     ],
 )
 def test_scores(incoming: Pod, placed: list[Pod], expected: Scored | str) -> None:
-    """Every pair of a term and a pod that it means adds its weight to the domain of the placed one."""
+    """Each match of a term and a pod adds the term's weight to the domain of the existing pod."""
     assert scored(incoming, placed) == expected
 
 
 def test_equal_scores_are_all_zero() -> None:
-    """Because nothing distinguishes the nodes."""
+    """If all raw scores are equal, the normalized scores are 0."""
     incoming = pod(affinity=likes(Weighted(5, term("web"))))
     assert scored(incoming, [WEB], rows=np.array([0, 1])) == ([5, 5], [0, 0])
 
 
-def test_chosen_rows_are_normalised_among_themselves() -> None:
-    """Whatever the other nodes would score."""
+def test_only_scored_rows_are_normalized() -> None:
+    """The scores of other nodes do not affect the normalization."""
     incoming = pod(affinity=likes(Weighted(5, term("web")), Weighted(3, term("web", "host"))))
     assert scored(incoming, [WEB], rows=np.array([1, 2])) == ([5, 0], [100, 0])
 
@@ -142,35 +145,35 @@ LIKED = pod("l", node_name="a1", affinity=likes(Weighted(4, term("web"))))
             InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
             pod(labels={"app": "web"}),
             None,
-            id="others-ignored",
+            id="preferred-terms-of-existing-pods-ignored",
         ),
         pytest.param(
             InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
             pod(labels={"app": "web"}, affinity=likes(Weighted(1, term("none")))),
             [4, 4, 1, 0],
-            id="others-count-beside-own-preferences",
+            id="preferred-terms-of-existing-pods-count-with-own-terms",
         ),
     ],
 )
 def test_args(args: InterPodAffinityArgs, incoming: Pod, expected: list[int] | None) -> None:
-    """The weight of required terms of others, and whether their terms count for a pod that prefers nothing."""
+    """The args hardPodAffinityWeight and ignorePreferredTermsOfExistingPods change the scores."""
     found = scored(incoming, [NEEDED, LIKED], args)
     assert (None if found == "Skip" else found[0]) == expected
 
 
-def test_a_term_that_cannot_be_read_is_an_error() -> None:
-    """PreFilter finds it first, unless the profile leaves it out."""
+def test_an_invalid_term_is_an_error() -> None:
+    """PreScore returns Error for an invalid term if the profile does not enable PreFilter."""
     broken = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
     assert scored(pod(affinity=likes(Weighted(1, broken))), []) == "Error"
 
 
 def test_own_normalisation() -> None:
-    """Minimum to maximum is none of the framework's."""
+    """The plugin normalizes by minimum and maximum itself."""
     assert InterPodAffinity.normalization is Normalization.OWN
 
 
-def test_no_rows_are_normalised_to_none() -> None:
-    """There may be none to score."""
+def test_normalization_of_no_rows() -> None:
+    """normalize() accepts an empty array."""
     plugin = InterPodAffinity(None, FakeHandle())
     info = columns([]).compile_pod(pod())
     assert len(plugin.normalize(CycleState(), info, np.empty(0, dtype=np.int64))) == 0

@@ -1,4 +1,4 @@
-"""NodeAffinity: node selectors, required and preferred terms, and the affinity that a profile adds."""
+"""NodeAffinity: node selectors, required and preferred terms, and addedAffinity."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -80,9 +80,9 @@ def filtered(
     wanted: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
 ) -> list[int] | None:
     nodes = columns(NODES if cluster is None else cluster)
-    state, info, judge = CycleState(), nodes.compile_pod(wanted), plugin(args)
-    judge.pre_filter(state, info, nodes)
-    codes = judge.filter(state, info, nodes, rows)
+    state, info, instance = CycleState(), nodes.compile_pod(wanted), plugin(args)
+    instance.pre_filter(state, info, nodes)
+    codes = instance.filter(state, info, nodes, rows)
     return None if codes is None else codes.tolist()
 
 
@@ -90,9 +90,9 @@ def scored(
     wanted: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
 ) -> list[int]:
     nodes = columns(NODES if cluster is None else cluster)
-    state, info, judge = CycleState(), nodes.compile_pod(wanted), plugin(args)
-    assert judge.pre_score(state, info, nodes, rows).is_success
-    scores = judge.score(state, info, nodes, rows)
+    state, info, instance = CycleState(), nodes.compile_pod(wanted), plugin(args)
+    assert instance.pre_score(state, info, nodes, rows).is_success
+    scores = instance.score(state, info, nodes, rows)
     assert scores.dtype == np.int64
     return [int(score) for score in scores]
 
@@ -103,16 +103,16 @@ def scored(
 @pytest.mark.parametrize(
     ("wanted", "args", "skipped"),
     [
-        pytest.param(pod(), None, True, id="demands-nothing"),
-        pytest.param(preferring((1, labels(("zone", "Exists", [])))), None, True, id="prefers-only"),
+        pytest.param(pod(), None, True, id="no-requirements"),
+        pytest.param(preferring((1, labels(("zone", "Exists", [])))), None, True, id="preferred-terms-only"),
         pytest.param(pod(node_selector={"zone": "a"}), None, False, id="node-selector"),
         pytest.param(requiring(), None, False, id="required-without-terms"),
         pytest.param(pod(), added("zone", "a"), False, id="added"),
         pytest.param(pod(), added("zone", "a", weight=1), True, id="added-preference-only"),
     ],
 )
-def test_pre_filter_skips_what_demands_nothing(wanted: Pod, args: Args | None, skipped: bool) -> None:
-    """Preferences do not count here."""
+def test_pre_filter_skips_pods_without_requirements(wanted: Pod, args: Args | None, skipped: bool) -> None:
+    """PreFilter ignores preferred terms."""
     assert pre_filtered(wanted, args).status.is_skip is skipped
 
 
@@ -123,14 +123,14 @@ def test_pre_filter_skips_what_demands_nothing(wanted: Pod, args: Args | None, s
         pytest.param([names("n1"), names("gone")], {"n1", "gone"}, id="one-of-several-terms"),
         pytest.param([names("n1"), labels(("zone", "Exists", []))], None, id="a-term-without-a-name"),
         pytest.param([names("n1"), NodeSelectorTerm()], None, id="an-empty-term"),
-        pytest.param([names("n1", operator="NotIn")], None, id="names-ruled-out"),
+        pytest.param([names("n1", operator="NotIn")], None, id="names-excluded"),
         pytest.param([NodeSelectorTerm(match_fields=(Requirement("other", "In", ("n1",)),))], None, id="other-field"),
         pytest.param([], None, id="no-terms"),
-        pytest.param([names("n0", "n1")], {"n0", "n1"}, id="unreadable-term-names-two"),
+        pytest.param([names("n0", "n1")], {"n0", "n1"}, id="invalid-term-with-two-names"),
     ],
 )
 def test_pre_filter_narrows_down_to_named_nodes(terms: list[NodeSelectorTerm], narrowed: set[str] | None) -> None:
-    """Only where each term names nodes are the others left out."""
+    """PreFilter returns node names only if each term names nodes."""
     result = pre_filtered(requiring(*terms))
     assert result.status.is_success
     assert result.node_names == (None if narrowed is None else frozenset(narrowed))
@@ -144,15 +144,15 @@ def test_pre_filter_narrows_down_to_named_nodes(terms: list[NodeSelectorTerm], n
     ],
 )
 def test_pre_filter_rejects_conflicting_names(terms: list[tuple[str, ...]]) -> None:
-    """A node has one name."""
+    """A term that no node name satisfies is rejected as unresolvable."""
     term = NodeSelectorTerm(match_fields=tuple(Requirement("metadata.name", "In", values) for values in terms))
     status = pre_filtered(requiring(term)).status
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("pod affinity terms conflict",)
 
 
-def test_a_conflicting_term_leaves_the_others_standing() -> None:
-    """Terms are alternatives."""
+def test_a_conflicting_term_is_ignored_if_others_match() -> None:
+    """Terms are alternatives, so that a conflicting term only removes itself."""
     conflict = NodeSelectorTerm(match_fields=names("n0").match_fields + names("n1").match_fields)
     assert pre_filtered(requiring(conflict, names("n2"))).node_names == frozenset({"n2"})
 
@@ -189,25 +189,25 @@ def test_a_conflicting_term_leaves_the_others_standing() -> None:
             [0, 0, 0],
             id="other-fields-are-empty",
         ),
-        pytest.param(requiring(labels(("cpus", "Gt", ["many"]))), [2, 2, 2], id="unreadable-term"),
+        pytest.param(requiring(labels(("cpus", "Gt", ["many"]))), [2, 2, 2], id="invalid-term"),
         pytest.param(
             requiring(labels(("cpus", "Gt", ["many"])), labels(("zone", "In", ["a"]))),
             [0, 2, 2],
-            id="beside-unreadable",
+            id="one-valid-one-invalid-term",
         ),
         pytest.param(requiring(names("n0", "n1")), [2, 2, 2], id="a-field-takes-one-value"),
     ],
 )
 def test_filter(wanted: Pod, codes: list[int]) -> None:
-    """Node selector and one of the terms must hold."""
+    """A node passes if the node selector and one of the terms match."""
     assert filtered(wanted) == codes
 
 
 @pytest.mark.parametrize(
     "rows", [pytest.param([0, 2], id="two"), pytest.param([1], id="one"), pytest.param([], id="none")]
 )
-def test_chosen_rows_get_the_codes_of_all_rows(rows: list[int]) -> None:
-    """Whatever the term asks about."""
+def test_codes_of_selected_rows_equal_those_of_all_rows(rows: list[int]) -> None:
+    """A row's code does not depend on the other rows."""
     terms = [labels(("cpus", "Gt", ["4"])), names("n2"), labels(("disk", "DoesNotExist", []))]
     for term in terms:
         whole = filtered(requiring(term)) or []
@@ -217,25 +217,25 @@ def test_chosen_rows_get_the_codes_of_all_rows(rows: list[int]) -> None:
 @pytest.mark.parametrize(
     ("wanted", "codes"),
     [
-        pytest.param(pod(), [1, 0, 0], id="pod-demands-nothing"),
-        pytest.param(pod(node_selector={"zone": "b"}), [1, 0, 2], id="added-first"),
-        pytest.param(requiring(labels(("zone", "In", ["a"]))), [1, 2, 2], id="the-two-conflict"),
+        pytest.param(pod(), [1, 0, 0], id="pod-without-requirements"),
+        pytest.param(pod(node_selector={"zone": "b"}), [1, 0, 2], id="added-affinity-is-checked-first"),
+        pytest.param(requiring(labels(("zone", "In", ["a"]))), [1, 2, 2], id="added-and-own-affinity-conflict"),
     ],
 )
-def test_added_affinity_owns_its_rejections(wanted: Pod, codes: list[int]) -> None:
-    """What the profile excludes is not blamed on the pod."""
+def test_added_affinity_has_its_own_code(wanted: Pod, codes: list[int]) -> None:
+    """Nodes that addedAffinity excludes have a code of their own."""
     assert filtered(wanted, added("disk", "ssd")) == codes
 
 
 def test_filter_without_pre_filter() -> None:
-    """A profile may leave PreFilter out."""
+    """Filter works in a profile that does not enable PreFilter."""
     nodes = columns(NODES)
-    judge = plugin()
-    codes = judge.filter(CycleState(), nodes.compile_pod(pod(node_selector={"zone": "a"})), nodes, ALL_ROWS)
+    instance = plugin()
+    codes = instance.filter(CycleState(), nodes.compile_pod(pod(node_selector={"zone": "a"})), nodes, ALL_ROWS)
     assert codes is not None
     assert codes.dtype == np.int16
     assert codes.tolist() == [0, MISMATCH, MISMATCH]
-    assert judge.filter(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS) is None
+    assert instance.filter(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS) is None
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_filter_without_pre_filter() -> None:
     ],
 )
 def test_rejections(code: int, reason: str) -> None:
-    """Removing pods would not help."""
+    """Both rejections are unresolvable by preemption."""
     status = plugin().decode(CycleState(), columns([]).compile_pod(pod()), code)
     assert (status.code, status.reasons) == (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
 
@@ -257,8 +257,8 @@ SSD = labels(("disk", "Exists", []))
 ZONED = labels(("zone", "Exists", []))
 
 
-def test_pre_score_skips_what_prefers_nothing() -> None:
-    """Neither the pod nor the profile."""
+def test_pre_score_skips_without_preferred_terms() -> None:
+    """PreScore skips if neither the pod nor the profile has preferred terms."""
     nodes = columns(NODES)
     wanted = nodes.compile_pod(requiring(SSD))
     assert plugin().pre_score(CycleState(), wanted, nodes, ALL_ROWS).is_skip
@@ -270,22 +270,22 @@ def test_pre_score_skips_what_prefers_nothing() -> None:
     [
         pytest.param([(5, SSD)], None, [0, 5, 5], id="one-term"),
         pytest.param([(5, SSD), (7, ZONED)], None, [7, 12, 5], id="weights-add-up"),
-        pytest.param([(5, SSD), (5, SSD)], None, [0, 10, 10], id="twice-the-same"),
-        pytest.param([(5, NodeSelectorTerm()), (1, names("n0"))], None, [1, 0, 0], id="empty-terms-count-nothing"),
+        pytest.param([(5, SSD), (5, SSD)], None, [0, 10, 10], id="equal-terms"),
+        pytest.param([(5, NodeSelectorTerm()), (1, names("n0"))], None, [1, 0, 0], id="empty-terms-match-nothing"),
         pytest.param([(5, NodeSelectorTerm())], None, [0, 0, 0], id="only-an-empty-term"),
-        pytest.param([(0, labels(("x", "Gt", ["y"]))), (1, SSD)], None, [0, 1, 1], id="weight-0-is-not-read"),
+        pytest.param([(0, labels(("x", "Gt", ["y"]))), (1, SSD)], None, [0, 1, 1], id="weight-0-is-not-compiled"),
         pytest.param([(5, SSD)], added("zone", "a", weight=2), [2, 5, 5], id="added"),
         pytest.param([], added("zone", "a", weight=2), [2, 0, 0], id="added-alone"),
     ],
 )
 def test_score(terms: list[tuple[int, NodeSelectorTerm]], args: Args | None, scores: list[int]) -> None:
-    """The raw score is the sum of the weights of the terms that match."""
+    """The raw score is the sum of the weights of the matching terms."""
     assert scored(preferring(*terms), args) == scores
     assert scored(preferring(*terms), args, np.array([0, 2])) == [scores[0], scores[2]]
 
 
-def test_an_unreadable_preference_is_an_error() -> None:
-    """It would be lost without a word otherwise."""
+def test_an_invalid_preferred_term_is_an_error() -> None:
+    """PreScore returns Error with the invalid key."""
     nodes = columns(NODES)
     wanted = nodes.compile_pod(preferring((1, labels(("cpus", "Gt", ["many"]))), (1, SSD)))
     status = plugin().pre_score(CycleState(), wanted, nodes, ALL_ROWS)
@@ -294,7 +294,7 @@ def test_an_unreadable_preference_is_an_error() -> None:
 
 
 def test_score_without_pre_score() -> None:
-    """A profile may leave PreScore out."""
+    """Score works in a profile that does not enable PreScore."""
     nodes = columns(NODES)
     wanted = nodes.compile_pod(preferring((5, SSD)))
     assert plugin().score(CycleState(), wanted, nodes, ALL_ROWS).tolist() == [0, 5, 5]
@@ -305,42 +305,47 @@ def test_score_without_pre_score() -> None:
 
 
 def test_declarations() -> None:
-    """What the runtime builds on."""
+    """Args model, reuse and normalization are declared as the runtime expects."""
     assert NodeAffinity.args_model is NodeAffinityArgs
     assert NodeAffinity.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     assert NodeAffinity.normalization is Normalization.MAX
 
 
 def test_events() -> None:
-    """A node's coming and its labels."""
-    judge = plugin()
-    (registration,) = judge.events_to_register()
+    """Added nodes and changed node labels are registered."""
+    instance = plugin()
+    (registration,) = instance.events_to_register()
     assert registration.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
-    assert registration.hint == judge.after_node_change
+    assert registration.hint == instance.after_node_change
 
 
 IN_A = node(labels={"zone": "a"})
 IN_B = node(labels={"zone": "b"})
-UNREADABLE = labels(("zone", "Gt", ["x"]))
+INVALID = labels(("zone", "Gt", ["x"]))
 
 
 @pytest.mark.parametrize(
     ("waiting", "args", "old", "new", "hint"),
     [
         pytest.param(requiring(ZONED), None, None, IN_A, Hint.QUEUE, id="added-and-matches"),
-        pytest.param(pod(node_selector={"zone": "a"}), None, None, IN_B, Hint.SKIP, id="added-and-does-not"),
+        pytest.param(pod(node_selector={"zone": "a"}), None, None, IN_B, Hint.SKIP, id="added-and-does-not-match"),
         pytest.param(pod(node_selector={"zone": "a"}), None, IN_B, IN_A, Hint.QUEUE, id="matches-now"),
         pytest.param(requiring(ZONED), None, IN_B, IN_A, Hint.SKIP, id="matched-before"),
         pytest.param(pod(), added("zone", "a"), None, IN_B, Hint.SKIP, id="excluded-by-the-profile"),
         pytest.param(pod(), added("zone", "a"), None, IN_A, Hint.QUEUE, id="allowed-by-the-profile"),
-        pytest.param(requiring(UNREADABLE), None, None, IN_A, Hint.QUEUE, id="unreadable-leaves-it-open"),
+        pytest.param(requiring(INVALID), None, None, IN_A, Hint.QUEUE, id="invalid-term-is-requeued"),
         pytest.param(
-            requiring(UNREADABLE, selector={"zone": "b"}), None, None, IN_A, Hint.SKIP, id="unreadable-but-excluded"
+            requiring(INVALID, selector={"zone": "b"}),
+            None,
+            None,
+            IN_A,
+            Hint.SKIP,
+            id="invalid-term-but-excluded-by-the-selector",
         ),
-        pytest.param(requiring(UNREADABLE, ZONED), None, IN_B, IN_A, Hint.SKIP, id="unreadable-but-matched-before"),
+        pytest.param(requiring(INVALID, ZONED), None, IN_B, IN_A, Hint.SKIP, id="invalid-term-but-matched-before"),
         pytest.param(pod(), None, None, pod(), Hint.QUEUE, id="not-a-node"),
     ],
 )
 def test_hint(waiting: Pod, args: Args | None, old: object, new: object, hint: Hint) -> None:
-    """A node helps where it matches and did not before."""
+    """A pod is requeued if the node matches and did not match before."""
     assert plugin(args).after_node_change(waiting, old, new) is hint

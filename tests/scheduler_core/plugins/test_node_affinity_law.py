@@ -1,4 +1,4 @@
-"""The law of NodeAffinity: all nodes at once give what one node at a time gives."""
+"""Law of NodeAffinity: results for all rows equal those for single nodes."""
 
 from collections.abc import Mapping
 
@@ -36,7 +36,7 @@ _Conditions = list[tuple[str, str, list[str]]]
 _TERMS = st.tuples(st.lists(_EXPRESSIONS, max_size=2), st.lists(_FIELDS, max_size=2))
 
 
-def _readable(expressions: _Conditions, fields: _Conditions) -> bool:
+def _is_valid(expressions: _Conditions, fields: _Conditions) -> bool:
     for _key, operator, values in expressions:
         if operator in ("In", "NotIn"):
             good = bool(values)
@@ -64,7 +64,7 @@ def _holds(operator: str, values: list[str], actual: str | None) -> bool:
 
 def _matches(term: tuple[_Conditions, _Conditions], name: str, of_node: Mapping[str, str]) -> bool:
     expressions, fields = term
-    if not (expressions or fields) or not _readable(expressions, fields):
+    if not (expressions or fields) or not _is_valid(expressions, fields):
         return False
     of_name = {"metadata.name": name}
     return all(_holds(operator, values, of_node.get(key)) for key, operator, values in expressions) and all(
@@ -89,13 +89,13 @@ def test_all_nodes_at_once_equals_one_at_a_time(
     selector: dict[str, str],
     terms: list[tuple[_Conditions, _Conditions]],
 ) -> None:
-    """Of the filter with selector and required terms, and of the score with all readable terms preferred."""
+    """Filter codes (selector and required terms) and scores (valid terms as preferred terms) equal those per node."""
     selected = [all(each.get(key) == value for key, value in selector.items()) for each in cluster]
     matched = [[_matches(term, f"n{index}", each) for term in terms] for index, each in enumerate(cluster)]
-    readable = [index for index, term in enumerate(terms) if _readable(*term)]
+    valid = [index for index, term in enumerate(terms) if _is_valid(*term)]
     affinity = NodeAffinity(
         required=NodeSelector(tuple(_term(term) for term in terms)),
-        preferred=tuple(PreferredSchedulingTerm(index + 1, _term(terms[index])) for index in readable),
+        preferred=tuple(PreferredSchedulingTerm(index + 1, _term(terms[index])) for index in valid),
     )
     nodes = columns([node(f"n{index}", labels=each) for index, each in enumerate(cluster)])
     plugin = node_affinity.NodeAffinity(NodeAffinityArgs(), FakeHandle(nodes=nodes))
@@ -110,4 +110,4 @@ def test_all_nodes_at_once_equals_one_at_a_time(
     assert codes.tolist() == [
         0 if mine and any(of_terms) else MISMATCH for mine, of_terms in zip(selected, matched, strict=True)
     ]
-    assert scores.tolist() == [sum(index + 1 for index in readable if of_terms[index]) for of_terms in matched]
+    assert scores.tolist() == [sum(index + 1 for index in valid if of_terms[index]) for of_terms in matched]

@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures asks nodes for what a pod's spec needs."""
+"""NodeDeclaredFeatures: features that a pod's spec requires must be declared by the node."""
 
 import msgspec
 import numpy as np
@@ -33,10 +33,12 @@ def with_network(*, host_network: bool, host_users: bool | None) -> Pod:
 @pytest.mark.parametrize(
     ("wanted", "features"),
     [
-        pytest.param(PLAIN, (), id="nothing"),
+        pytest.param(PLAIN, (), id="no-features"),
         pytest.param(RESTARTING, (RESTART_ALL,), id="restart-all"),
         pytest.param(
-            pod(init_containers=[container(restart_actions=["RestartAllContainers"])]), (RESTART_ALL,), id="of-init"
+            pod(init_containers=[container(restart_actions=["RestartAllContainers"])]),
+            (RESTART_ALL,),
+            id="restart-all-of-an-init-container",
         ),
         pytest.param(pod(containers=[container(restart_actions=["Restart"])]), (), id="restarts-itself"),
         pytest.param(with_network(host_network=True, host_users=False), (USER_NAMESPACES,), id="user-namespace"),
@@ -46,7 +48,7 @@ def with_network(*, host_network: bool, host_users: bool | None) -> Pod:
     ],
 )
 def test_required_features(wanted: Pod, features: tuple[str, ...]) -> None:
-    """The spec alone decides; a pod that needs no feature skips the filter."""
+    """Required features depend on the spec; a pod without required features skips the filter."""
     assert required_features(wanted) == features
     nodes = columns([])
     plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
@@ -55,7 +57,7 @@ def test_required_features(wanted: Pod, features: tuple[str, ...]) -> None:
 
 
 def test_filter() -> None:
-    """A node must declare every needed feature; what else it declares does not matter."""
+    """A node passes if it declares every required feature; other features are ignored."""
     nodes = columns([node("a"), node("b", features=["Other", RESTART_ALL]), node("c", features=["Other"])])
     plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
     info = nodes.compile_pod(RESTARTING)
@@ -66,15 +68,15 @@ def test_filter() -> None:
     assert (codes.tolist(), chosen.tolist()) == ([1, 0, 1], [0, 1])
 
 
-def test_nothing_needed_fits_everywhere() -> None:
-    """Also where PreFilter was left out of the profile."""
+def test_all_nodes_pass_without_required_features() -> None:
+    """Filter accepts all nodes, also in a profile that does not enable PreFilter."""
     nodes = columns([node()])
     plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
     assert plugin.filter(CycleState(), nodes.compile_pod(PLAIN), nodes, ALL_ROWS) is None
 
 
-def test_sees_nodes_change() -> None:
-    """What is remembered of nodes ends with their next change."""
+def test_filter_follows_changed_nodes() -> None:
+    """A changed node invalidates the cached features."""
     nodes = columns([node("a")])
     plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
     info = nodes.compile_pod(RESTARTING)
@@ -87,7 +89,7 @@ def test_sees_nodes_change() -> None:
 
 
 def test_rejection() -> None:
-    """No pod's going would help."""
+    """The rejection is unresolvable by preemption."""
     nodes = columns([])
     status = NodeDeclaredFeatures(None, FakeHandle()).decode(CycleState(), nodes.compile_pod(RESTARTING), 1)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -95,7 +97,7 @@ def test_rejection() -> None:
 
 
 def test_events() -> None:
-    """Nodes that come or declare something else, and the pod itself."""
+    """Added nodes, changed features and updates of the pod itself are registered."""
     of_node, of_pod = NodeDeclaredFeatures(None, FakeHandle()).events_to_register()
     assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
     assert (of_node.hint, of_pod.hint) == (after_node_change, after_pod_update)
@@ -105,26 +107,26 @@ def test_events() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "hint"),
     [
-        pytest.param(None, node(), Hint.QUEUE, id="came"),
+        pytest.param(None, node(), Hint.QUEUE, id="added"),
         pytest.param(node(), node(features=[RESTART_ALL]), Hint.QUEUE, id="declares-more"),
         pytest.param(node(features=["A"]), node(features=["A"], labels={"a": "b"}), Hint.SKIP, id="another-change"),
         pytest.param(PLAIN, PLAIN, Hint.QUEUE, id="not-a-node"),
     ],
 )
 def test_node_hint(old: object, new: object, hint: Hint) -> None:
-    """A change helps if what the node declares changed."""
+    """A pod is requeued if the declared features of a node changed."""
     assert after_node_change(RESTARTING, old, new) is hint
 
 
 @pytest.mark.parametrize(
     ("old", "new", "hint"),
     [
-        pytest.param(RESTARTING, PLAIN, Hint.QUEUE, id="needs-less"),
-        pytest.param(RESTARTING, RESTARTING, Hint.SKIP, id="needs-the-same"),
+        pytest.param(RESTARTING, PLAIN, Hint.QUEUE, id="fewer-required-features"),
+        pytest.param(RESTARTING, RESTARTING, Hint.SKIP, id="equal-required-features"),
         pytest.param(pod("other"), pod("other", containers=RESTARTING.spec.containers), Hint.SKIP, id="another-pod"),
         pytest.param(node(), node(), Hint.QUEUE, id="not-a-pod"),
     ],
 )
 def test_pod_hint(old: object, new: object, hint: Hint) -> None:
-    """An update helps if it is this pod's and it needs something else now."""
+    """A pod is requeued if its own update changes the required features."""
     assert after_pod_update(RESTARTING, old, new) is hint

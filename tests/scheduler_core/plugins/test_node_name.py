@@ -1,4 +1,4 @@
-"""NodeName lets a pod that names its node run there alone."""
+"""NodeName: a pod with spec.nodeName passes only on that node."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def plugin() -> NodeName:
 
 
 def test_a_pod_that_names_no_node_passes_everywhere(plugin: NodeName) -> None:
-    """Nothing is even looked at."""
+    """Filter returns no codes for a pod without spec.nodeName."""
     assert plugin.filter(CycleState(), NODES.compile_pod(pod()), NODES, ALL_ROWS) is None
 
 
@@ -30,13 +30,13 @@ def test_a_pod_that_names_no_node_passes_everywhere(plugin: NodeName) -> None:
     [
         pytest.param("b", ALL_ROWS, [1, 0, 1], id="all-rows"),
         pytest.param("b", np.array([1, 2]), [0, 1], id="chosen-rows"),
-        pytest.param("b", np.array([0, 2]), [1, 1], id="its-node-is-not-among-them"),
+        pytest.param("b", np.array([0, 2]), [1, 1], id="rows-without-its-node"),
         pytest.param("gone", ALL_ROWS, [1, 1, 1], id="unknown-node"),
         pytest.param("gone", np.array([0]), [1], id="unknown-node-chosen-rows"),
     ],
 )
 def test_only_the_named_node_passes(plugin: NodeName, name: str, rows: Rows, codes: list[int]) -> None:
-    """Code 1 stands for every other node."""
+    """Every other node has code 1."""
     found = plugin.filter(CycleState(), NODES.compile_pod(pod(node_name=name)), NODES, rows)
     assert found is not None
     assert found.dtype == np.int16
@@ -44,14 +44,14 @@ def test_only_the_named_node_passes(plugin: NodeName, name: str, rows: Rows, cod
 
 
 def test_rejection(plugin: NodeName) -> None:
-    """Removing pods would not help."""
+    """The rejection is unresolvable by preemption."""
     status = plugin.decode(CycleState(), NODES.compile_pod(pod(node_name="b")), 1)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("node(s) didn't match the requested node name",)
 
 
 def test_events(plugin: NodeName) -> None:
-    """A new node helps always, a node's going never."""
+    """Added nodes are registered without a hint; deleted nodes are not registered."""
     (registration,) = plugin.events_to_register()
     assert registration.hint is None
     assert registration.event.covers(NODE_ADD)

@@ -1,4 +1,4 @@
-"""NodePorts gives a host port out once on a node."""
+"""NodePorts: a host port can be used once per node."""
 
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ def filtered(wanted: Pod, running: list[Pod], rows: object = ALL_ROWS) -> list[i
     ],
 )
 def test_pods_without_host_ports_skip_the_filter(wanted: Pod, skipped: bool) -> None:
-    """Ports of init containers that end do not count."""
+    """PreFilter skips pods without host ports; ports of init containers that are not sidecars do not count."""
     nodes = columns([])
     plugin = NodePorts(None, FakeHandle(nodes=nodes))
     assert plugin.pre_filter(CycleState(), nodes.compile_pod(wanted), nodes).status.is_skip is skipped
@@ -63,19 +63,19 @@ def test_pods_without_host_ports_skip_the_filter(wanted: Pod, skipped: bool) -> 
     ],
 )
 def test_filter(wanted: ContainerPort, taken: ContainerPort, codes: list[int] | None) -> None:
-    """Protocol, number and address must all collide."""
+    """A node is rejected if protocol, number and address of two ports conflict."""
     running = pod("running", node_name="b", ports=[taken])
     assert filtered(pod(ports=[wanted]), [running]) == codes
 
 
-def test_chosen_rows_are_answered_in_their_order() -> None:
-    """The codes belong to the rows that were asked about."""
+def test_codes_of_selected_rows() -> None:
+    """filter() returns codes of the requested rows, in their order."""
     running = pod("running", node_name="b", ports=[80])
     assert filtered(pod(ports=[80]), [running], np.array([1, 2])) == [1, 0]
 
 
-def test_a_port_is_free_again_after_its_pod() -> None:
-    """The filter reads the columns as they are."""
+def test_a_port_is_free_after_its_pod_is_removed() -> None:
+    """Filter reads the current columns."""
     nodes = columns([node("a")])
     plugin = NodePorts(None, FakeHandle(nodes=nodes))
     wanted, running = nodes.compile_pod(pod(ports=[80])), nodes.compile_pod(pod("running", ports=[80]))
@@ -88,7 +88,7 @@ def test_a_port_is_free_again_after_its_pod() -> None:
 
 
 def test_rejection() -> None:
-    """Removing pods may help."""
+    """The rejection is resolvable by preemption."""
     nodes = columns([])
     status = NodePorts(None, FakeHandle()).decode(CycleState(), nodes.compile_pod(pod()), 1)
     assert status.code is Code.UNSCHEDULABLE
@@ -96,7 +96,7 @@ def test_rejection() -> None:
 
 
 def test_events() -> None:
-    """Pods that go are judged, nodes that come always help."""
+    """Deleted pods are registered with a hint, added nodes without one."""
     of_pod, of_node = NodePorts(None, FakeHandle()).events_to_register()
     assert of_pod.event == ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
     assert of_pod.hint is after_pod_deletion
@@ -110,7 +110,7 @@ def test_events() -> None:
         pytest.param(pod("gone", node_name="a", ports=[80]), Hint.QUEUE, id="same-port"),
         pytest.param(pod("gone", node_name="a", ports=[81]), Hint.SKIP, id="another-port"),
         pytest.param(pod("gone", node_name="a"), Hint.SKIP, id="no-ports"),
-        pytest.param(pod("gone", ports=[80]), Hint.SKIP, id="nowhere-placed"),
+        pytest.param(pod("gone", ports=[80]), Hint.SKIP, id="without-a-node"),
         pytest.param(pod("gone", ports=[80], nominated_node="a"), Hint.QUEUE, id="nominated"),
         pytest.param(pod("gone", node_name="a", ports=[port(80, address="127.0.0.1")]), Hint.QUEUE, id="an-address"),
         pytest.param(pod("gone", node_name="a", ports=[port(80, "UDP")]), Hint.SKIP, id="another-protocol"),
@@ -118,12 +118,12 @@ def test_events() -> None:
     ],
 )
 def test_hint(deleted: object, hint: Hint) -> None:
-    """A deleted pod helps if it had a node and a port that collides."""
+    """A pod is requeued if the deleted pod had a node and a conflicting port."""
     assert after_pod_deletion(pod("waiting", ports=[80]), deleted, None) is hint
 
 
-def test_two_different_addresses_do_not_collide_in_the_hint() -> None:
-    """As in the filter."""
+def test_two_different_addresses_do_not_conflict_in_the_hint() -> None:
+    """The hint is Skip for a deleted pod with another address."""
     deleted = pod("gone", node_name="a", ports=[port(80, address="127.0.0.2")])
     assert after_pod_deletion(pod(ports=[port(80, address="127.0.0.1")]), deleted, None) is Hint.SKIP
 
@@ -143,7 +143,7 @@ _PORTS = st.builds(
     running=st.lists(st.builds(Taken, st.sampled_from("abc"), _PORTS), max_size=8),
 )
 def test_all_nodes_at_once_equals_one_at_a_time(wanted: list[ContainerPort], running: list[Taken]) -> None:
-    """The law of vectorised plugins."""
+    """Codes of all rows equal those of single nodes."""
 
     def collide(one: ContainerPort, other: ContainerPort) -> bool:
         addresses = {one.host_ip or ANY, other.host_ip or ANY}

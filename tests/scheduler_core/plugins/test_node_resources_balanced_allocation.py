@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation on columns."""
+"""NodeResourcesBalancedAllocation: scores by the change of balance between resources."""
 
 import msgspec
 import pytest
@@ -38,12 +38,12 @@ def _scores(nodes: NodeColumns, incoming: Pod, *resources: str) -> list[int]:
     "incoming",
     [
         pytest.param(pod(), id="best effort"),
-        pytest.param(pod(requests={"cpu": "0"}), id="asks for nothing of it"),
-        pytest.param(pod(requests={"example.com/a": 1}), id="asks for something else"),
+        pytest.param(pod(requests={"cpu": "0"}), id="zero request"),
+        pytest.param(pod(requests={"example.com/a": 1}), id="another resource"),
     ],
 )
-def test_pods_that_ask_for_nothing_are_skipped(incoming: Pod) -> None:
-    """Defaults do not count: a pod without requests has no say in balance, and Score alone gives it 0."""
+def test_pods_without_requests_are_skipped(incoming: Pod) -> None:
+    """PreScore skips a pod without requests, and Score without PreScore returns 0; defaults do not count."""
     nodes = columns([node("a")])
     info = nodes.compile_pod(incoming)
     plugin, state = _plugin(nodes), CycleState()
@@ -59,32 +59,32 @@ def test_pods_that_ask_for_nothing_are_skipped(incoming: Pod) -> None:
         pytest.param(pod(overhead={"cpu": "1"}), 68, id="overhead: 1 of 4, 87 after 100"),
     ],
 )
-def test_what_of_a_pod_is_scored(incoming: Pod, score: int) -> None:
-    """An empty node with 4 CPUs and 16 GiB, from which the pod takes of one resource only."""
+def test_requests_that_are_scored(incoming: Pod, score: int) -> None:
+    """Container requests, pod-level requests and overhead count, here on an empty node with 4 CPUs and 16 GiB."""
     assert _scores(columns([node("a")]), incoming) == [score]
 
 
 @pytest.mark.parametrize(
     ("requests", "score"),
     [
-        pytest.param({"cpu": "4"}, 50, id="takes all of one: worst"),
-        pytest.param({"cpu": "2", "memory": "8Gi"}, 75, id="takes half of both"),
-        pytest.param({"cpu": "8"}, 50, id="takes more than there is"),
+        pytest.param({"cpu": "4"}, 50, id="all of one resource"),
+        pytest.param({"cpu": "2", "memory": "8Gi"}, 75, id="half of both resources"),
+        pytest.param({"cpu": "8"}, 50, id="more than the node's capacity"),
     ],
 )
 def test_empty_node(requests: dict[str, str | int], score: int) -> None:
-    """An empty node is balanced; the pod can only keep it so or make it worse."""
+    """On an empty node, which is balanced, a pod cannot improve the balance."""
     assert _scores(columns([node("a")]), pod(requests=requests)) == [score]
 
 
-def test_the_pod_mends_the_balance() -> None:
-    """Where all memory is taken and no cpu, a pod that takes all cpu is best placed."""
+def test_a_pod_that_restores_the_balance() -> None:
+    """A pod that requests all CPU has the best score on a node with all memory and no CPU in use."""
     nodes = columns([node("a")], [pod("old", requests={"memory": "16Gi"}, node_name="a")])
     assert _scores(nodes, pod(requests={"cpu": "4"})) == [100]
 
 
-def test_placed_pods_count_as_they_ask() -> None:
-    """Pods without requests leave a node as balanced as an empty one."""
+def test_existing_pods_count_with_their_requests() -> None:
+    """Existing pods without requests do not change the balance."""
     nodes = columns([node("a"), node("b")], [pod(f"p{number}", node_name="a") for number in range(9)])
     scores = _scores(nodes, pod(requests={"cpu": "2"}))
     assert scores[0] == scores[1]
@@ -93,29 +93,29 @@ def test_placed_pods_count_as_they_ask() -> None:
 @pytest.mark.parametrize(
     ("requests", "resources", "score"),
     [
-        pytest.param({"cpu": "4"}, ("cpu", GPU), 75, id="an extended resource not asked for takes no part"),
-        pytest.param({"cpu": "4", GPU: 2}, ("cpu", GPU), 75, id="asked for: all of both"),
-        pytest.param({"cpu": "4", GPU: 1}, ("cpu", GPU), 62, id="asked for: all of one, half of the other"),
-        pytest.param({"cpu": "4"}, ("cpu", "ephemeral-storage"), 75, id="the node has none of the other"),
-        pytest.param({"cpu": "4", "example.com/a": 1}, ("example.com/a",), 75, id="the node has none at all"),
+        pytest.param({"cpu": "4"}, ("cpu", GPU), 75, id="an extended resource without a request is ignored"),
+        pytest.param({"cpu": "4", GPU: 2}, ("cpu", GPU), 75, id="all of both"),
+        pytest.param({"cpu": "4", GPU: 1}, ("cpu", GPU), 62, id="all of one, half of the other"),
+        pytest.param({"cpu": "4"}, ("cpu", "ephemeral-storage"), 75, id="the node lacks one resource"),
+        pytest.param({"cpu": "4", "example.com/a": 1}, ("example.com/a",), 75, id="the node lacks all resources"),
     ],
 )
 def test_resources_of_the_profile(requests: dict[str, str | int], resources: tuple[str, ...], score: int) -> None:
-    """A node with 4 CPUs and 2 GPUs; what takes no part leaves 75 for one resource or none."""
+    """On a node with 4 CPUs and 2 GPUs, the score is 75 if fewer than two resources count."""
     nodes = columns([node("a", allocatable={"cpu": "4", GPU: 2})])
     assert _scores(nodes, pod(requests=requests), *resources) == [score]
 
 
-def test_a_resource_that_no_node_has_ever_named() -> None:
-    """It takes no part, and neither does anything else here."""
+def test_a_resource_that_no_node_offers() -> None:
+    """A configured resource that no node offers is ignored."""
     nodes = columns([node("a"), node("b")])
     info = nodes.compile_pod(pod(requests={"cpu": "1"}))
     plugin = _plugin(nodes, "cpu", "hugepages-1Gi")
     assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == [75, 75]
 
 
-def test_rows_of_removed_nodes_do_no_harm() -> None:
-    """A freed row has capacity 0 and leaves the scores of the others as they were."""
+def test_removed_nodes_do_not_change_scores() -> None:
+    """A freed row has capacity 0 and does not affect the scores of other rows."""
     nodes = columns([node(name) for name in "abc"])
     before = _scores(nodes, pod(requests={"cpu": "2"}))
     nodes.remove_node("b")
@@ -134,17 +134,17 @@ def _clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Pod]:
         pod(f"p{number}", requests=draw(_AMOUNTS), node_name=draw(st.sampled_from(nodes)).metadata.name)
         for number in range(draw(st.integers(0, 5)))
     ]
-    asked = {"cpu": draw(st.integers(1, 12)), **draw(_AMOUNTS)}
-    asked["cpu"] = max(asked["cpu"], 1)
-    return nodes, placed, pod("incoming", containers=[container(requests=asked)])
+    requests = {"cpu": draw(st.integers(1, 12)), **draw(_AMOUNTS)}
+    requests["cpu"] = max(requests["cpu"], 1)
+    return nodes, placed, pod("incoming", containers=[container(requests=requests)])
 
 
 @given(_clusters(), st.lists(st.sampled_from(["memory", "ephemeral-storage", GPU]), unique=True))
 def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod], others: list[str]) -> None:
-    """Scores over columns are what the formula gives on the objects of each node."""
+    """Scores of all rows equal the formula for single nodes."""
     nodes, placed, incoming = cluster
 
-    def asked(one: Pod, name: str) -> int:
+    def requested(one: Pod, name: str) -> int:
         return int(one.spec.containers[0].resources.requests.get(name, 0)) * _RESOURCES[name]
 
     def plain(here: Node) -> int:
@@ -153,19 +153,19 @@ def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod]
             [
                 OneNode(
                     int(here.status.allocatable.get(name, 0)) * _RESOURCES[name],
-                    sum(asked(each, name) for each in on_it),
-                    asked(incoming, name),
+                    sum(requested(each, name) for each in on_it),
+                    requested(incoming, name),
                 )
                 for name in ("cpu", *others)
-                if asked(incoming, name) or name != GPU
+                if requested(incoming, name) or name != GPU
             ]
         )
 
     assert _scores(columns(nodes, placed), incoming, "cpu", *others) == [plain(here) for here in nodes]
 
 
-def test_a_served_resource_is_balanced_by_devices() -> None:
-    """One of 4 devices is in use; with the pod half of them are, and half of the CPUs."""
+def test_an_extended_resource_of_a_device_class_is_balanced_by_devices() -> None:
+    """The pod uses a second of 4 devices and half of the CPUs, which improves the balance."""
     nodes = columns([node("a", allocatable={"cpu": "10", "pods": "110"})])
     nodes.devices.assign(slice_of([device(f"d{number}") for number in range(4)], node="a"))
     nodes.devices.assign(allocated_claim({"device": "d0", "pool": "a"}))
@@ -174,8 +174,8 @@ def test_a_served_resource_is_balanced_by_devices() -> None:
     check = plugin.reuse_check(nodes.compile_pod(incoming), nodes)
     assert check is not None
     assert check()
-    served = msgspec.structs.replace(device_class("gpu"), spec=DeviceClassSpec(extended_resource_name=GPU))
-    nodes.devices.assign(served)
+    with_resource = msgspec.structs.replace(device_class("gpu"), spec=DeviceClassSpec(extended_resource_name=GPU))
+    nodes.devices.assign(with_resource)
     assert not check()
     assert plugin.reuse_check(nodes.compile_pod(incoming), nodes) is None
     assert scores_of(plugin, incoming, nodes) == [81]

@@ -1,4 +1,4 @@
-"""NodeResourcesFit's filter and its codes."""
+"""NodeResourcesFit's filter and its status codes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +29,7 @@ def _plugin(nodes: NodeColumns, args: NodeResourcesFitArgs | None = None) -> Nod
 def _statuses(
     nodes: NodeColumns, incoming: Pod, rows: Rows = ALL_ROWS, args: NodeResourcesFitArgs | None = None
 ) -> list[Status]:
-    """Return the filter's status of each of the rows."""
+    """Return the filter's status for each row."""
     status, found = filter_statuses(_plugin(nodes, args), incoming, nodes, rows)
     assert status == SUCCESS
     return found
@@ -38,40 +38,40 @@ def _statuses(
 @pytest.mark.parametrize(
     ("incoming", "status"),
     [
-        pytest.param(pod(), SUCCESS, id="asks for nothing"),
-        pytest.param(pod(requests={"cpu": "2", "memory": "2Gi"}), SUCCESS, id="takes the rest exactly"),
+        pytest.param(pod(), SUCCESS, id="no requests"),
+        pytest.param(pod(requests={"cpu": "2", "memory": "2Gi"}), SUCCESS, id="exactly the free amount"),
         pytest.param(pod(requests={"cpu": "2001m"}), unschedulable("Insufficient cpu"), id="one milli-CPU too much"),
-        pytest.param(
-            pod(requests={"memory": "3Gi"}), unschedulable("Insufficient memory"), id="memory taken by another"
-        ),
+        pytest.param(pod(requests={"memory": "3Gi"}), unschedulable("Insufficient memory"), id="memory in use"),
         pytest.param(
             pod(requests={"cpu": "3", "memory": "3Gi"}),
             unschedulable("Insufficient cpu", "Insufficient memory"),
             id="all reasons, cpu first",
         ),
-        pytest.param(pod(requests={"cpu": "4"}), unschedulable("Insufficient cpu"), id="the empty node would do"),
+        pytest.param(pod(requests={"cpu": "4"}), unschedulable("Insufficient cpu"), id="fits the empty node"),
         pytest.param(pod(requests={"cpu": "4001m"}), unresolvable("Insufficient cpu"), id="larger than the empty node"),
         pytest.param(
             pod(requests={"cpu": "5", "memory": "3Gi"}),
             unresolvable("Insufficient cpu", "Insufficient memory"),
-            id="one hopeless resource makes the node hopeless",
+            id="one unresolvable resource makes the node unresolvable",
         ),
         pytest.param(
             pod(requests={"ephemeral-storage": "1Gi"}),
             unresolvable("Insufficient ephemeral-storage"),
             id="the node has no storage",
         ),
-        pytest.param(pod(requests={"nvidia.com/gpu": 2}), unschedulable("Insufficient nvidia.com/gpu"), id="gpu taken"),
-        pytest.param(pod(requests={"example.com/none": 0}), SUCCESS, id="zero of what the node lacks"),
+        pytest.param(
+            pod(requests={"nvidia.com/gpu": 2}), unschedulable("Insufficient nvidia.com/gpu"), id="gpu in use"
+        ),
+        pytest.param(pod(requests={"example.com/none": 0}), SUCCESS, id="zero of a resource that the node lacks"),
         pytest.param(
             pod(requests={"example.com/a": 1, "cpu": "3"}),
             unresolvable("Insufficient cpu", "Insufficient example.com/a"),
-            id="cpu before others whatever the pod's order",
+            id="cpu before others in any order of the pod",
         ),
     ],
 )
-def test_room(incoming: Pod, status: Status) -> None:
-    """A node with 4 CPUs, 4 GiB and 2 GPUs of which 2, 2 and 1 are taken."""
+def test_free_resources(incoming: Pod, status: Status) -> None:
+    """The pod is compared with a node with 4 CPUs, 4 GiB and 2 GPUs, of which 2, 2 and 1 are in use."""
     nodes = columns(
         [node("a", allocatable={"cpu": "4", "memory": "4Gi", "pods": "10", "nvidia.com/gpu": "2"})],
         [pod("old", requests={"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": 1}, node_name="a")],
@@ -82,19 +82,19 @@ def test_room(incoming: Pod, status: Status) -> None:
 @pytest.mark.parametrize(
     ("allowed", "status"),
     [
-        pytest.param("2", SUCCESS, id="one place left"),
-        pytest.param("1", unschedulable("Too many pods"), id="no place left"),
-        pytest.param("0", unschedulable("Too many pods"), id="never any place, and still not hopeless"),
+        pytest.param("2", SUCCESS, id="one pod slot left"),
+        pytest.param("1", unschedulable("Too many pods"), id="no pod slot left"),
+        pytest.param("0", unschedulable("Too many pods"), id="no pod slots, but not unresolvable"),
     ],
 )
 def test_pod_count(allowed: str, status: Status) -> None:
-    """Pods that ask for nothing count as pods."""
+    """Pods without requests count towards the pod limit."""
     nodes = columns([node("a", allocatable={"cpu": "4", "pods": allowed})], [pod("old", node_name="a")])
     assert _statuses(nodes, pod()) == [status]
 
 
 def test_reasons_come_with_the_pod_count_first() -> None:
-    """A node without places and without cpu gives both reasons."""
+    """A node without pod slots and without CPU has both reasons."""
     nodes = columns([node("a", allocatable={"cpu": "1"})])
     assert _statuses(nodes, pod(requests={"cpu": "2"})) == [unresolvable("Too many pods", "Insufficient cpu")]
 
@@ -113,7 +113,7 @@ def test_reasons_come_with_the_pod_count_first() -> None:
     ],
 )
 def test_ignored_resources(args: NodeResourcesFitArgs, missing: Sequence[str]) -> None:
-    """Extended resources that the profile ignores are not compared."""
+    """Extended resources that the profile ignores do not reject a node."""
     nodes = columns([node("a")])
     expected = unresolvable(*(f"Insufficient {name}" for name in missing)) if missing else SUCCESS
     assert _statuses(nodes, pod(requests={"example.com/a": 1, "example.com/b": 1}), args=args) == [expected]
@@ -121,14 +121,14 @@ def test_ignored_resources(args: NodeResourcesFitArgs, missing: Sequence[str]) -
 
 @pytest.mark.parametrize("name", ["cpu", "hugepages-2Mi", "kubernetes.io/batch"])
 def test_only_extended_resources_are_ignored(name: str) -> None:
-    """Naming one of Kubernetes' own resources among the ignored ones changes nothing."""
+    """A native resource in ignoredResources is still compared."""
     args = NodeResourcesFitArgs(ignored_resources=(name,), ignored_resource_groups=(name.partition("/")[0],))
     nodes = columns([node("a", allocatable={"pods": "10"})])
     assert _statuses(nodes, pod(requests={name: "2Mi"}), args=args) == [unresolvable(f"Insufficient {name}")]
 
 
 def test_rows_are_filtered_in_the_given_order() -> None:
-    """Chosen rows are answered in their order, without the others."""
+    """Statuses of selected rows are in the order of the rows."""
     nodes = columns(
         [node(f"cpu{cpu}-{row}", allocatable={"cpu": cpu, "pods": 9}) for row, cpu in enumerate((1, 4, 1, 4))]
     )
@@ -140,7 +140,7 @@ def test_rows_are_filtered_in_the_given_order() -> None:
 
 @pytest.mark.parametrize("count", [13, 14, 16])
 def test_many_resources(count: int) -> None:
-    """Pods that ask for more resources than a code has bits get every reason all the same."""
+    """Every reason is reported for a pod that requests more resources than a code has bits."""
     amounts: Mapping[str, str | int] = dict.fromkeys(MANY[:count], 1)
     nodes = columns(
         [
@@ -161,7 +161,7 @@ def test_many_resources(count: int) -> None:
 
 
 def test_many_resources_that_all_fit() -> None:
-    """No codes are given where every row passes."""
+    """Filter returns None if every row passes."""
     amounts: Mapping[str, str | int] = dict.fromkeys(MANY, 1)
     nodes = columns([node("a", allocatable={**amounts, "pods": "9"})])
     plugin, state, info = _plugin(nodes), CycleState(), nodes.compile_pod(pod(requests=amounts))
@@ -169,8 +169,8 @@ def test_many_resources_that_all_fit() -> None:
     assert plugin.filter(state, info, nodes, ALL_ROWS) is None
 
 
-def test_a_code_is_explained_without_its_attempt() -> None:
-    """A code of a pod with few resources means the same for the next pod of its class."""
+def test_a_code_is_decoded_without_its_attempt() -> None:
+    """A code of a pod with few resources has the same meaning for another pod of its class."""
     nodes = columns([node("a", allocatable={"cpu": "1", "pods": "9"})])
     plugin, state = _plugin(nodes), CycleState()
     first, second = (nodes.compile_pod(pod(name, requests={"memory": "1Gi", "cpu": "2"})) for name in ("x", "y"))
@@ -186,22 +186,22 @@ _AMOUNTS = st.dictionaries(st.sampled_from(_RESOURCES), st.integers(0, 4))
 
 
 def _plain_status(here: Node, placed: Sequence[Pod], incoming: Pod) -> Status:
-    """The filter for one node, from the objects; all amounts are whole numbers."""
+    """Return the status for one node; all amounts are whole numbers."""
 
-    def asked(one: Pod, name: str) -> int:
+    def requested(one: Pod, name: str) -> int:
         return sum(int(each.resources.requests.get(name, 0)) for each in one.spec.containers)
 
-    reasons, hopeless = [], False
+    reasons, is_unresolvable = [], False
     if len(placed) + 1 > int(here.status.allocatable.get("pods", 0)):
         reasons.append("Too many pods")
     for name in _RESOURCES:
-        has, wants = int(here.status.allocatable.get(name, 0)), asked(incoming, name)
-        if wants and wants > has - sum(asked(each, name) for each in placed):
+        has, wants = int(here.status.allocatable.get(name, 0)), requested(incoming, name)
+        if wants and wants > has - sum(requested(each, name) for each in placed):
             reasons.append(f"Insufficient {name}")
-            hopeless = hopeless or wants > has
+            is_unresolvable = is_unresolvable or wants > has
     if not reasons:
         return SUCCESS
-    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE if hopeless else Code.UNSCHEDULABLE, tuple(reasons))
+    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE if is_unresolvable else Code.UNSCHEDULABLE, tuple(reasons))
 
 
 @st.composite
@@ -220,7 +220,7 @@ def _clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Pod]:
 
 @given(_clusters())
 def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod]) -> None:
-    """Codes, explained, are what comparing the objects one node at a time says; reasons are a set."""
+    """Statuses equal those of single nodes; the order of reasons is not compared."""
     nodes, placed, incoming = cluster
     statuses = _statuses(columns(nodes, placed), incoming)
     for here, status in zip(nodes, statuses, strict=True):
