@@ -1,7 +1,6 @@
-"""Helm 3 and 4 for the tests of the chart, and a control plane that knows every kind that the chart makes.
+"""Helm 3 and 4 for the tests of the chart, and a control plane with the definitions of every kind in the chart.
 
-Owns how Helm is called and what happens where it cannot be had. It must not know the chart's values. Why the binaries
-are looked for between collection and the first test: see ``tests/conftest.py``.
+``tests/conftest.py`` explains why the binaries are looked for between collection and the first test.
 """
 
 import os
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "bayplan"
 
 LINES = {"helm3": "Helm 3", "helm": "Helm 4"}
-"""The binary of each release line of Helm, and how it is called."""
+"""Name of each Helm release line, by its binary."""
 
 _SECOND = ("-dashboards", "-metrics-reader", "-page-reader", "-view", "-edit-podgroups", "-admin-profiles")
 _PROBLEM = pytest.StashKey[str]()
@@ -30,11 +29,11 @@ _PROBLEM = pytest.StashKey[str]()
 
 @dataclass(frozen=True, slots=True)
 class Helm:
-    """Calls Helm, with a home of its own.
+    """Helm with its own home directory.
 
     Args:
         program: The executable.
-        home: Directory that takes what it keeps.
+        home: Directory for Helm's files.
     """
 
     program: Path
@@ -42,8 +41,8 @@ class Helm:
     _rendered: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def run(self, *args: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Call it, whatever it answers."""
-        # It ends before Go's garbage collection would pay.
+        """Run Helm, whatever its exit code."""
+        # Helm ends before Go's garbage collection would be worth its cost.
         environment = {"HOME": str(self.home), "PATH": os.defpath, "GOGC": "off"}
         if kubeconfig is not None:
             environment["KUBECONFIG"] = str(kubeconfig)
@@ -52,7 +51,7 @@ class Helm:
         )
 
     def template(self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = ()) -> str:
-        """The chart's manifests as one YAML stream, its custom resource definitions left out; rendered once."""
+        """Return the chart's manifests as one YAML stream without CRDs; equal inputs are rendered once."""
         inputs = (yaml.safe_dump(dict(values)), namespace, *flags)
         if inputs not in self._rendered:
             answer = self.refused_or_rendered(values, namespace, flags)
@@ -61,7 +60,7 @@ class Helm:
         return self._rendered[inputs]
 
     def documents(self, values: Mapping[str, Any], namespace: str = "default") -> dict[str, dict[str, Any]]:
-        """The chart's manifests by kind; a second one of its kind that is not the operator's own is left out."""
+        """Return the chart's manifests by kind, without the additional objects whose names have a suffix of _SECOND."""
         rendered = yaml.safe_load_all(self.template(values, namespace))
         documents = [one for one in rendered if one and not one["metadata"]["name"].endswith(_SECOND)]
         by_kind = {str(document["kind"]): document for document in documents}
@@ -71,7 +70,7 @@ class Helm:
     def refused_or_rendered(
         self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """What `helm template` says to some values."""
+        """Return the result of `helm template` for some values."""
         file = self.home / "values.yaml"
         file.write_text(yaml.safe_dump(dict(values)))
         arguments = (f"--namespace={namespace}", f"--values={file}", *flags)
@@ -79,7 +78,7 @@ class Helm:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Find or build Helm, and the definitions of monitoring, when a collected test needs them."""
+    """Find or build Helm, and the Prometheus operator's definitions, if a collected test needs them."""
     used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if not used & {"helm", "helm3", "each_helm"} or session.config.option.collectonly:
         return
@@ -94,25 +93,25 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Helm 4; a test without it is skipped, and fails in CI."""
+    """Return Helm 4; a test without it is skipped, and fails in CI."""
     return _helm("helm", request, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def helm3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Helm 3, where what it does is compared with Helm 4."""
+    """Return Helm 3, for comparisons with Helm 4."""
     return _helm("helm3", request, tmp_path_factory)
 
 
 @pytest.fixture(scope="session", params=[pytest.param(name, id=line) for name, line in LINES.items()])
 def each_helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Helm 3, and Helm 4."""
+    """Return Helm 3, then Helm 4."""
     return _helm(request.param, request, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def chart_plane(control_plane: ControlPlane) -> ControlPlane:
-    """The session's control plane with the definitions of Bayplan and of the Prometheus operator."""
+    """Return the session's control plane with the definitions of Bayplan and of the Prometheus operator."""
     given = [f"--filename={ROOT / 'crds'}"]
     given += [f"--filename={monitoring.definitions() / name}" for name in monitoring.DEFINITIONS]
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", *given)

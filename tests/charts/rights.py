@@ -1,7 +1,4 @@
-"""Rights that RBAC objects grant, and those that the audit log shows to have been used.
-
-Owns how both are taken apart to single rights, so that they can be compared. It must not know who needs which.
-"""
+"""Single rights that RBAC objects grant, and those that the audit log shows as used, so that both can be compared."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ class Right:
     """One verb on one resource.
 
     Attributes:
-        verb: As RBAC has it.
-        group: API group; "" is the core's.
-        resource: With its subresource, such as ``pods/status``.
-        namespace: Where it holds; "" is everywhere.
-        name: Of the only object for which it holds; "" for all.
+        verb: Verb as in RBAC.
+        group: API group; "" for the core group.
+        resource: Resource with its subresource, such as ``pods/status``.
+        namespace: Namespace of the right; "" for all.
+        name: Name of the only object of the right; "" for all objects.
     """
 
     verb: str
@@ -40,7 +37,7 @@ class Right:
         return f"{self.verb} {self.resource}.{self.group}{'/' + self.name if self.name else ''}{where}"
 
     def covers(self, used: Right) -> bool:
-        """Whether a request was one that this right allows."""
+        """Return whether this right allows a request."""
         return (
             (self.verb, self.group, self.resource) == (used.verb, used.group, used.resource)
             and self.namespace in ("", used.namespace)
@@ -49,12 +46,12 @@ class Right:
 
 
 def granted(objects: Iterable[Manifest], account: str, namespace: str) -> list[Right]:
-    """The rights that roles and bindings give a service account, one by one.
+    """Return the rights that roles and bindings grant to a service account.
 
     Args:
-        objects: Manifests, roles and bindings among them.
+        objects: Manifests, including roles and bindings.
         account: Name of the account.
-        namespace: Its namespace.
+        namespace: Namespace of the account.
     """
     by_key = {(one["kind"], one["metadata"]["name"]): one for one in objects}
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
@@ -68,36 +65,36 @@ def granted(objects: Iterable[Manifest], account: str, namespace: str) -> list[R
 
 
 def used(events: Iterable[Manifest], user: str) -> set[Right]:
-    """The rights that a user has made use of.
+    """Return the rights that a user has used.
 
     Args:
-        events: The audit log's.
-        user: Such as ``system:serviceaccount:bayplan:bayplan``.
+        events: Events of the audit log.
+        user: User name, such as ``system:serviceaccount:bayplan:bayplan``.
     """
-    found = {right for right, code in _asked(events, user) if code != _FORBIDDEN}
+    found = {right for right, code in _requested(events, user) if code != _FORBIDDEN}
     synthetic = ((right, _SYNTHETIC.get((right.verb, right.resource))) for right in found)
     return found | {replace(right, resource=resource) for right, resource in synthetic if resource is not None}
 
 
 def refused(events: Iterable[Manifest], user: str) -> set[Right]:
-    """The rights that a user lacked.
+    """Return the rights that a user lacked.
 
     Args:
-        events: The audit log's.
-        user: Such as ``system:serviceaccount:bayplan:bayplan``.
+        events: Events of the audit log.
+        user: User name, such as ``system:serviceaccount:bayplan:bayplan``.
     """
-    return {right for right, code in _asked(events, user) if code == _FORBIDDEN}
+    return {right for right, code in _requested(events, user) if code == _FORBIDDEN}
 
 
 def _of_rule(rule: Manifest, namespace: str) -> Iterator[Right]:
     if "nonResourceURLs" in rule:
-        return  # what the operator serves itself, which no audit log shows
+        return  # paths that the operator serves itself, which the audit log does not record
     names = rule.get("resourceNames", [""])
     for verb, group, resource, name in product(rule["verbs"], rule["apiGroups"], rule["resources"], names):
         yield Right(verb, group, resource, namespace, name)
 
 
-def _asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
+def _requested(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
     for event in events:
         reference = event.get("objectRef")
         if event["user"]["username"] != user or reference is None:

@@ -1,4 +1,4 @@
-"""The Lease that the chart's Role names is the one that the operator takes."""
+"""The Lease that the chart's Role names equals the Lease that the operator acquires."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.charts.conftest import Helm
     [
         pytest.param({}, "bayplan", id="all profiles"),
         pytest.param({"profiles": "tier=a"}, "bayplan-cde32450", id="some profiles"),
-        pytest.param({"profiles": "\ttier=a \n"}, "bayplan-cde32450", id="space around the selector"),
+        pytest.param({"profiles": "\ttier=a \n"}, "bayplan-cde32450", id="selector with surrounding spaces"),
         pytest.param({"profiles": "tier in (a,b), !old"}, None, id="a longer selector"),
-        pytest.param({"resourceName": "mine"}, "mine", id="a name of its own"),
-        pytest.param({"profiles": "tier=a", "resourceName": "mine"}, "mine", id="a name of its own, some profiles"),
+        pytest.param({"resourceName": "mine"}, "mine", id="resourceName"),
+        pytest.param({"profiles": "tier=a", "resourceName": "mine"}, "mine", id="resourceName, some profiles"),
     ],
 )
-def test_the_role_is_for_the_lease(helm: Helm, settings: dict[str, str], name: str | None) -> None:
-    """Whatever the selector, no 403 meets the election."""
+def test_the_role_names_the_lease(helm: Helm, settings: dict[str, str], name: str | None) -> None:
+    """The Role grants access to the Lease for every profile selector."""
     given: dict[str, Any] = {"leaderElection": {"leaderElect": True}}
     if "profiles" in settings:
         given["profiles"] = settings["profiles"]

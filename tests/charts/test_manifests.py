@@ -1,4 +1,4 @@
-"""The chart's manifests: what Helm 3 and 4 make of the values, and what the real API server says to it."""
+"""The chart's manifests as rendered by Helm 3 and 4, and validated by a real API server."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 @pytest.fixture(scope="module")
 def cluster_namespace(chart_plane: ControlPlane) -> Iterator[str]:
-    """A namespace that admits only pods of the restricted Pod Security Standard; tests only dry-run in it."""
+    """Create a namespace that enforces the restricted Pod Security Standard; tests only dry-run in it."""
     with new_namespace(chart_plane, "restricted") as name:
         chart_plane.kubectl("label", "namespace", name, _RESTRICTED)
         yield name
 
 
 @pytest.mark.parametrize("given", VALUE_SETS)
-def test_the_api_server_takes_the_manifests(
+def test_the_api_server_accepts_the_manifests(
     helm: Helm, helm3: Helm, chart_plane: ControlPlane, cluster_namespace: str, given: dict[str, Any]
 ) -> None:
-    """Every object is valid to its last field, and Helm 3 makes the same ones as Helm 4."""
+    """The API server accepts every object in a dry run, and Helm 3 renders the same objects as Helm 4."""
     manifests = helm.template(given, cluster_namespace)
     assert _objects(helm3.template(given, cluster_namespace)) == _objects(manifests)
     with ApiClient(chart_plane) as api:
@@ -52,7 +52,7 @@ def test_the_api_server_takes_the_manifests(
 def test_the_pod_is_restricted(
     helm: Helm, chart_plane: ControlPlane, cluster_namespace: str, given: dict[str, Any]
 ) -> None:
-    """The pod is admitted where the restricted Pod Security Standard is enforced."""
+    """The pod is admitted in a namespace that enforces the restricted Pod Security Standard."""
     template = helm.documents(given, cluster_namespace)["Deployment"]["spec"]["template"]
     template["metadata"]["name"] = "one"
     pod = json.dumps({"apiVersion": "v1", "kind": "Pod", **template})
@@ -60,8 +60,8 @@ def test_the_pod_is_restricted(
     assert "pod/one created" in chart_plane.kubectl(*command, input=pod)
 
 
-def test_the_container_can_do_little(helm: Helm) -> None:
-    """No root, no capability, nothing to write to but a small temporary directory, and bounded memory."""
+def test_the_container_is_restricted(helm: Helm) -> None:
+    """The container has no root, no capability, only a temporary directory to write to, and bounded memory."""
     pod = helm.documents({})["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -78,7 +78,7 @@ def test_the_container_can_do_little(helm: Helm) -> None:
 
 
 def test_secrets_of_extenders_can_be_mounted(helm: Helm) -> None:
-    """Their directory is below none of the chart's mounts: in one that is read-only no mount point can be made."""
+    """The directory for extender files is in no read-only mount of the chart, where no mount point can be created."""
     documents = helm.documents({"serving": {"tls": {"secretName": "tls"}}})
     (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]
     rendered = yaml.safe_load(documents["ConfigMap"]["data"]["settings.yaml"])
@@ -97,8 +97,8 @@ def test_secrets_of_extenders_can_be_mounted(helm: Helm) -> None:
         pytest.param(SINGLE, 1, "Recreate", False, id="no leader election"),
     ],
 )
-def test_how_many_run(helm: Helm, given: dict[str, Any], replicas: int, strategy: str, budgeted: bool) -> None:
-    """With leader election two run, roll over and are evicted one by one; without it one ends before the next."""
+def test_replicas_and_strategy(helm: Helm, given: dict[str, Any], replicas: int, strategy: str, budgeted: bool) -> None:
+    """With leader election two replicas roll over and have a disruption budget; without it one is recreated."""
     documents = helm.documents(given)
     spec = documents["Deployment"]["spec"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (replicas, strategy)
@@ -111,14 +111,12 @@ def test_how_many_run(helm: Helm, given: dict[str, Any], replicas: int, strategy
     ("given", "terms", "spread"),
     [
         pytest.param({}, {"preferredDuringSchedulingIgnoredDuringExecution": 1}, 1, id="defaults"),
-        pytest.param(
-            {"podAntiAffinity": "hard"}, {"requiredDuringSchedulingIgnoredDuringExecution": 1}, 1, id="never together"
-        ),
-        pytest.param({"podAntiAffinity": "none", "topologySpreadConstraints": []}, None, 0, id="wherever"),
-        pytest.param({"affinity": {"podAntiAffinity": {}}}, {}, 1, id="an affinity of somebody's own"),
+        pytest.param({"podAntiAffinity": "hard"}, {"requiredDuringSchedulingIgnoredDuringExecution": 1}, 1, id="hard"),
+        pytest.param({"podAntiAffinity": "none", "topologySpreadConstraints": []}, None, 0, id="none"),
+        pytest.param({"affinity": {"podAntiAffinity": {}}}, {}, 1, id="custom affinity"),
     ],
 )
-def test_replicas_are_apart(helm: Helm, given: dict[str, Any], terms: dict[str, int] | None, spread: int) -> None:
+def test_replicas_are_spread(helm: Helm, given: dict[str, Any], terms: dict[str, int] | None, spread: int) -> None:
     """By default replicas prefer different nodes and zones."""
     pod = helm.documents(given)["Deployment"]["spec"]["template"]["spec"]
     anti = pod.get("affinity", {}).get("podAntiAffinity")
@@ -135,12 +133,12 @@ def test_replicas_are_apart(helm: Helm, given: dict[str, Any], terms: dict[str, 
     ],
 )
 def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: int, scheme: str) -> None:
-    """The container's port is the one that is served, and probes, Service, monitor and policy lead to it."""
+    """The container port is the served port, and probes, Service, ServiceMonitor and NetworkPolicy use it."""
     documents = helm.documents({"settings": settings, "networkPolicy": {"enabled": True}, **MONITORING})
     container = documents["Deployment"]["spec"]["template"]["spec"]["containers"][0]
     assert [(one["name"], one["containerPort"]) for one in container["ports"]] == [(scheme.lower(), port)]
-    asked = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
-    for probe, path in asked.items():
+    probes = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    for probe, path in probes.items():
         assert container[probe]["httpGet"] == {"path": path, "port": scheme.lower(), "scheme": scheme}
     assert documents["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme.lower()
     assert documents["Service"]["spec"]["ports"][0]["targetPort"] == scheme.lower()
@@ -153,12 +151,12 @@ def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: i
         pytest.param({}, True, id="defaults"),
         pytest.param({"settings": {"serveAddress": "[::]:8080"}}, True, id="another port"),
         pytest.param(SINGLE, False, id="no leader election"),
-        pytest.param({"settings": PLAIN}, False, id="nobody reviews tokens"),
+        pytest.param({"settings": PLAIN}, False, id="no token review"),
         pytest.param({"settings": {"serveAddress": ""}}, False, id="serves nothing"),
     ],
 )
-def test_a_command_in_a_standby_can_ask_the_leader(helm: Helm, given: dict[str, Any], follows: bool) -> None:
-    """Replicas announce their address, have a token of Bayplan's audience and the right to use it, or none of these."""
+def test_a_command_in_a_standby_can_query_the_leader(helm: Helm, given: dict[str, Any], follows: bool) -> None:
+    """Replicas have an advertised address, a token of Bayplan's audience and the right to use it, or none of these."""
     policy = {"enabled": True, "ingressFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]}
     objects = _objects(helm.template({**given, "networkPolicy": policy}, "ns"))
     pod = objects["Deployment", "release-bayplan"]["spec"]["template"]
@@ -188,21 +186,19 @@ def test_a_command_in_a_standby_can_ask_the_leader(helm: Helm, given: dict[str, 
     [
         pytest.param({}, set(), id="defaults"),
         pytest.param(SINGLE, {"leases"}, id="no leader election"),
-        pytest.param({"settings": PLAIN}, {"tokenreviews", "subjectaccessreviews"}, id="served to everybody"),
-        pytest.param(
-            {"settings": {"serveAddress": ""}}, {"tokenreviews", "subjectaccessreviews"}, id="served to nobody"
-        ),
+        pytest.param({"settings": PLAIN}, {"tokenreviews", "subjectaccessreviews"}, id="served without authorization"),
+        pytest.param({"settings": {"serveAddress": ""}}, {"tokenreviews", "subjectaccessreviews"}, id="serves nothing"),
     ],
 )
 def test_rights_follow_the_values(helm: Helm, given: dict[str, Any], absent: set[str]) -> None:
-    """A right that the settings leave no use for is not granted."""
+    """A right that the settings make unnecessary is not granted."""
     rights = granted(_objects(helm.template(given, "ns")).values(), "release-bayplan", "ns")
     conditional = {"leases", "tokenreviews", "subjectaccessreviews"}
     assert conditional - {right.resource for right in rights} == absent
 
 
 def test_the_monitor_finds_the_service(helm: Helm) -> None:
-    """The ServiceMonitor selects the chart's Service and its port, and names the job by a label of it."""
+    """The ServiceMonitor selects the chart's Service and port, and the job label is a label of the Service."""
     documents = helm.documents(MONITORING, "ns")
     monitor, service = documents["ServiceMonitor"]["spec"], documents["Service"]
     labels = service["metadata"]["labels"]
@@ -212,8 +208,8 @@ def test_the_monitor_finds_the_service(helm: Helm) -> None:
     assert labels[monitor["jobLabel"]] == "bayplan"
 
 
-def test_the_alerts_mean_this_release(helm: Helm) -> None:
-    """Each alert asks about the job and the namespace of the release, and Prometheus' own templates are left alone."""
+def test_alerts_select_this_release(helm: Helm) -> None:
+    """Each alert selects the job and namespace of the release, and Prometheus' own templates are not expanded."""
     given = MONITORING | {"nameOverride": "other"}
     groups = helm.documents(given, "ns")["PrometheusRule"]["spec"]["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
@@ -225,7 +221,7 @@ def test_the_alerts_mean_this_release(helm: Helm) -> None:
 
 
 def test_the_default_profile_is_kept(helm: Helm) -> None:
-    """What pods name stays when the release goes."""
+    """The default profile has the annotation that keeps it when the release is uninstalled."""
     profile = helm.documents({})["SchedulerProfile"]
     assert profile["metadata"]["name"] == "bayplan"
     assert profile["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
@@ -237,7 +233,7 @@ def _selected(labels: dict[str, str]) -> dict[str, str]:
 
 
 def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Objects of a YAML stream by kind and name."""
+    """Return the objects of a YAML stream by kind and name."""
     found = [one for one in yaml.safe_load_all(manifests) if one]
     by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
     assert len(by_name) == len(found)
@@ -249,12 +245,12 @@ def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:
     [
         pytest.param({}, set(), id="default"),
         pytest.param({"CompositePodGroups": True}, {"list", "watch"}, id="on"),
-        pytest.param({"AllAlpha": True}, {"list", "watch"}, id="all of its stage"),
+        pytest.param({"AllAlpha": True}, {"list", "watch"}, id="on by AllAlpha"),
         pytest.param({"AllAlpha": True, "CompositePodGroups": False}, set(), id="off by name"),
     ],
 )
 def test_the_right_to_read_composite_groups(helm: Helm, gates: dict[str, bool], allowed: set[str]) -> None:
-    """It is granted if the feature gate is on."""
+    """The right to read CompositePodGroups is granted if the feature gate is on."""
     objects = _objects(helm.template({"settings": {"featureGates": gates}}, "ns"))
     rules = objects["ClusterRole", "ns:release-bayplan"]["rules"]
     verbs = {verb for rule in rules if "compositepodgroups" in rule.get("resources", ()) for verb in rule["verbs"]}

@@ -1,4 +1,4 @@
-"""The chart as a package: lint, what it carries, and what its notes say, with Helm 3 and 4."""
+"""The chart as a package: lint, content and notes, with Helm 3 and 4."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FOLDERS = {"alerts", "crds", "dashboards", "templates"}
     ],
 )
 def test_the_chart_is_clean(each_helm: Helm, given: dict[str, Any]) -> None:
-    """Helm's linter has nothing to say, also with every object rendered."""
+    """`helm lint --strict` passes, also with every object rendered."""
     file = each_helm.home / "lint.yaml"
     file.write_text(yaml.safe_dump(given))
     answer = each_helm.run("lint", "--strict", f"--values={file}", str(CHART))
@@ -33,7 +33,7 @@ def test_the_chart_is_clean(each_helm: Helm, given: dict[str, Any]) -> None:
 
 
 def test_the_packaged_chart_carries_the_definitions(each_helm: Helm, tmp_path: Path) -> None:
-    """The definitions in the package are those of ``crds/``, to which the chart has but a link."""
+    """The CRDs in the package equal those of ``crds/``, to which the chart has a link."""
     package = _packaged(each_helm, tmp_path)
     shown = each_helm.run("show", "crds", str(package)).stdout
     carried = [document for document in yaml.safe_load_all(shown) if document]
@@ -42,7 +42,7 @@ def test_the_packaged_chart_carries_the_definitions(each_helm: Helm, tmp_path: P
 
 
 def test_the_packaged_chart_carries_nothing_else(each_helm: Helm, tmp_path: Path) -> None:
-    """Files that an editor or a package leaves in the directory do not travel along."""
+    """Files that an editor or a package leaves in the directory are not packaged."""
     with tarfile.open(_packaged(each_helm, tmp_path)) as package:
         names = [Path(name).relative_to("bayplan") for name in package.getnames()]
     assert {str(name) for name in names if len(name.parts) == 1} == _TOP
@@ -52,7 +52,7 @@ def test_the_packaged_chart_carries_nothing_else(each_helm: Helm, tmp_path: Path
 
 
 def test_the_packaged_chart_renders(each_helm: Helm, tmp_path: Path) -> None:
-    """Alerts and dashboards are read out of the package as they are out of the directory."""
+    """Alerts and dashboards are rendered from the package as from the directory."""
     package = _packaged(each_helm, tmp_path)
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(MONITORING))
@@ -67,8 +67,8 @@ def test_the_packaged_chart_renders(each_helm: Helm, tmp_path: Path) -> None:
         assert {name: json.loads(text) for name, text in one["data"].items()} == dashboards
 
 
-def test_every_alert_says_what_to_do() -> None:
-    """An alert has a severity, a line that names it and a text that helps who is woken by it."""
+def test_every_alert_has_a_remedy() -> None:
+    """An alert has a severity, a summary line and a description for the person who is alerted."""
     names = set()
     for path in (CHART / "alerts").glob("*.yaml"):
         for group in yaml.safe_load(path.read_text())["groups"]:
@@ -82,7 +82,7 @@ def test_every_alert_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said", "unsaid"),
+    ("given", "present", "absent"),
     [
         pytest.param(
             {},
@@ -98,7 +98,7 @@ def test_every_alert_says_what_to_do() -> None:
         ),
         pytest.param({"replicaCount": 0}, ["replicaCount is 0: nothing is scheduled"], [], id="stopped"),
         pytest.param(
-            {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["The chart installed"], id="none"
+            {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["The chart installed"], id="no profile"
         ),
         pytest.param({"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], [], id="no rights"),
         pytest.param({"service": {"create": False}}, ["pod/$leader 10259:10259"], [], id="no Service"),
@@ -110,7 +110,7 @@ def test_every_alert_says_what_to_do() -> None:
             id="monitoring",
         ),
         pytest.param(
-            MONITORING | {"settings": PLAIN}, ["a ServiceMonitor"], ["clusterrolebinding"], id="monitoring by everybody"
+            MONITORING | {"settings": PLAIN}, ["a ServiceMonitor"], ["clusterrolebinding"], id="monitoring over HTTP"
         ),
         pytest.param(
             {"defaultProfile": {"name": "batch", "spec": {"schedulerName": "night"}}},
@@ -120,18 +120,18 @@ def test_every_alert_says_what_to_do() -> None:
         ),
     ],
 )
-def test_the_notes_are_true(
-    helm: Helm, tmp_path: Path, given: dict[str, Any], said: list[str], unsaid: list[str]
+def test_the_notes_match_the_release(
+    helm: Helm, tmp_path: Path, given: dict[str, Any], present: list[str], absent: list[str]
 ) -> None:
-    """The notes after the installation match what was installed; Helm 3 prints them only with a cluster."""
+    """The notes match the installed objects; only Helm 4, because Helm 3 prints notes only with a cluster."""
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(given))
     command = ("install", "release", str(CHART), f"--values={file}", "--dry-run=client", "--namespace=ns")
     answer = helm.run(*command, kubeconfig=tmp_path / "none")
     assert answer.returncode == 0, answer.stderr
     notes = answer.stdout[answer.stdout.index("NOTES:") :]
-    assert [text for text in said if text not in notes] == []
-    assert [text for text in unsaid if text in notes] == []
+    assert [text for text in present if text not in notes] == []
+    assert [text for text in absent if text in notes] == []
 
 
 def _packaged(helm: Helm, directory: Path) -> Path:

@@ -1,7 +1,7 @@
-"""A release on the real API server with Helm 3 and 4: installed, run, upgraded, taken away and taken up again.
+"""A release on a real API server with Helm 3 and 4: installed, run, upgraded, uninstalled and installed again.
 
-Why the operator runs beside the cluster: there is no kubelet here. It is started with what the installed Deployment
-says, read back by kubectl: its arguments, its settings, and the token of its service account.
+No kubelet runs here, so the operator runs beside the cluster. It starts with the arguments, the settings and the
+service account token of the installed Deployment, which kubectl reads back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 _NAMESPACE = "bayplan-system"
-# Every kind that the chart makes by default; there is no "all" that means them.
+# Every kind that the chart renders by default; kubectl's category "all" has only some of them.
 _KINDS = (
     "configmap,deployment,service,serviceaccount,poddisruptionbudget,role,rolebinding,clusterrole,clusterrolebinding,"
     "schedulerprofile"
@@ -38,37 +38,37 @@ class Release:
     """A release named ``bayplan``.
 
     Args:
-        helm: Who installs it.
-        plane: Where.
+        helm: The Helm that installs it.
+        plane: The control plane.
     """
 
     helm: Helm
     plane: ControlPlane
 
     def run(self, *args: str) -> str:
-        """Call Helm, which has to succeed."""
+        """Run Helm, which must succeed."""
         given = (*args, f"--namespace={_NAMESPACE}")
         answer = self.helm.run(*given, kubeconfig=self.plane.kubeconfig)
         assert answer.returncode == 0, answer.stderr
         return answer.stdout
 
     def install(self, *flags: str) -> str:
-        """Install it without waiting for pods, which nobody starts here; what the notes say."""
+        """Install the release without waiting for pods, which no kubelet starts here; return the notes."""
         output = self.run("install", "bayplan", str(CHART), "--create-namespace", "--wait=false", *flags)
         return output[output.index("NOTES:") :]
 
     def get(self, what: str) -> Any:
-        """An object as JSON."""
+        """Return an object as JSON."""
         return json.loads(self.plane.kubectl("get", what, f"--namespace={_NAMESPACE}", "--output=json"))
 
     def objects(self) -> set[str]:
-        """What is there of the release, as ``kind/name``."""
+        """Return the objects of the release as ``kind/name``."""
         selector = "--selector=app.kubernetes.io/instance=bayplan"
         listed = self.plane.kubectl("get", _KINDS, selector, f"--namespace={_NAMESPACE}", "--output=name").split()
         return {name.partition("/")[0].partition(".")[0] + "/" + name.partition("/")[2] for name in listed}
 
     def operator(self, directory: Path) -> OperatorProcess:
-        """The operator as the Deployment has it, under its service account; the directory takes its files."""
+        """Return the operator of the Deployment under its service account; its files are written to *directory*."""
         directory.mkdir()
         installed = InstalledOperator(self.plane, _NAMESPACE, "bayplan")
         account = installed.account()
@@ -81,13 +81,13 @@ class Release:
 
 @pytest.fixture
 def release(each_helm: Helm) -> Iterator[Release]:
-    """An empty control plane, which knows nothing of Bayplan."""
+    """Start a control plane without any of Bayplan's objects."""
     with ControlPlane() as plane:
         yield Release(each_helm, plane)
 
 
-def test_the_life_of_a_release(release: Release, tmp_path: Path) -> None:
-    """It binds pods as it is installed and as it is upgraded, and goes without definitions and profiles."""
+def test_a_release_from_install_to_uninstall(release: Release, tmp_path: Path) -> None:
+    """The release binds pods after installation and upgrade; uninstalling keeps definitions and profiles."""
     notes = release.install("--set=defaultProfile.spec.percentageOfNodesToScore=50")
     assert "schedulerName: bayplan" in notes
     installed = release.objects()
@@ -98,25 +98,25 @@ def test_the_life_of_a_release(release: Release, tmp_path: Path) -> None:
         _until_bound(release, "one")
         _upgrade(release)
         with release.operator(tmp_path / "new") as new:
-            # Ready beside the one that leads: this is what lets a rolling update go on.
+            # The new replica is ready while the old one leads, so a rolling update can continue.
             new.start()
             assert "standby" in new.get("/readyz")[1]
             assert old.terminate()[0] == 0
             _until_bound(release, "two")
             assert new.terminate()[0] == 0
     spec = {"percentageOfNodesToScore": 50, "podMaxBackoffSeconds": 42}
-    assert _said(release) == spec, "an upgrade keeps edits and the values of the installation"
+    assert _profile_fields(release) == spec, "an upgrade keeps edits and the values of the installation"
     assert release.objects() == installed
     release.run("uninstall", "bayplan")
     assert release.objects() == {"schedulerprofile/bayplan"}
     assert "schedulerprofiles.bayplan.dev" in release.plane.kubectl("get", "crds", "--output=name")
-    assert _said(release) == spec
+    assert _profile_fields(release) == spec
     release.install()
     assert release.objects() == installed
 
 
 def _upgrade(release: Release) -> None:
-    """Other values, after somebody has edited the profile by hand."""
+    """Upgrade with other values after the profile was edited by hand."""
     before = release.get("deployment/bayplan")["spec"]["template"]["metadata"]["annotations"]
     patch = json.dumps({"spec": {"podMaxBackoffSeconds": 42}})
     release.plane.kubectl("patch", "schedulerprofile/bayplan", "--type=merge", f"--patch={patch}")
@@ -131,7 +131,7 @@ def _upgrade(release: Release) -> None:
 
 
 def _until_bound(release: Release, name: str) -> None:
-    """Create a pod and a node for it, and wait until the pod is there."""
+    """Create a pod and a node for it, and wait until the pod is bound."""
     spec = {"schedulerName": "bayplan", "nodeSelector": {"kubernetes.io/hostname": name}}
     with closing(ApiClient(release.plane)) as api:
         api.create(node_manifest(name, {}))
@@ -139,7 +139,7 @@ def _until_bound(release: Release, name: str) -> None:
     release.plane.kubectl("wait", f"pod/{name}", f"--for=jsonpath={{.spec.nodeName}}={name}", "--timeout=60s")
 
 
-def _said(release: Release) -> dict[str, Any]:
-    """Those fields of the default profile that the test sets."""
+def _profile_fields(release: Release) -> dict[str, Any]:
+    """Return the fields of the default profile that the test sets."""
     spec = release.get("schedulerprofile/bayplan")["spec"]
     return {name: spec[name] for name in ("percentageOfNodesToScore", "podMaxBackoffSeconds") if name in spec}

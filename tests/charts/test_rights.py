@@ -1,9 +1,8 @@
-"""The operator under exactly the rights that the chart gives it, on the real API server: none is missing, none unused.
+"""The operator on a real API server with exactly the chart's rights: none is missing and none is unused.
 
-Why the chart's own service account and not a user in its place: so the bindings are tested too. No pod runs here; the
-account's token is asked for as a kubelet asks for it. Why an API server that streams no lists: each kind is then listed
-and watched, as on older ones. In between is a proxy that leaves a bind unanswered and refuses lists of nodes, since
-some rights are for what goes wrong.
+The chart's own service account is used, so that its bindings are tested too. The API server streams no lists, so each
+kind is listed and watched, as on older servers. A proxy leaves a bind unanswered and fails lists of nodes, because some
+rights are needed only after such failures.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-# Not every "forbidden" is one: an API server without streamed lists uses the word of a field.
+# The pattern is longer than "forbidden", because a server without streamed lists uses that word about a field.
 _REFUSED = re.compile(r"HTTP 403|is forbidden: User|not enough permissions")
-_EDITS = 11  # one more than revisions are kept, so that the eldest is deleted
+_EDITS = 11  # one more than the stored revisions, so that the oldest one is deleted
 _GROUPS = native_groups()
 _NATIVE, _COMPATIBLE = _GROUPS.api_version, "scheduling.x-k8s.io/v1alpha1"
 _COMPATIBLE_DEFINITION = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
@@ -54,12 +53,12 @@ _SUPERFLUOUS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
 
 
 class UnhelpfulProxy(FaultyProxy):
-    """Drops the response to the first bind, lets the first allocation conflict, and on request refuses lists of nodes.
+    """Proxy that drops the response to the first bind, fails the first allocation with a conflict, and can fail lists.
 
     Attributes:
-        refuses_lists: Set, no list of nodes is answered.
-        unanswered: How many binds were not answered.
-        conflicts: How many allocations were refused because of a conflict.
+        refuses_lists: Whether lists of nodes fail.
+        unanswered: Number of binds without a response.
+        conflicts: Number of allocations that failed with a conflict.
     """
 
     refuses_lists = False
@@ -81,7 +80,7 @@ class UnhelpfulProxy(FaultyProxy):
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane with all three APIs of PodGroups, which streams no lists."""
+    """Start a control plane that serves all three APIs of PodGroups and streams no lists."""
     gates = {**_GROUPS.feature_gates, "WatchList": False}
     with ControlPlane(replace(_GROUPS.options, audit=True, feature_gates=gates)) as plane:
         plane.kubectl("apply", "--server-side", f"--filename={_COMPATIBLE_DEFINITION}")
@@ -92,14 +91,14 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def proxy(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UnhelpfulProxy]:
-    """What stands between the operator and the API server."""
+    """Start the proxy between the operator and the API server."""
     with UnhelpfulProxy(plane, tmp_path_factory.mktemp("proxy")) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
 def manifests(helm: Helm, plane: ControlPlane) -> str:
-    """The chart's objects, applied."""
+    """Apply the chart's objects and return them."""
     values = {"fullnameOverride": _RELEASE, "settings": {"logFormat": "json"}, "rbac": {"extraRules": [_SUPERFLUOUS]}}
     manifests = helm.template(values, _RELEASE)
     plane.kubectl("apply", "--filename=-", input=manifests)
@@ -108,7 +107,7 @@ def manifests(helm: Helm, plane: ControlPlane) -> str:
 
 @pytest.fixture(scope="module")
 def account(plane: ControlPlane, manifests: str) -> Account:
-    """The service account of the chart, once the API server knows what it may do."""
+    """Return the chart's service account after the API server applies its bindings."""
     account = Account(plane, _RELEASE, _RELEASE)
     account.wait_until_granted()
     return account
@@ -116,7 +115,7 @@ def account(plane: ControlPlane, manifests: str) -> Account:
 
 @pytest.fixture
 def operator(account: Account, manifests: str, proxy: UnhelpfulProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """`bayplan run` with the chart's settings file and the chart's service account, through the proxy."""
+    """Create, without starting it, `bayplan run` with the chart's settings and service account, through the proxy."""
     objects = [one for one in yaml.safe_load_all(manifests) if one]
     (text,) = (one["data"]["settings.yaml"] for one in objects if one["kind"] == "ConfigMap")
     settings = tmp_path / "settings.yaml"
@@ -126,16 +125,16 @@ def operator(account: Account, manifests: str, proxy: UnhelpfulProxy, tmp_path: 
         yield process
 
 
-def test_the_rights_are_those_that_are_used(
+def test_the_rights_are_exactly_those_used(
     plane: ControlPlane, account: Account, manifests: str, proxy: UnhelpfulProxy, operator: OperatorProcess
 ) -> None:
-    """No request of the operator is refused, and no right of its roles is left unused but one that has no use."""
+    """No request of the operator is forbidden, and every granted right is used except one that the test adds."""
     rights = granted((one for one in yaml.safe_load_all(manifests) if one), _RELEASE, _RELEASE)
     with closing(ApiClient(plane)) as api, VolumeController(plane), ExtenderServer() as extender:
         world = LiveDevices(api, operator, "default")
         operator.start()
-        _live_through_everything(plane, world, proxy, extender)
-        asyncio.run(_ask_who(account.kubeconfig, account.token))
+        _use_every_right(plane, world, proxy, extender)
+        asyncio.run(_review_a_token(account.kubeconfig, account.token))
         code, _ = operator.terminate()
         assert code == 0
         served = {each["name"] for each in api.get("/apis/resource.k8s.io/v1")["resources"]}
@@ -144,7 +143,7 @@ def test_the_rights_are_those_that_are_used(
         world.clean_up()
     assert [line for line in operator.log.splitlines() if _REFUSED.search(line)] == []
     assert refused(events, account.user) == set()
-    # That this one is found is the proof that others would be.
+    # The added right is found as unused, which proves that others would be found too.
     useless = {"list secrets."} | (set() if "devicetaintrules" in served else _OF_NEWER_SERVERS)
     assert {str(right) for right in unused} == useless
     assert len(rights) > 60
@@ -161,34 +160,32 @@ def test_the_rights_are_those_that_are_used(
         pytest.param("/metrics", False, id="metrics"),
     ],
 )
-def test_what_the_account_may_get_of_a_leader(
+def test_paths_that_the_account_may_get_from_a_leader(
     plane: ControlPlane, account: Account, path: str, *, allowed: bool
 ) -> None:
-    """A command in the pod of a standby gets what it prints, and nothing else that is served."""
+    """A command in a standby's pod may get the data that it prints from the leader, and no other path."""
     with ApiClient(plane) as api:
         assert api.is_allowed(account.user, nonResourceAttributes={"verb": "get", "path": path}) == allowed
 
 
-def test_a_missing_right_is_seen(
+def test_a_missing_right_is_detected(
     plane: ControlPlane, account: Account, manifests: str, operator: OperatorProcess
 ) -> None:
-    """The measure of the test above does count a refusal."""
+    """A forbidden request is found in the log and in the audit log, so the test above would fail on it."""
     before = refused(plane.audit_events(), account.user)
     plane.kubectl("delete", "clusterrolebinding", f"{_RELEASE}:{_RELEASE}")
     operator.start(wait=False)
     operator.until(lambda: _REFUSED.search(operator.log) is not None, "the log shows a refusal")
-    # The audit log is written after the answer.
+    # The audit log is written after the response.
     operator.until(lambda: refused(plane.audit_events(), account.user) > before, "the refusal is logged")
     plane.kubectl("apply", "--filename=-", input=manifests)
 
 
-# -- what the operator is given to do ----------------------------------------------------------------------------------
+# -- work for the operator ---------------------------------------------------------------------------------------------
 
 
-def _live_through_everything(
-    plane: ControlPlane, world: LiveDevices, proxy: UnhelpfulProxy, extender: ExtenderServer
-) -> None:
-    """Whatever makes the operator ask for something."""
+def _use_every_right(plane: ControlPlane, world: LiveDevices, proxy: UnhelpfulProxy, extender: ExtenderServer) -> None:
+    """Cause each kind of request that the operator can send."""
     plane.kubectl("apply", "--filename=-", input=json.dumps(_plugin_config(world.token)))
     world.profile({"pluginConfigRefs": [{"name": world.token}]})
     node = world.node("a")
@@ -221,7 +218,9 @@ def _bind_volumes(world: LiveGangs) -> None:
     static = world.cluster_object(
         "StorageClass", "static", "storage.k8s.io/v1", provisioner="kubernetes.io/no-provisioner", **late
     )
-    made = world.cluster_object("StorageClass", "made", "storage.k8s.io/v1", provisioner=PROVISIONER, **late)
+    provisioned = world.cluster_object(
+        "StorageClass", "provisioned", "storage.k8s.io/v1", provisioner=PROVISIONER, **late
+    )
     term = {"matchExpressions": [{"key": "for", "operator": "In", "values": [world.token]}]}
     spec = {
         "capacity": {"storage": "1Gi"},
@@ -231,16 +230,16 @@ def _bind_volumes(world: LiveGangs) -> None:
         "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
     }
     world.cluster_object("PersistentVolume", "disk", spec=spec)
-    for name, class_name in (("kept", static), ("provisioned", made)):
+    for name, class_name in (("static", static), ("provisioned", provisioned)):
         world.claim(name, class_name)
         world.pod(name, spec={"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]})
-    assert world.until_scheduled("kept") == world.until_scheduled("provisioned")
+    assert world.until_scheduled("static") == world.until_scheduled("provisioned")
 
 
 def _gather_groups(world: LiveGangs) -> None:
-    """Groups of all three APIs, each with one member where two are needed, or with two that fit nowhere.
+    """Create groups of all three APIs, each with one of two members, or with two infeasible ones for the native group.
 
-    The status of a native group is written after an attempt.
+    The status of a native group is written only after an attempt.
     """
     joins: dict[str, dict[str, Any]] = {
         VERSION: {"labels": {LABEL: "ours"}},
@@ -256,7 +255,7 @@ def _gather_groups(world: LiveGangs) -> None:
 
 
 def _allocate_devices(world: LiveDevices, proxy: UnhelpfulProxy, node: str) -> None:
-    """A claim whose first write has a conflict, and an extended resource whose device fails before the bind."""
+    """Allocate a claim whose first write conflicts, and an extended resource whose device fails before the bind."""
     resource, failure = f"{world.token}.example.com/gpu", "example.com/broken"
     world.class_for(resource)
     world.driver.publish(node, {"name": "0"})
@@ -281,7 +280,7 @@ def _extended_claim(world: LiveDevices, pod: str) -> str:
 
 def _edit_profile(plane: ControlPlane, name: str) -> None:
     what = f"schedulerprofile/{name}"
-    eldest = plane.kubectl("get", "controllerrevisions", f"--namespace={_RELEASE}", "--output=name").split()
+    oldest = plane.kubectl("get", "controllerrevisions", f"--namespace={_RELEASE}", "--output=name").split()
     for seconds in range(20, 20 + _EDITS):
         patch = json.dumps({"spec": {"podMaxBackoffSeconds": seconds}})
         plane.kubectl("patch", what, "--type=merge", f"--patch={patch}")
@@ -293,14 +292,14 @@ def _edit_profile(plane: ControlPlane, name: str) -> None:
     newest = plane.kubectl("get", "controllerrevisions", f"--namespace={_RELEASE}", selector, *sort).split()[-1]
     cause = r"--for=jsonpath={.metadata.annotations.kubernetes\.io/change-cause}=it was too short"
     plane.kubectl("wait", newest, cause, f"--namespace={_RELEASE}", "--timeout=60s")
-    # The default profile's stays.
-    for revision in eldest:
+    # The revision of the default profile is not deleted.
+    for revision in oldest:
         if name in revision:
             plane.kubectl("wait", revision, "--for=delete", f"--namespace={_RELEASE}", "--timeout=60s")
 
 
 def _extend(plane: ControlPlane, world: LiveGangs, proxy: UnhelpfulProxy, extender: ExtenderServer, node: str) -> None:
-    """An extender that is shown nodes whole, which cannot be listed."""
+    """Add an extender that receives whole nodes, while nodes cannot be listed."""
     proxy.refuses_lists = True
     extender.rules["filter"] = passes_only(node)
     spec = {"urlPrefix": extender.url, "filterVerb": "filter", "nodeCacheCapable": False, "httpTimeout": "20s"}
@@ -312,8 +311,8 @@ def _extend(plane: ControlPlane, world: LiveGangs, proxy: UnhelpfulProxy, extend
     assert extender.bodies("filter")
 
 
-async def _ask_who(kubeconfig: Path, token: str) -> None:
-    """What the operator asks for a scrape from another host; tests come from this one, and are let through unasked."""
+async def _review_a_token(kubeconfig: Path, token: str) -> None:
+    """Send the reviews for a scrape from another host; a scrape of a test is local and not reviewed."""
     access = await from_kubeconfig(kubeconfig)
     async with ApiConnection(access, ConnectionOptions(), SystemClock()) as connection:
         reviews = AccessReviews(connection)

@@ -1,6 +1,6 @@
-"""The roles for people: who views, who edits and who administers, asked of the real API server.
+"""The chart's roles for users: view, edit and administration, checked with a real API server.
 
-Why each role is bound by what its labels say: no controller manager runs here to join rules to Kubernetes' own roles.
+No controller manager runs here to aggregate rules into Kubernetes' own roles, so each role is bound as its labels say.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _POLL_SECONDS = 0.05
 
 @pytest.fixture(scope="module")
 def api(chart_plane: ControlPlane) -> Iterator[ApiClient]:
-    """A client of the administrator."""
+    """Return a client with administrator rights."""
     with ApiClient(chart_plane) as api:
         yield api
 
 
 @pytest.fixture(scope="module")
-def namespace_of_people(helm: Helm, chart_plane: ControlPlane, api: ApiClient) -> Iterator[str]:
-    """A namespace with a viewer, an editor and an admin, and two that are bound everywhere."""
+def namespace_of_users(helm: Helm, chart_plane: ControlPlane, api: ApiClient) -> Iterator[str]:
+    """Create a namespace with a viewer, an editor and an admin, and two users with cluster-wide bindings."""
     namespace = _RELEASE
     chart_plane.kubectl("create", "namespace", namespace)
     rendered = yaml.safe_load_all(helm.template({"fullnameOverride": _RELEASE}, namespace))
@@ -44,8 +44,8 @@ def namespace_of_people(helm: Helm, chart_plane: ControlPlane, api: ApiClient) -
     bindings = []
     for role in roles:
         name, labels = role["metadata"]["name"], role["metadata"]["labels"]
-        joined = [who for who in _OF_NAMESPACE if labels.get(f"{_JOINS}{who}") == "true"]
-        bindings += [_binding("RoleBinding", name, who, namespace) for who in joined]
+        joined = [user for user in _OF_NAMESPACE if labels.get(f"{_JOINS}{user}") == "true"]
+        bindings += [_binding("RoleBinding", name, user, namespace) for user in joined]
         everywhere = {"-view": "auditor", "-admin-profiles": "profiles"}.get(
             name.removeprefix(f"{namespace}:{_RELEASE}")
         )
@@ -59,70 +59,68 @@ def namespace_of_people(helm: Helm, chart_plane: ControlPlane, api: ApiClient) -
     chart_plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def _binding(kind: str, role: str, who: str, namespace: str) -> dict[str, Any]:
+def _binding(kind: str, role: str, user: str, namespace: str) -> dict[str, Any]:
     within = {"namespace": namespace} if kind == "RoleBinding" else {}
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
         "kind": kind,
-        "metadata": {"name": f"{role}:{who}", **within},
+        "metadata": {"name": f"{role}:{user}", **within},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": f"{namespace}-{who}"}],
+        "subjects": [{"apiGroup": group, "kind": "User", "name": f"{namespace}-{user}"}],
     }
 
 
-def is_allowed(api: ApiClient, who: str, verb: str, resource: str, namespace: str) -> bool:
-    """Whether somebody may do something, as the API server says."""
+def is_allowed(api: ApiClient, user: str, verb: str, resource: str, namespace: str) -> bool:
+    """Return whether the API server allows a user a verb on a resource."""
     name, _, group = resource.partition(".")
-    asked = {"verb": verb, "group": group, "resource": name}
-    asked["namespace"] = "" if name in _CLUSTER_SCOPED else namespace
-    return api.is_allowed(f"{namespace}-{who}", resourceAttributes=asked)
+    attributes = {"verb": verb, "group": group, "resource": name}
+    attributes["namespace"] = "" if name in _CLUSTER_SCOPED else namespace
+    return api.is_allowed(f"{namespace}-{user}", resourceAttributes=attributes)
 
 
 def wait_until_granted(api: ApiClient, namespace: str) -> None:
-    """Wait until the API server has taken notice of the roles and bindings, which it does in its own time."""
+    """Wait until the API server applies the roles and bindings, which takes a moment."""
     deadline = time.monotonic() + _GRANT_SECONDS
-    granted = [("get", "podgroups.bayplan.dev", who) for who in ("view", "auditor")]
-    granted += [("create", "podgroups.bayplan.dev", who) for who in ("edit", "admin")]
+    granted = [("get", "podgroups.bayplan.dev", user) for user in ("view", "auditor")]
+    granted += [("create", "podgroups.bayplan.dev", user) for user in ("edit", "admin")]
     granted.append(("patch", "schedulerprofiles.bayplan.dev", "profiles"))
-    while not all(is_allowed(api, who, verb, resource, namespace) for verb, resource, who in granted):
-        assert time.monotonic() < deadline, "the bindings were never taken notice of"
+    while not all(is_allowed(api, user, verb, resource, namespace) for verb, resource, user in granted):
+        assert time.monotonic() < deadline, "the API server has not applied the bindings"
         time.sleep(_POLL_SECONDS)
 
 
 @pytest.mark.parametrize(
-    ("verb", "resource", "people"),
+    ("verb", "resource", "users"),
     [
         pytest.param("get", "podgroups.bayplan.dev", {*_OF_NAMESPACE, "auditor"}, id="read PodGroups"),
-        pytest.param("create", "podgroups.bayplan.dev", {"edit", "admin"}, id="make PodGroups"),
+        pytest.param("create", "podgroups.bayplan.dev", {"edit", "admin"}, id="create PodGroups"),
         pytest.param("delete", "podgroups.bayplan.dev", {"edit", "admin"}, id="delete PodGroups"),
         pytest.param("watch", "schedulerprofiles.bayplan.dev", {"auditor", "profiles"}, id="read profiles"),
         pytest.param("patch", "schedulerprofiles.bayplan.dev", {"profiles"}, id="write profiles"),
         pytest.param("create", "pluginconfigs.bayplan.dev", {"profiles"}, id="write PluginConfigs"),
         pytest.param("list", "controllerrevisions.apps", {"profiles"}, id="read revisions"),
-        pytest.param("create", "controllerrevisions.apps", set(), id="forge revisions"),
+        pytest.param("create", "controllerrevisions.apps", set(), id="create revisions"),
     ],
 )
-def test_what_people_may_do(
-    api: ApiClient, namespace_of_people: str, verb: str, resource: str, people: set[str]
-) -> None:
-    """Viewers read, editors write PodGroups, and nobody writes profiles who was not given the role for it."""
-    everybody = (*_OF_NAMESPACE, "auditor", "profiles")
-    allowed = {who for who in everybody if is_allowed(api, who, verb, resource, namespace_of_people)}
-    assert allowed == people
+def test_rights_of_users(api: ApiClient, namespace_of_users: str, verb: str, resource: str, users: set[str]) -> None:
+    """Viewers read, editors write PodGroups, and only the role for profiles allows writing profiles."""
+    everyone = (*_OF_NAMESPACE, "auditor", "profiles")
+    allowed = {user for user in everyone if is_allowed(api, user, verb, resource, namespace_of_users)}
+    assert allowed == users
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("given", "count"),
     [
         pytest.param({}, 3, id="defaults"),
-        pytest.param({"rbac": {"userRoles": False}}, 0, id="not wanted"),
-        pytest.param({"rbac": {"create": False}}, 0, id="rights are somebody else's"),
+        pytest.param({"rbac": {"userRoles": False}}, 0, id="userRoles false"),
+        pytest.param({"rbac": {"create": False}}, 0, id="rbac.create false"),
     ],
 )
-def test_they_follow_the_values(helm: Helm, given: dict[str, Any], made: int) -> None:
-    """They are made unless one value or the other says no, and nothing binds them."""
+def test_roles_follow_the_values(helm: Helm, given: dict[str, Any], count: int) -> None:
+    """The roles are rendered unless rbac.userRoles or rbac.create is false, and no binding refers to them."""
     objects = [one for one in yaml.safe_load_all(helm.template(given)) if one]
     names = [one["metadata"]["name"] for one in objects if one["metadata"]["name"].endswith(_ROLES)]
-    assert len(names) == made
+    assert len(names) == count
     assert not any(one.get("roleRef", {}).get("name") in names for one in objects)

@@ -1,7 +1,4 @@
-"""Values that the chart has to render, each a table row of the tests.
-
-Owns the table. It must not know what is asked of the manifests.
-"""
+"""Values that the chart must render, as parameters of the tests."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ SINGLE: dict[str, Any] = {"replicaCount": 1, "settings": {"leaderElection": {"le
 VALUE_SETS = [
     pytest.param({}, id="defaults"),
     pytest.param({"replicaCount": 0}, id="stopped"),
-    pytest.param({"rbac": {"userRoles": False}}, id="no roles for people"),
+    pytest.param({"rbac": {"userRoles": False}}, id="no roles for users"),
     pytest.param({"replicaCount": 1}, id="one replica"),
     pytest.param({"replicaCount": 3, "podDisruptionBudget": {"maxUnavailable": "50%"}}, id="three replicas"),
     pytest.param(SINGLE, id="no leader election"),
     pytest.param({"settings": {"serveAddress": ""}}, id="serves nothing"),
-    pytest.param({"serving": {"tls": {"secretName": "bayplan-tls"}}}, id="a certificate of one's own"),
-    pytest.param({"settings": PLAIN}, id="plain HTTP for everybody"),
+    pytest.param({"serving": {"tls": {"secretName": "bayplan-tls"}}}, id="own certificate"),
+    pytest.param({"settings": PLAIN}, id="plain HTTP without authorization"),
     pytest.param(MONITORING | {"settings": PLAIN}, id="plain HTTP, monitored"),
     pytest.param({"settings": {"serveAddress": "[::]:8080"}, "service": {"port": 80}}, id="IPv6 and other ports"),
     pytest.param({"settings": {"namespace": "default"}}, id="revisions in another namespace"),
@@ -80,7 +77,7 @@ VALUE_SETS = [
     ),
     pytest.param(
         {"serviceAccount": {"create": False, "name": "given"}, "rbac": {"create": False}, "service": {"create": False}},
-        id="accounts and rights are somebody else's",
+        id="existing account and rights",
     ),
     pytest.param(
         {
@@ -109,4 +106,4 @@ VALUE_SETS = [
         id="everything optional",
     ),
 ]
-"""Values by what is special about them."""
+"""Values, with an id for what each row changes."""

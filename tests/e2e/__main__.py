@@ -21,7 +21,7 @@ _NOT_RUN = Result("not run")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; see the module."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
     parser.add_argument("--only", default="", help="Regular expression of the names of tests.")
     parser.add_argument("--directory", type=Path, default=Path("build/e2e"), help="Directory of logs and reports.")
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MissingBinary, UnsupportedRelease) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    # The two clusters are independent of each other, and the tests wait most of the time.
+    # The clusters are independent, and the tests mostly wait.
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(run_suite, scheduler, directory, selected) for scheduler in (KUBE_SCHEDULER, BAYPLAN)]
         reference, ours = (run.result() for run in runs)
@@ -60,7 +60,7 @@ def unexplained(reference: Mapping[str, Result], ours: Mapping[str, Result], rea
     Args:
         reference: Results of kube-scheduler.
         ours: Results of Bayplan.
-        reasons: By test, why it does not pass on this cluster.
+        reasons: Reason by test name, for tests that do not pass on this cluster.
     """
     problems = []
     for name in sorted({*reference, *ours}):

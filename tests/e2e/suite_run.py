@@ -1,4 +1,4 @@
-"""Runs the suite once, on a control plane with kwok nodes, controllers, and a scheduler as ``default-scheduler``."""
+"""Run the suite once, on a control plane with kwok nodes, controllers, and a scheduler as ``default-scheduler``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one test.
+    """Result of one test.
 
     Args:
         state: State in ginkgo's report: passed, skipped, failed, timedout, panicked, interrupted.
@@ -42,7 +42,7 @@ def run_suite(scheduler: str, directory: Path, arguments: Sequence[str] = ()) ->
 
     Args:
         scheduler: ``bayplan`` or ``kube-scheduler``.
-        directory: Takes the log and the report.
+        directory: Directory for the log and the report.
         arguments: Further flags of the suite, such as ``--ginkgo.focus=REGEXP``.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How results are read from ginkgo's report, and compared."""
+"""Results are read from ginkgo's report and compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def spec(text: str, state: str, message: str = "", kind: str = "It") -> dict[str
 
 
 def test_results() -> None:
-    """Tests that a flag leaves out do not count, and a failure of the setup does."""
+    """Tests that a flag leaves out are ignored, and a failure of the setup is a failed test."""
     specs = [
         spec("binds", "passed"),
         spec("preempts", "failed", "Timed out.\nExpected a pod"),
@@ -44,7 +44,7 @@ def test_results() -> None:
         pytest.param("failed", "passed", {}, "a: failed with kube-scheduler, passed with Bayplan", id="better"),
         pytest.param("failed", "failed", {}, "a: failed with both, and reasons.toml does not say why", id="both-fail"),
         pytest.param("failed", "failed", {"a": "needs a kubelet"}, "", id="explained"),
-        pytest.param("passed", "passed", {"a": "old"}, "a: passes; remove it from reasons.toml", id="mended"),
+        pytest.param("passed", "passed", {"a": "old"}, "a: passes; remove it from reasons.toml", id="fixed"),
     ],
 )
 def test_verdicts_without_a_reason(reference: str, ours: str, reasons: dict[str, str], problem: str) -> None:
@@ -54,11 +54,11 @@ def test_verdicts_without_a_reason(reference: str, ours: str, reasons: dict[str,
 
 
 def test_a_test_that_did_not_run_differs() -> None:
-    """A run that is cut off is no agreement."""
+    """A test that is missing in one of the runs is reported as a difference."""
     assert unexplained({"a": Result("passed")}, {}, {}) == ["a: passed with kube-scheduler, not run with Bayplan"]
 
 
 def test_the_table_shows_both_verdicts_and_messages() -> None:
-    """A message that both have is printed once."""
+    """The table prints a message once if it is the same for both."""
     lines = table({"a": Result("failed", "late")}, {"a": Result("failed", "late")})
     assert lines[1:] == ["failed          failed      a", " " * 28 + "late"]

@@ -1,10 +1,7 @@
-"""A kind cluster with the image of this checkout in it, and the chart installed as a user does.
+"""A kind cluster with the image of this checkout, and the chart installed as a user does.
 
-Not run where this was written: kind starts its nodes from an image of a registry, and none was reached there. The tests
-are linted, typed and collected; `make e2e-kind` runs them where docker or podman and the registry are at hand.
-`make test` leaves them out (``norecursedirs`` in pyproject.toml).
-
-Owns the cluster, the image in it and the release. It must not know the scenarios.
+kind needs a container engine and its node image from a registry, so `make e2e-kind` runs these tests and `make test`
+leaves them out (``norecursedirs`` in pyproject.toml).
 """
 
 from __future__ import annotations
@@ -47,25 +44,25 @@ class Release:
     tag: str
 
     def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess' word
-        """Run kubectl as administrator and return what it wrote."""
+        """Run kubectl as administrator and return its output."""
         return self._run(self.programs["kubectl"], *args, given=input)
 
     def helm(self, *args: str) -> str:
-        """Run Helm in the release's namespace and return what it wrote."""
+        """Run Helm in the release's namespace and return its output."""
         return self._run(self.programs["helm"], *args, f"--namespace={NAMESPACE}")
 
     def upgrade(self, *flags: str) -> None:
-        """Install the chart, or change the values of the installed one, and wait until all processes run."""
+        """Install the chart or upgrade the release with other values, and wait until all replicas run."""
         image = [f"--set=image.repository={_REPOSITORY}", f"--set=image.tag={self.tag}", "--set=image.pullPolicy=Never"]
         self.helm("upgrade", "--install", RELEASE, str(CHART), "--create-namespace", *image, *flags)
         self.kubectl("rollout", "status", f"deployment/{RELEASE}", f"--namespace={NAMESPACE}", _ROLLOUT)
 
     def leader(self) -> str:
-        """Name of the pod that holds the Lease."""
+        """Return the name of the pod that holds the Lease."""
         path = "--output=jsonpath={.spec.holderIdentity}"
         holder = self.kubectl("get", "lease/bayplan", f"--namespace={NAMESPACE}", path).strip()
         pods = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=name").split()
-        # An identity is the host's name, which is the pod's, and something random.
+        # The identity in the Lease is the host name, which is the pod's name, and a random suffix.
         (leading,) = [pod for pod in (one.removeprefix("pod/") for one in pods) if holder.startswith(pod)]
         return leading
 
@@ -78,13 +75,13 @@ class Release:
 
 @pytest.fixture(scope="session")
 def programs() -> dict[str, Path]:
-    """The two clients of a cluster, built as those of the other tests."""
+    """Return kubectl and helm, built as for the other tests."""
     return binaries.resolve(["kubectl", "helm"])
 
 
 @pytest.fixture(scope="session")
 def kind(request: pytest.FixtureRequest, programs: dict[str, Path]) -> Iterator[KindCluster]:
-    """The cluster, ended at the end unless `--keep-cluster` is given; a kind on PATH is preferred to a download."""
+    """Start the cluster with the kind on PATH, if any; delete it at the end unless `--keep-cluster` is set."""
     given = request.config.getoption("kind_bin") or shutil.which("kind")
     cluster = KindCluster(
         _CLUSTER,
@@ -100,7 +97,7 @@ def kind(request: pytest.FixtureRequest, programs: dict[str, Path]) -> Iterator[
 
 @pytest.fixture(scope="session")
 def image_tag(kind: KindCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The image of this checkout on every node; its tag."""
+    """Load the image of this checkout into every node and return its tag."""
     engine, origin = choose(), image_build.provenance()
     name = f"{_REPOSITORY}:{origin.version}"
     archive = tmp_path_factory.mktemp("image") / "image.tar"
@@ -114,7 +111,7 @@ def image_tag(kind: KindCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="session")
 def release(kind: KindCluster, programs: dict[str, Path], image_tag: str) -> Release:
-    """The chart with its own values but for the image, rolled out."""
+    """Install the chart with its default values except for the image, and wait for the rollout."""
     installed = Release(kind, programs, image_tag)
     installed.upgrade()
     return installed

@@ -1,7 +1,6 @@
-"""The chart in a kind cluster, from its installation to its end.
+"""The chart in a kind cluster, from installation to uninstallation.
 
-Not run where this was written, see ``conftest.py``. Why the tests are in order and share one release: each step begins
-where the one before ended, as in a cluster's life; the release is gone after the last.
+The tests run in order and share one release: each starts in the state that the one before leaves.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import pytest
 
 from tests.kind.conftest import NAMESPACE, RELEASE, Release
 
-# A cluster is made and an image is built in the first one's time.
+# The first test includes the time to create the cluster and build the image.
 pytestmark = pytest.mark.timeout(1200)
 
 _PROFILE = "schedulerprofile/e2e"
@@ -21,8 +20,8 @@ _TAKEOVER_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 
 
-def test_both_processes_are_ready(release: Release) -> None:
-    """Two pods run on two nodes, restricted as the chart says, and are ready."""
+def test_both_replicas_are_ready(release: Release) -> None:
+    """Two pods run on two nodes, admitted with the chart's security context, and are ready."""
     path = "--output=jsonpath={range .items[*]}{.spec.nodeName} {.status.containerStatuses[0].ready}{'\\n'}{end}"
     lines = release.kubectl("get", "pods", f"--namespace={NAMESPACE}", path).split("\n")[:-1]
     nodes, ready = zip(*(line.split() for line in lines), strict=True)
@@ -31,19 +30,19 @@ def test_both_processes_are_ready(release: Release) -> None:
 
 
 def test_the_default_profile_is_live(release: Release) -> None:
-    """What the chart brings is accepted and in use."""
+    """The chart's default profile is ready."""
     release.kubectl("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=60s")
 
 
 def test_a_profile_schedules(release: Release) -> None:
-    """A profile is applied, and kubelets run the pods that ask for it."""
+    """A profile is applied, and kubelets run the pods that name it."""
     _apply_profile(release, "NodeResourcesFit")
     release.kubectl("wait", _PROFILE, "--for=condition=Ready", "--timeout=60s")
     _run_pods(release, "first", 5)
 
 
 def test_a_broken_edit_keeps_the_last_good_revision(release: Release) -> None:
-    """An unknown plugin is refused with its name, and pods are scheduled as before."""
+    """An unknown plugin is rejected with its name, and pods are scheduled as before."""
     revision = _field(release, ".status.activeRevision")
     _apply_profile(release, "NodeResourcesFitt")
     release.kubectl("wait", _PROFILE, "--for=condition=Accepted=false", "--timeout=60s")
@@ -53,27 +52,27 @@ def test_a_broken_edit_keeps_the_last_good_revision(release: Release) -> None:
     _run_pods(release, "second", 5)
 
 
-def test_another_process_takes_over(release: Release) -> None:
-    """The leader's pod is deleted without grace, the standby leads, and pods are scheduled again."""
+def test_the_standby_takes_over(release: Release) -> None:
+    """When the leader's pod is deleted without grace, the standby leads and schedules pods."""
     before = release.leader()
     release.kubectl("delete", f"pod/{before}", f"--namespace={NAMESPACE}", "--grace-period=0", "--force")
     deadline = time.monotonic() + _TAKEOVER_SECONDS
     while _leader_or_none(release) in {before, None}:
-        assert time.monotonic() < deadline, f"nobody has taken over from {before}"
+        assert time.monotonic() < deadline, f"no replica has taken over from {before}"
         time.sleep(_POLL_SECONDS)
     _run_pods(release, "third", 5)
 
 
 def test_an_upgrade_changes_settings(release: Release) -> None:
-    """Other values are another pod, one after the other, and scheduling goes on."""
+    """An upgrade with other values replaces the pods one by one, and scheduling continues."""
     release.upgrade("--set=settings.logFormat=json")
     log = release.kubectl("logs", f"deployment/{RELEASE}", f"--namespace={NAMESPACE}", "--tail=1")
     assert json.loads(log)
     _run_pods(release, "fourth", 5)
 
 
-def test_uninstalling_leaves_what_is_the_users(release: Release) -> None:
-    """The operator's objects go; definitions, profiles and pods stay."""
+def test_uninstalling_keeps_the_users_objects(release: Release) -> None:
+    """Uninstalling deletes the operator's objects; definitions, profiles and pods stay."""
     release.helm("uninstall", RELEASE, "--wait")
     owned = "deployments,services,serviceaccounts,configmaps,roles,rolebindings"
     selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
@@ -90,7 +89,7 @@ def _apply_profile(release: Release, plugin: str) -> None:
 
 
 def _run_pods(release: Release, batch: str, count: int) -> None:
-    """Make pods, and wait until kubelets have started them. The pause image is on every node."""
+    """Create pods and wait until kubelets have started them; they use the pause image, which every node has."""
     path = "--output=jsonpath={.items[0].status.images[*].names[*]}"
     pause = next(name for name in release.kubectl("get", "nodes", path).split() if "/pause:" in name)
     container = {"name": "main", "image": pause, "resources": {"requests": {"cpu": "10m"}}}
@@ -114,7 +113,7 @@ def _field(release: Release, path: str) -> str:
 
 
 def _leader_or_none(release: Release) -> str | None:
-    """The leader, or None while the Lease names a pod that is gone."""
+    """Return the leader, or None while the Lease names a deleted pod."""
     try:
         return release.leader()
     except ValueError:

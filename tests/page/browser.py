@@ -1,4 +1,4 @@
-"""Headless Chromium, driven by its WebDriver; collects what the console and the content security policy report."""
+"""Headless Chromium with its WebDriver; collects the messages of the console and of the content security policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser for all tests of a process, and a server of the page with a document of each panel for each test."""
+"""Fixtures of a browser for the session, and of a server of the page with a document of each panel for each test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Serve = Callable[[dict[str, Any]], PageServer]
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """The browser of the session."""
+    """Start the browser of the session."""
     browser = Browser(tmp_path_factory.mktemp("chromium"))
     yield browser
     browser.close()
@@ -28,7 +28,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
-    """The browser; the test fails if the console or the content security policy reports anything."""
+    """Return the browser; the test fails if the console or the content security policy reports anything."""
     chromium.complaints()
     yield chromium
     try:
@@ -39,7 +39,7 @@ def browser(chromium: Browser) -> Iterator[Browser]:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts servers of documents, and ends them after the test."""
+    """Return a function that starts servers of documents; they end after the test."""
     with ExitStack() as stack:
 
         def started(found: dict[str, Any]) -> PageServer:
@@ -53,13 +53,13 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def page(serve: Serve) -> PageServer:
-    """A server of a small cluster of known content."""
+    """Start a server of a small cluster of known content."""
     return serve(documents(nodes=200, pending=1_000, groups=15))
 
 
 @pytest.fixture(scope="session")
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Directory for screenshots: that of the variable PAGE_SCREENSHOTS, made small, or a temporary one."""
+    """Return the directory for screenshots: PAGE_SCREENSHOTS, where they are compressed, or a temporary one."""
     chosen = os.environ.get("PAGE_SCREENSHOTS")
     if not chosen:
         yield tmp_path_factory.mktemp("screenshots")

@@ -232,9 +232,9 @@ def rates(points: int = 360) -> Document:
 
 def with_hostile_text(found: Any) -> Any:
     """Return documents in which every text is hostile, except what links, times and enumerations need."""
-    kept = {"verdict", "time", "since", "kind", "status", "id", "event", "place", "api", "unit"}
+    unchanged = {"verdict", "time", "since", "kind", "status", "id", "event", "place", "api", "unit"}
     if isinstance(found, dict):
-        return {key: value if key in kept else with_hostile_text(value) for key, value in found.items()}
+        return {key: value if key in unchanged else with_hostile_text(value) for key, value in found.items()}
     if isinstance(found, list):
         return [with_hostile_text(each) for each in found]
     return f"{found} {HOSTILE}" if isinstance(found, str) and found else found

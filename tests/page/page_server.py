@@ -1,4 +1,4 @@
-"""Serves the page's assets, and documents of a test, with the headers and streams of the operator's server."""
+"""Server of the page's assets and a test's documents, with the headers and streams of the operator's server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 
 class PageServer:
-    """A server in threads of its own, on a free port of loopback.
+    """HTTP server in its own threads, on a free port of loopback.
 
     Args:
         documents: Document by panel, and by path with query for ``work`` and ``room``.
@@ -71,7 +71,7 @@ class PageServer:
             self._thread.start()
 
     def push(self, event: str, data: Document) -> None:
-        """Send an event to all streams, and keep it for later ones."""
+        """Send an event to all streams, and store it for later ones."""
         if event in self.documents:
             self.documents[event] = data
         with self._lock:

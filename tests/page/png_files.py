@@ -1,4 +1,4 @@
-"""Makes PNG files small: 256 colours at most, one byte a pixel."""
+"""Compress PNG files to at most 256 colours, one byte a pixel."""
 
 from __future__ import annotations
 

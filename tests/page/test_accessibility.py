@@ -1,4 +1,4 @@
-"""Checks of axe-core for WCAG 2.2 AA, and the page without a pointer."""
+"""Checks of axe-core for WCAG 2.2 AA, and use of the page by keyboard."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 
 
 def violations(browser: Browser, selector: str = "html") -> list[str]:
-    """Return what axe-core finds in the page or in an element of it."""
-    # Below the header of the window, a target may be covered in part.
+    """Return the violations that axe-core finds in the page or in an element of it."""
+    # The header of the window may cover a target in part.
     browser.run("dispatchEvent(new Event('wheel')); scrollTo(0, 0)")
     browser.run((resources.files("selenium_axe_python") / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
     options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
@@ -33,20 +33,20 @@ def violations(browser: Browser, selector: str = "html") -> list[str]:
 )
 @pytest.mark.parametrize("path", ["pod/batch/render-0", "gang/ml/train"])
 def test_axe_finds_nothing(browser: Browser, page: PageServer, size: tuple[int, int], *, dark: bool, path: str) -> None:
-    """All panels with content, a pod and a gang; the panels beside the gang's are those beside the pod's."""
+    """The page has no violations; a gang is checked alone where the pod's case has checked the other panels."""
     browser.open(f"{page.url}#/work/{path}", size, dark=dark)
     if path.startswith("pod"):
         complete(browser)
     else:
         browser.shows("#work", "Reserved for other gangs")
-    is_seen_with_pod = path.startswith("gang") and (dark or size == PHONE)
-    assert violations(browser, "#work" if is_seen_with_pod else "html") == []
+    is_checked_with_pod = path.startswith("gang") and (dark or size == PHONE)
+    assert violations(browser, "#work" if is_checked_with_pod else "html") == []
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("status", [401, 403, 503])
 def test_axe_finds_nothing_without_data(browser: Browser, page: PageServer, status: int, *, dark: bool) -> None:
-    """Login, denied access and a standby."""
+    """The login, denied access and a standby have no violations."""
     browser.accept_status(status)
     page.refusal = (
         status,
@@ -58,16 +58,16 @@ def test_axe_finds_nothing_without_data(browser: Browser, page: PageServer, stat
 
 
 def test_the_page_by_keyboard(browser: Browser, page: PageServer) -> None:
-    """Tab reaches the parts in the order of the page, each with a visible focus, and Enter follows a link."""
+    """Tab reaches the parts of the page in order, each with a visible focus, and Enter follows a link."""
     browser.open(page.url)
     complete_without_work(browser)
-    seen = []
+    focused = []
     for _ in range(14):
         browser.driver.switch_to.active_element.send_keys(Keys.TAB)
-        seen.append(browser.run("return document.activeElement.innerText.split('\\n')[0]"))
-        assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid", seen
-    assert seen[0] == "Theme: auto"
-    assert [each.split()[0] for each in seen[1:7]] == ["Pending", "One", "Gangs", "Nodes", "Profiles", "Rates"]
+        focused.append(browser.run("return document.activeElement.innerText.split('\\n')[0]"))
+        assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid", focused
+    assert focused[0] == "Theme: auto"
+    assert [each.split()[0] for each in focused[1:7]] == ["Pending", "One", "Gangs", "Nodes", "Profiles", "Rates"]
     link = browser.all(".top nav a")[5]
     link.send_keys(Keys.ENTER)
     browser.until(lambda: browser.run("return document.activeElement.id") == "rates-title", "the heading has the focus")

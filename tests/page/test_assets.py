@@ -1,4 +1,4 @@
-"""The files of the page: vendored modules as published, licences, size, and nothing that the policy would block."""
+"""Files of the page: vendored modules, licences, size, and nothing that the content security policy blocks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def names(paths: list[Path]) -> list[str]:
     return [path.relative_to(ASSETS).as_posix() for path in paths]
 
 
-def test_vendored_files_are_those_of_the_hashes() -> None:
-    """Each vendored file has its hash in SHA256SUMS, and no hash is without its file."""
+def test_vendored_files_match_their_hashes() -> None:
+    """Each vendored file has its hash in SHA256SUMS, and each hash has a file."""
     stated = dict(
         line.split(maxsplit=1)[::-1] for line in (VENDOR / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     )
@@ -40,7 +40,7 @@ def test_vendored_files_are_those_of_the_hashes() -> None:
 
 
 def test_each_vendored_package_has_its_licence() -> None:
-    """A licence for each name and version, with its text."""
+    """Each vendored name and version has a licence text."""
     packages = {path.stem for path in VENDOR.glob("*.*js")} | {path.stem for path in VENDOR.glob("*.css")}
     licences = {path.stem: path.read_text(encoding="utf-8") for path in (VENDOR / "licences").iterdir()}
     assert set(licences) == packages
@@ -48,14 +48,14 @@ def test_each_vendored_package_has_its_licence() -> None:
         assert "Copyright" in text or "Apache License" in text
 
 
-def test_what_a_browser_loads_is_small() -> None:
-    """All files together, compressed one by one as they are sent."""
+def test_the_page_is_small() -> None:
+    """All files that a browser loads, compressed one by one as they are sent, are smaller than the limit."""
     loaded = [path for path in FILES if path.suffix in (".html", ".css", ".mjs", ".svg")]
     assert sum(len(gzip.compress(path.read_bytes(), 6)) for path in loaded) < LIMIT_BYTES
 
 
 def test_the_package_contains_the_assets() -> None:
-    """They are found as resources of the package, with the vendored modules."""
+    """The assets are resources of the package, including the vendored modules."""
     package = resources.files("bayplan") / "page" / "assets"
     assert (package / "index.html").is_file()
     assert (package / "vendor" / "SHA256SUMS").is_file()
@@ -63,15 +63,15 @@ def test_the_package_contains_the_assets() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
 def test_a_module_imports_files_that_exist(path: Path) -> None:
-    """Relative paths, exact case, no package names."""
+    """Imports are relative paths in exact case, not package names."""
     for name in re.findall(r"""(?:from|import)\s+['"]([^'"]+)['"]""", path.read_text(encoding="utf-8")):
         assert name.startswith("."), f"{name} needs a build step or an import map"
         assert (path.parent / name).resolve() in FILES
 
 
 @pytest.mark.parametrize("path", OWN, ids=names(OWN))
-def test_no_file_needs_what_the_policy_blocks(path: Path) -> None:
-    """No inline script or style, no evaluation, no markup from text, no address of another host."""
+def test_the_policy_allows_each_file(path: Path) -> None:
+    """No file has an inline script or style, evaluates text, inserts markup from text or names another host."""
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySet", text)
     assert not re.search(r"\beval\(|new Function|<style|style=|javascript:", text)
@@ -80,8 +80,8 @@ def test_no_file_needs_what_the_policy_blocks(path: Path) -> None:
     assert len(text.splitlines()) <= LINES
 
 
-def test_the_escaped_characters_are_those_of_the_commands() -> None:
-    """text.mjs and printable.py name the same ranges."""
+def test_escaped_characters_equal_those_of_the_commands() -> None:
+    """The pattern in text.mjs has the same ranges as printable.py."""
     script = (ASSETS / "text.mjs").read_text(encoding="utf-8")
     found = re.search(r"const UNFIT = /\[(.*)\]/gu;", script)
     assert found is not None

@@ -1,4 +1,4 @@
-"""What the page shows if the operator does not serve it: login, standby, lost connection, too many viewers."""
+"""The page without data: login, standby, lost connection, too many viewers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STANDBY = {
 }
 
 
-def test_a_lost_connection_returns(browser: Browser, page: PageServer) -> None:
-    """The panels stay, a banner counts down, and the next stream brings new documents."""
+def test_the_page_reconnects(browser: Browser, page: PageServer) -> None:
+    """After a lost connection the panels stay, a banner counts down, and the next stream brings new documents."""
     browser.accept_status(502)
     browser.open(page.url)
     browser.shows("#pending", "1,000 pods")
@@ -40,7 +40,7 @@ def test_a_lost_connection_returns(browser: Browser, page: PageServer) -> None:
 
 
 def test_connect_now(browser: Browser, page: PageServer) -> None:
-    """The reader need not wait for the end of the back-off."""
+    """The button connects at once instead of after the backoff."""
     browser.open(page.url)
     browser.shows(".connection", "live")
     browser.run(
@@ -51,8 +51,8 @@ def test_connect_now(browser: Browser, page: PageServer) -> None:
     browser.shows(".connection", "live")
 
 
-def test_the_back_off_grows(browser: Browser, page: PageServer) -> None:
-    """Attempts are further and further apart, at most 30 s, with jitter."""
+def test_the_backoff_grows(browser: Browser, page: PageServer) -> None:
+    """The delay between attempts grows up to 30 s, with jitter."""
     browser.accept_status(500)
     browser.open(page.url)
     browser.shows(".connection", "live")
@@ -107,7 +107,7 @@ REFUSALS: list[Any] = [
 
 @pytest.mark.parametrize(("status", "body", "texts"), REFUSALS)
 def test_refusals(browser: Browser, page: PageServer, status: int, body: dict[str, Any], texts: list[str]) -> None:
-    """The banner names the reason and the remedy, and the page connects by itself when the reason has gone."""
+    """The banner names the reason and the remedy, and the page connects when the reason is gone."""
     browser.accept_status(status)
     page.refusal = (status, body)
     browser.open(page.url)
@@ -118,7 +118,7 @@ def test_refusals(browser: Browser, page: PageServer, status: int, body: dict[st
 
 
 def test_a_leader_change(browser: Browser, page: PageServer) -> None:
-    """A replica that loses the lease ends its streams; the banner then names the new leader."""
+    """A replica that loses the Lease ends its streams; the banner then names the new leader."""
     browser.accept_status(503)
     browser.open(page.url)
     browser.shows(".connection", "live")
@@ -129,7 +129,7 @@ def test_a_leader_change(browser: Browser, page: PageServer) -> None:
 
 
 def test_the_stream_ends_with_the_page(browser: Browser, page: PageServer) -> None:
-    """A closed page frees its place."""
+    """A closed page ends its stream, so that another viewer can connect."""
     browser.open(page.url)
     browser.shows(".connection", "live")
     browser.driver.get("about:blank")
@@ -137,7 +137,7 @@ def test_the_stream_ends_with_the_page(browser: Browser, page: PageServer) -> No
 
 
 def test_themes(browser: Browser, page: PageServer) -> None:
-    """The switch overrides the system's choice, and the choice outlasts the page."""
+    """The switch overrides the system's theme, and the choice survives a reload."""
     background = "return getComputedStyle(document.body).backgroundColor"
     browser.open(page.url, dark=True)
     browser.shows(".top", "Theme: auto")

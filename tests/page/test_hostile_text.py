@@ -1,4 +1,4 @@
-"""Text from the cluster is shown as text: markup, control characters and characters that change the direction."""
+"""Text from the cluster is shown as text: markup, control characters and right-to-left characters have no effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def hostile(nodes: int = 40) -> dict[str, object]:
     found: dict[str, object] = {}
     for path, document in documents(nodes=nodes, pending=100, groups=5).items():
         found[path] = with_hostile_text(document)
-    # Columns of the map are found by the names of resources.
+    # Columns of the map are found by resource name, so both must have the hostile name.
     plain = documents(nodes=nodes)["nodes"]
     renamed = {resource["name"]: f"{resource['name']} {HOSTILE}" for resource in plain["resources"]}
     assert isinstance(found["nodes"], dict)
@@ -27,7 +27,7 @@ def hostile(nodes: int = 40) -> dict[str, object]:
 
 
 def test_hostile_names_are_text(browser: Browser, serve: Serve) -> None:
-    """No element, no request and no change of the title comes from a name; every panel shows it escaped."""
+    """A hostile name creates no element or request and does not change the title; every panel shows it escaped."""
     page = serve(hostile())
     browser.open(page.url + "#/work/pod/batch/render-0")
     browser.shows("#work", "Scores by plugin")
@@ -43,7 +43,7 @@ def test_hostile_names_are_text(browser: Browser, serve: Serve) -> None:
 
 
 def test_hostile_names_do_not_widen_the_page(browser: Browser, serve: Serve) -> None:
-    """On a phone, long names break or scroll within their table."""
+    """On a phone, long names break or scroll in their table."""
     page = serve(hostile())
     browser.open(page.url + "#/work/pod/batch/render-0", PHONE)
     browser.shows("#work", "Scores by plugin")
@@ -62,8 +62,8 @@ def test_a_hostile_name_in_the_address(browser: Browser, page: PageServer) -> No
     ] == ["/page/"]
 
 
-def test_a_name_from_right_to_left_is_isolated(browser: Browser, page: PageServer) -> None:
-    """Letters that are read from right to left do not reorder the text beside them."""
+def test_a_right_to_left_name_is_isolated(browser: Browser, page: PageServer) -> None:
+    """A right-to-left name does not reorder the text beside it."""
     page.documents["gangs"]["gangs"][0]["gang"] = f"ml/{RIGHT_TO_LEFT}"
     browser.open(page.url)
     browser.shows("#gangs", RIGHT_TO_LEFT)
@@ -73,8 +73,8 @@ def test_a_name_from_right_to_left_is_isolated(browser: Browser, page: PageServe
     assert browser.run(isolated, RIGHT_TO_LEFT)
 
 
-def test_a_violation_would_be_noticed(browser: Browser, page: PageServer) -> None:
-    """Markup that is not escaped is blocked by the policy and reported."""
+def test_a_violation_is_detected(browser: Browser, page: PageServer) -> None:
+    """The policy blocks and reports markup that is inserted unescaped, so the tests above would fail on it."""
     browser.open(page.url)
     browser.shows("#pending", "1,000 pods")
     browser.run("document.body.insertAdjacentHTML('beforeend', arguments[0])", HOSTILE)

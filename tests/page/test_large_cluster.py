@@ -1,4 +1,4 @@
-"""5,000 nodes and 10,000 pending pods stay fluid: bounds for the elements that the page has and makes."""
+"""Bounds for the elements of the page with 5,000 nodes and 10,000 pending pods."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.page.documents import documents, pending_work
 
 NODES, PENDING = 5_000, 10_000
 STEPS = 10
-_OBSERVE = """window.made = 0;
-    new MutationObserver((list) => { for (const each of list) made += each.addedNodes.length; })
+_OBSERVE = """window.added = 0;
+    new MutationObserver((list) => { for (const each of list) added += each.addedNodes.length; })
         .observe(document.body, {childList: true, subtree: true});"""
 
 
 def test_changes_of_a_large_cluster(browser: Browser, serve: Serve) -> None:
-    """500 nodes, all pending work and the rates change; elements are changed and not made again, and keys work."""
+    """When 500 nodes and all pending work change, elements are updated instead of replaced, and the keyboard works."""
     random_ = random.Random(5)
     page = serve(documents(NODES, PENDING))
     browser.open(page.url)
@@ -35,11 +35,11 @@ def test_changes_of_a_large_cluster(browser: Browser, serve: Serve) -> None:
         box.send_keys(Keys.ARROW_DOWN)
         browser.shows("#pending", f"{PENDING - step:,} pods")
     elements = browser.run("return document.querySelectorAll('*').length")
-    assert browser.run("return made") < elements / 2
+    assert browser.run("return added") < elements / 2
 
 
 def test_the_number_of_elements_is_bounded(browser: Browser, serve: Serve) -> None:
-    """Nodes are pixels of a canvas and long lists are cut, so 5,000 nodes need no more elements than 50."""
+    """5,000 nodes need no more elements than 50, because nodes are pixels of a canvas and long lists are cut."""
     counts = []
     for nodes, pending in ((50, 100), (NODES, PENDING)):
         page = serve(documents(nodes, pending))

@@ -1,4 +1,4 @@
-"""The page of a real operator on a real control plane: live changes, a leader change, the login, and a report."""
+"""The page of a real operator on a real control plane: live changes, a leader change, the login and a report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEASE = {"leaseDuration": 8, "renewDeadline": 6, "retryPeriod": 0.5, "leaderElec
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane of its own, since the page counts everything, with a profile and four nodes in two zones."""
+    """Start a separate control plane, since the page counts all objects, with a profile and four nodes in two zones."""
     profile = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": PROFILE}}
     amounts = {"cpu": "4", "memory": "16Gi", "pods": "20"}
     with ControlPlane() as plane, ApiClient(plane) as api:
@@ -49,14 +49,14 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def namespace(plane: ControlPlane) -> Iterator[str]:
-    """A namespace for one test."""
+    """Create a namespace for one test."""
     with new_namespace(plane, f"test-{uuid.uuid4().hex[:10]}") as name:
         yield name
 
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[ApiClient]:
-    """Client of the administrator."""
+    """Return a client with administrator rights."""
     client = ApiClient(plane)
     yield client
     client.close()
@@ -64,7 +64,7 @@ def api(plane: ControlPlane) -> Iterator[ApiClient]:
 
 @pytest.fixture
 def operator(plane: ControlPlane, browser: Browser, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """An operator that serves the page; it ends after the browser has left the page."""
+    """Start an operator that serves the page; it ends after the browser has left the page."""
     with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log", ["--serve-page"]) as operator:
         operator.start()
         yield operator
@@ -79,7 +79,7 @@ def pod(namespace: str, name: str, cpu: str, **spec: object) -> Manifest:
 
 
 def test_live_changes(browser: Browser, operator: OperatorProcess, api: ApiClient, namespace: str) -> None:
-    """Pods that do not fit appear by cause, are explained, and leave the page when a node has room for them."""
+    """Infeasible pods are listed by cause and explained, and disappear when a node with room is added."""
     browser.open(f"{operator.url}/page/")
     browser.shows(".connection", "live")
     browser.shows("#pending", "No pod waits.")
@@ -111,7 +111,7 @@ def test_live_changes(browser: Browser, operator: OperatorProcess, api: ApiClien
 
 
 def test_a_lost_connection(browser: Browser, operator: OperatorProcess) -> None:
-    """The page returns by itself when the operator does."""
+    """The page reconnects when the operator is restarted."""
     browser.accepted = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_RESET", "503")
     browser.open(f"{operator.url}/page/")
     browser.shows("#nodes", "4 nodes")
@@ -124,7 +124,7 @@ def test_a_lost_connection(browser: Browser, operator: OperatorProcess) -> None:
 
 
 def test_a_leader_change(browser: Browser, plane: ControlPlane, tmp_path: Path) -> None:
-    """A standby names the leader, and becomes the page's source when the leader leaves."""
+    """A standby names the leader, and serves the page after the leader has ended."""
     browser.accept_status(503)
     settings = tmp_path / "settings.yaml"
     settings.write_text(json.dumps({"leaderElection": LEASE}))
@@ -134,7 +134,7 @@ def test_a_leader_change(browser: Browser, plane: ControlPlane, tmp_path: Path) 
         OperatorProcess(plane.kubeconfig, tmp_path / "two.log", flags) as two,
     ):
         one.start()
-        one.until(lambda: "Leading: Lease" in one.log, "it leads")
+        one.until(lambda: "Leading: Lease" in one.log, "the first replica leads")
         two.start()
         browser.open(f"{two.url}/page/")
         browser.shows(".banner.standby", "Leader:")
@@ -146,7 +146,7 @@ def test_a_leader_change(browser: Browser, plane: ControlPlane, tmp_path: Path) 
 
 
 def test_login(browser: Browser, plane: ControlPlane, api: ApiClient, namespace: str, tmp_path: Path) -> None:
-    """Under the name of another host a token is needed, and a user who may list pods and nodes."""
+    """From another host the page needs a token of a user who may list pods and nodes."""
     browser.accept_status(401, 403)
     for account in ("reader", "other"):
         plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
@@ -172,7 +172,7 @@ def test_login(browser: Browser, plane: ControlPlane, api: ApiClient, namespace:
 
 
 def paste(browser: Browser, token: str) -> None:
-    """Enter a token at once: it has a thousand characters, and each key that is typed costs CPU time."""
+    """Insert a token at once: it has a thousand characters, and typing each costs CPU time."""
     field = browser.find("#token")
     field.click()
     browser.command("Input.insertText", text=token)
@@ -180,7 +180,7 @@ def paste(browser: Browser, token: str) -> None:
 
 
 def grant(plane: ControlPlane, api: ApiClient, namespace: str, account: str) -> None:
-    """Grant a service account what the page needs, and wait until the API server knows it."""
+    """Grant a service account the rights for the page, and wait until the API server applies them."""
     role, user = f"{namespace}-{account}", f"system:serviceaccount:{namespace}:{account}"
     rules = [
         {"nonResourceURLs": ["/page/data"], "verbs": ["get"]},
@@ -218,15 +218,17 @@ def test_hostile_messages(browser: Browser, operator: OperatorProcess, api: ApiC
 def test_a_report_of_the_status(
     browser: Browser, plane: ControlPlane, api: ApiClient, namespace: str, *, tmp_path: Path, flags: list[str]
 ) -> None:
-    """The file has the panels of the page, also from an operator that does not serve it; rates only if it does."""
+    """The report has the panels of the page even if the operator does not serve it, except for rates."""
     with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log", flags) as operator:
         operator.start()
         for index in range(3):
             api.create(pod(namespace, f"large-{index}", "8"))
         api.create(pod(namespace, "small", "1"))
-        operator.until(lambda: placed(operator, "unschedulable") == 3, "three pods are unschedulable")
+        operator.until(lambda: queued(operator, "unschedulable") == 3, "three pods are unschedulable")
         scheduled = {"profile": PROFILE, "result": "scheduled"}
-        operator.until(lambda: operator.metric("scheduler_schedule_attempts_total", **scheduled) == 1, "one is bound")
+        operator.until(
+            lambda: operator.metric("scheduler_schedule_attempts_total", **scheduled) == 1, "one pod is bound"
+        )
         result = CliRunner().invoke(bayplan, ["status", "--server", operator.url, "-o", "html"])
         assert result.exit_code == 0, result.output
         operator.terminate()
@@ -249,7 +251,7 @@ def test_a_report_of_the_status(
     assert violations(browser) == []
 
 
-def placed(operator: OperatorProcess, place: str) -> int:
+def queued(operator: OperatorProcess, place: str) -> int:
     """Return the number of pods in a place of the queue."""
     found: int = json.loads(operator.get("/debug/status")[1])["places"].get(place, 0)
     return found

@@ -45,14 +45,14 @@ def test_pending_work(browser: Browser, page: PageServer) -> None:
 
 
 def test_ages_grow_between_documents(browser: Browser, page: PageServer) -> None:
-    """A document is not sent again only because its ages changed."""
+    """The page counts ages on, because a document is not sent again only for its ages."""
     page.documents["gangs"]["gangs"][2]["seconds"] = 0.0
     browser.open(page.url)
     browser.shows('[data-id="sim/weather"]', "waits 2s")
 
 
 def test_a_pod(browser: Browser, page: PageServer) -> None:
-    """An example of a group leads to the explanation of the pod, and its address is a permalink."""
+    """An example of a group links to the explanation of the pod, and the page's URL is a permalink."""
     browser.open(page.url)
     browser.find('[data-id="group-0"] .names a').click()
     browser.shows("#work", "batch/render-0 has no feasible node: 4988 of 5000 lack cpu")
@@ -74,8 +74,8 @@ def test_a_pod(browser: Browser, page: PageServer) -> None:
     assert browser.text("#work .commands") == "bayplan explain -n batch render-0 Copy"
 
 
-def test_a_pod_that_is_entered(browser: Browser, page: PageServer) -> None:
-    """A name without a namespace is in default; an unknown pod is reported."""
+def test_a_pod_name_is_entered(browser: Browser, page: PageServer) -> None:
+    """A name without a namespace means the namespace default; a missing pod is reported."""
     browser.accept_status(404)
     page.documents["work?namespace=default&pod=web"] = known("pod")
     browser.open(page.url)
@@ -91,7 +91,7 @@ def test_a_pod_that_is_entered(browser: Browser, page: PageServer) -> None:
 
 
 def test_a_gang(browser: Browser, page: PageServer) -> None:
-    """The panel of gangs shows what is missing and leads to the explanation by domain."""
+    """The panel of gangs shows the missing members and links to the explanation by domain."""
     browser.open(page.url + "#/gangs")
     browser.shows("#gangs", "3 gangs wait")
     evaluate, train = browser.text('[data-id="ml/evaluate"]'), browser.text('[data-id="ml/train"]')
@@ -121,7 +121,7 @@ def test_the_map_by_keyboard(browser: Browser, page: PageServer) -> None:
 
 
 def test_the_map_by_pointer(browser: Browser, serve: Serve) -> None:
-    """The cell under the pointer is selected; unschedulable and not ready are words, too."""
+    """The cell under the pointer is selected; the states unschedulable and not ready are also shown as text."""
     found = documents(nodes=8)
     page = serve(found)
     browser.open(page.url + "#/nodes")
@@ -141,7 +141,7 @@ def test_the_map_by_pointer(browser: Browser, serve: Serve) -> None:
 
 
 def test_room_for_a_shape(browser: Browser, page: PageServer) -> None:
-    """The answer is shown as numbers, by domain and on the map; the question is in the address."""
+    """The result is shown as numbers, by domain and on the map; the shape is in the URL."""
     browser.open(page.url + "#/nodes")
     browser.find('#nodes input[name="room"]').send_keys("cpu=4,memory=8Gi", Keys.ENTER)
     browser.shows("#nodes .aside", "58 such pods fit on 29 nodes.")
@@ -161,14 +161,14 @@ def test_room_in_one_domain(browser: Browser, page: PageServer, number: int, ver
 
 
 def test_an_invalid_shape(browser: Browser, page: PageServer) -> None:
-    """The operator's message is shown."""
+    """The message of the operator is shown."""
     browser.accept_status(404)
     browser.open(page.url + "#/nodes?room=cpus")
     browser.shows("#nodes .aside", "room?requests=cpus does not exist")
 
 
 def test_fragmentation(browser: Browser, page: PageServer) -> None:
-    """Amounts are in the unit of their resource."""
+    """Amounts are shown in the unit of their resource."""
     browser.open(page.url)
     browser.shows("#nodes", "Fragmentation")
     assert rows(browser, "#nodes .box:last-child") == [
@@ -179,7 +179,7 @@ def test_fragmentation(browser: Browser, page: PageServer) -> None:
 
 
 def test_profiles(browser: Browser, page: PageServer) -> None:
-    """Conditions, queue, revisions, shadow and error of each profile."""
+    """The panel shows conditions, queue, revisions, shadow and error of each profile."""
     browser.open(page.url + "#/profiles/latency")
     browser.shows("#profile-latency", 'spec.plugins.score.enabled[0].name: unknown plugin "NodeNme"')
     assert "chosen" in (browser.find("#profile-latency").get_attribute("class") or "")
@@ -195,7 +195,7 @@ def test_profiles(browser: Browser, page: PageServer) -> None:
 
 
 def test_rates(browser: Browser, page: PageServer) -> None:
-    """The last point is text beside each line, and objectives are met or not."""
+    """The last point is shown as text beside each line, and each objective is shown as met or not."""
     last = rates()["points"][-1]
     browser.open(page.url + "#/rates")
     browser.shows("#rates", f"bound {last[1]} /s")
@@ -207,7 +207,7 @@ def test_rates(browser: Browser, page: PageServer) -> None:
 
 
 def test_rates_before_the_first_point(browser: Browser, page: PageServer) -> None:
-    """No point, no percentile and no verdict are no error."""
+    """The panel shows missing points, percentiles and verdicts as missing."""
     nothing = {"name": "Decisions", "objective": "99 % of the attempts end within 1 s", "value": "", "met": None}
     page.documents["rates"] = {**rates(), "points": [], "objectives": [nothing]}
     browser.open(page.url + "#/rates")
@@ -217,7 +217,7 @@ def test_rates_before_the_first_point(browser: Browser, page: PageServer) -> Non
 
 
 def test_live_changes(browser: Browser, page: PageServer) -> None:
-    """Events replace what is shown, without another request."""
+    """An event replaces the content of a panel without another request."""
     browser.open(page.url)
     browser.shows("#pending", "1,000 pods")
     before = len(page.requests)
@@ -229,7 +229,7 @@ def test_live_changes(browser: Browser, page: PageServer) -> None:
 
 
 def test_deltas_of_nodes(browser: Browser, page: PageServer) -> None:
-    """A delta changes single nodes; after a gap the whole document is read."""
+    """A delta changes single nodes; after a missed delta the whole document is read."""
     browser.open(page.url)
     browser.find("#nodes .map").send_keys(Keys.HOME)
     browser.shows("#nodes .aside", "worker-0000")
@@ -244,7 +244,7 @@ def test_deltas_of_nodes(browser: Browser, page: PageServer) -> None:
 
 
 def test_the_copied_command(browser: Browser, page: PageServer) -> None:
-    """The button copies what is shown."""
+    """The button copies the command that is shown."""
     browser.open(page.url)
     browser.find("#gangs .commands button")
     origin = page.url.removesuffix("/page/")
@@ -258,7 +258,7 @@ def test_the_copied_command(browser: Browser, page: PageServer) -> None:
 
 @pytest.mark.parametrize("panel", ["pending", "work", "gangs", "nodes", "profiles", "rates"])
 def test_permalinks(browser: Browser, page: PageServer, panel: str) -> None:
-    """The panel of the address is in view below the header, also after the panels above it received their content."""
+    """The panel of the URL is in view below the header, also after the panels above it have their content."""
     browser.open(f"{page.url}#/{panel}")
     browser.until(lambda: not browser.all('[aria-busy="true"]'), "all panels have content")
     script = "return document.getElementById(arguments[0]).getBoundingClientRect().top"

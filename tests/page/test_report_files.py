@@ -1,4 +1,4 @@
-"""Panels of the reports of ``bayplan explain``, ``simulate`` and ``diff``, from file:// and without a server."""
+"""Panels of the reports of ``bayplan explain``, ``simulate`` and ``diff``, opened from file:// without a server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ OBJECTS = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with two nodes, a pod that is scheduled, two that are not, and a gang that does not fit."""
+    """Write a file with two nodes, a feasible pod, two pods that are not scheduled, and an infeasible gang."""
     path = tmp_path_factory.mktemp("cluster") / "cluster.yaml"
     path.write_text(yaml.safe_dump_all(OBJECTS))
     return path
@@ -73,7 +73,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a profile that ignores requested resources."""
+    """Write a file with a profile that ignores requested resources."""
     path = tmp_path_factory.mktemp("other") / "other.yaml"
     spec = {**DEFAULT, "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}}}
     path.write_text(yaml.safe_dump({**PROFILE, "spec": spec}))
@@ -82,7 +82,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """Writes the report of a command, once for the same arguments, and returns its file:// address."""
+    """Return a function that writes the report of a command, once per arguments, and returns its file:// URL."""
 
     @cache
     def address(*args: str) -> str:
@@ -96,7 +96,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def test_a_simulation_has_panels(browser: Browser, cluster: Path, written: Written) -> None:
-    """Overview, pending pods by cause, gangs, and the map of nodes; no age, which virtual time would make up."""
+    """A report of simulate has overview, pending pods, gangs and the map of nodes, but no ages: its time is virtual."""
     browser.open(written("simulate", str(cluster)))
     browser.shows("h1", "Simulation")
     browser.shows(".overview", "gangs that wait")
@@ -117,7 +117,7 @@ def test_a_simulation_has_panels(browser: Browser, cluster: Path, written: Writt
 
 
 def test_a_comparison_has_panels_of_both_sides(browser: Browser, cluster: Path, other: Path, written: Written) -> None:
-    """Pending pods by cause and a map for each profile; a node is selected on both maps."""
+    """A report of diff has pending pods and a map for each profile; a node is selected on both maps."""
     browser.open(written("diff", "live", str(other), "--cluster", str(cluster), "--seed", "2"))
     browser.shows("h1", f"live and {other}")
     browser.shows("#pending-before", "Pending work, before: live")
@@ -137,7 +137,7 @@ def test_a_comparison_has_panels_of_both_sides(browser: Browser, cluster: Path, 
     browser.shows("#nodes [aria-label='Use of the selected node']", "before: live after")
     browser.run("location.hash = '#/nodes?resource=pods'; location.reload()")
     browser.shows("#nodes", "2 differ in pods")
-    # The reader scrolls, so that the panel of the permalink no longer stays in view.
+    # The test scrolls, so that the panel of the permalink no longer stays in view.
     browser.run("dispatchEvent(new Event('wheel')); scrollTo(0, 0)")
     browser.find('#pending-before a[href="#/work/pod/ns/large?side=before"]').click()
     browser.shows("#work", "pod ns/large, before: live")
@@ -147,7 +147,7 @@ def test_a_comparison_has_panels_of_both_sides(browser: Browser, cluster: Path, 
 
 
 def test_a_node_with_a_hostile_name_is_text_on_the_map(browser: Browser, cluster: Path, written: Written) -> None:
-    """Selected by keyboard; its name is text."""
+    """The hostile name of a node that is selected by keyboard is shown as text."""
     browser.open(written("simulate", str(cluster)))
     browser.find("#nodes .map").send_keys(Keys.HOME, Keys.END)
     browser.shows("#nodes .aside", SHOWN)
@@ -155,7 +155,7 @@ def test_a_node_with_a_hostile_name_is_text_on_the_map(browser: Browser, cluster
 
 
 def test_an_example_of_a_simulation_is_explained(browser: Browser, cluster: Path, written: Written) -> None:
-    """The oldest pod of each cause and the first gangs; of others the panel names the command."""
+    """The report explains the oldest pod of each cause and the first gangs; for others it names the command."""
     address = written("simulate", str(cluster))
     browser.open(address)
     browser.find('#pending a[href="#/work/pod/ns/large"]').click()
@@ -224,14 +224,14 @@ def test_tables_need_no_script(browser: Browser, cluster: Path, written: Written
 def test_axe_finds_nothing(
     browser: Browser, cluster: Path, written: Written, *, args: list[str], size: tuple[int, int], dark: bool
 ) -> None:
-    """Panels and tables."""
+    """Panels and tables of a report have no axe-core violations."""
     browser.open(written(*args, str(cluster)), size, dark=dark)
     browser.shows("main", "Insufficient cpu")
     assert violations(browser) == []
 
 
 def test_dark_and_narrow(browser: Browser, cluster: Path, written: Written) -> None:
-    """The report follows the theme of the system, and nothing is wider than a phone."""
+    """The report follows the system's theme and is no wider than a phone."""
     browser.open(written("simulate", str(cluster)), (360, 740), dark=True)
     browser.find("#nodes canvas")
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(14, 17, 22)"

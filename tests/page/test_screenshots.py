@@ -1,4 +1,4 @@
-"""Screenshots of every panel, in light and dark and at the width of a phone; they are the pictures of the docs."""
+"""Screenshots of every panel in light, in dark and at the width of a phone; the documentation shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINK = "#/work/pod/batch/render-0"
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_panel(browser: Browser, serve: Serve, screenshots: Path, theme: str) -> None:
-    """All panels are complete, and no panel is wider than the page."""
+    """Every panel has its content and is no wider than the page."""
     page = serve(documents(groups=5))
     browser.open(page.url + LINK, DESKTOP, dark=theme == "dark")
     complete(browser)
@@ -32,7 +32,7 @@ def test_every_panel(browser: Browser, serve: Serve, screenshots: Path, theme: s
 
 
 def test_a_phone(browser: Browser, serve: Serve, screenshots: Path) -> None:
-    """Nothing is wider than 360 px, except what scrolls by itself."""
+    """The page is no wider than 360 px, except for elements that scroll."""
     page = serve(documents())
     browser.open(page.url + LINK, PHONE)
     complete(browser)
@@ -46,5 +46,5 @@ def complete(browser: Browser) -> None:
     browser.shows("#nodes", "Fragmentation")
     browser.shows("#work", "Scores by plugin")
     browser.until(lambda: not browser.all('[aria-busy="true"]'), "no panel is busy")
-    # The reader scrolls, so that the page no longer keeps the panel of the permalink in view.
+    # The test scrolls, so that the page no longer keeps the panel of the permalink in view.
     browser.run("dispatchEvent(new Event('wheel')); scrollTo(0, 0)")
