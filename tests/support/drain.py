@@ -1,7 +1,7 @@
-"""A drain on the real API server that something happens to: two thousand pods, and what must hold at its end.
+"""Two thousand pending pods on a real API server, and the checks after they are scheduled despite a disruption.
 
-Owns the objects of a drain, how far it has come, and the accounts at the end. It must not cause the trouble: that is a
-test's. Why some pods fit nowhere at first: a queue that lost its pods in the trouble would otherwise look well.
+The test causes the disruption. Some pods fit no node at first, so that a queue that lost its pods during the disruption
+is detected when their nodes are added.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _POLL_SECONDS = 0.2
 
 
 class Drain:
-    """One backlog in a namespace of its own, on nodes of its own.
+    """Pods in their own namespace, for their own nodes and their own SchedulerProfile.
 
     Args:
-        plane: The control plane that something happens to.
-        operator: Who drains.
+        plane: Control plane that the test disrupts.
+        operator: Operator that schedules the pods.
 
     Attributes:
-        namespace: Where the pods are.
+        namespace: Namespace of the pods and name of the profile.
     """
 
     def __init__(self, plane: ControlPlane, operator: OperatorProcess) -> None:
@@ -42,7 +42,7 @@ class Drain:
         self._log = accounts.BindingLog(plane.audit_log)
 
     def begin(self) -> None:
-        """Create nodes and pods, then the profile that serves them."""
+        """Create nodes and pods, then the profile that schedules them."""
         self.api.create({"kind": "Namespace", "metadata": {"name": self.namespace}})
         for index in range(_NODES):
             self._node(f"n{index}", "16")
@@ -59,25 +59,27 @@ class Drain:
         )
 
     def until_bound(self, count: int) -> None:
-        """Wait until that many pods are bound, by the audit log."""
+        """Wait until the audit log has *count* bindings."""
         self._until(lambda: self.bound >= count, f"{count} pods are bound")
 
     @property
     def bound(self) -> int:
-        """How many of its pods were bound."""
+        """Number of bound pods by the audit log."""
         self._log.read()
         return sum(name.startswith(f"{self.namespace}/") for name in self._log.counts)
 
     def finish(self) -> None:
-        """Wait for the rest, then make room for the large pods and wait for them too."""
-        self._until(lambda: len(self._refused()) == len(self._unbound()) == TOO_LARGE, "only the large pods wait")
+        """Wait until only the large pods are pending, add nodes for them, and wait until they are bound."""
+        self._until(
+            lambda: len(self._unschedulable()) == len(self._unbound()) == TOO_LARGE, "only the large pods are pending"
+        )
         for index in range(TOO_LARGE):
             self._node(f"big{index}", "20")
         self._until(lambda: not self._unbound(), "the large pods are bound")
         self._log.read()
 
     def violations(self) -> list[str]:
-        """Everything that must not be: pods lost, bound twice, overcommitted nodes, false conditions."""
+        """Return every violation: lost pods, pods bound twice, overcommitted nodes, wrong conditions."""
         pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
         nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.namespace}")
         unbound = [pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")]
@@ -85,18 +87,18 @@ class Drain:
             *(f"lost: {name}" for name in unbound),
             *(f"bound twice: {name}" for name in self._log.twice()),
             *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
-            *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
+            *(f"bound, but reported as unscheduled: {name}" for name in accounts.said_unscheduled(pods)),
         ]
 
     def close(self) -> None:
-        """Close the connections. What the drain made stays: the next one has nodes of its own, and more to recover."""
+        """Close the connections; the objects stay, so that a later operator has more to recover."""
         self.api.close()
 
     def _unbound(self) -> list[Manifest]:
-        # Not by the audit log: a binding may have happened whose event a killed API server did not write.
+        # The audit log may lack a binding: a killed API server does not write its last events.
         return self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", fieldSelector="spec.nodeName=")
 
-    def _refused(self) -> list[Manifest]:
+    def _unschedulable(self) -> list[Manifest]:
         return [
             pod
             for pod in self._unbound()
@@ -120,14 +122,14 @@ class Drain:
 
     def _until(self, condition: Callable[[], Any], what: str) -> None:
         deadline = time.monotonic() + _WAIT_SECONDS
-        while not _tried(condition):
+        while not _holds(condition):
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {_WAIT_SECONDS:.0f} s: {what}\n{self._operator.log[-4000:]}")
             time.sleep(_POLL_SECONDS)
 
 
-def _tried(condition: Callable[[], Any]) -> bool:
-    """Whether a condition holds; not while the server is away."""
+def _holds(condition: Callable[[], Any]) -> bool:
+    """Return whether a condition holds; False while the API server is unavailable."""
     try:
         return bool(condition())
     except (OSError, ApiRefusalError):

@@ -1,4 +1,4 @@
-"""Both ways in which ``bayplan explain`` answers."""
+"""Runs ``bayplan explain`` in both modes: against a running operator, and offline."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tests.support.operator_process import OperatorProcess
 
 @dataclass
 class ExplainCommand:
-    """Asks a running operator, or the API server without it.
+    """``bayplan explain`` for the objects of a control plane.
 
     Args:
-        plane: The control plane.
-        operator: The operator.
+        plane: Control plane.
+        operator: Running operator.
     """
 
     plane: ControlPlane
     operator: OperatorProcess
 
-    def online(self, asked: str) -> dict[str, Any]:
-        """Ask the operator."""
-        return self._explained(asked, f"--server={self.operator.url}")
+    def online(self, target: str) -> dict[str, Any]:
+        """Return the explanation by the operator."""
+        return self._run(target, f"--server={self.operator.url}")
 
-    def offline(self, asked: str) -> dict[str, Any]:
-        """Read the cluster and decide in memory."""
-        return self._explained(asked, "--offline", f"--kubeconfig={self.plane.kubeconfig}")
+    def offline(self, target: str) -> dict[str, Any]:
+        """Return the explanation by a scheduling cycle in memory, on objects that are read from the API server."""
+        return self._run(target, "--offline", f"--kubeconfig={self.plane.kubeconfig}")
 
     def wait(self, pod: str, condition: str) -> None:
-        """Wait for a condition of a pod."""
+        """Wait until kubectl reports a condition of a pod."""
         self.plane.kubectl("wait", f"pod/{pod}", f"--for={condition}", "--timeout=60s")
 
     @staticmethod
-    def _explained(asked: str, *options: str) -> dict[str, Any]:
-        result = CliRunner().invoke(bayplan, ["explain", asked, *options, "-o", "json"])
+    def _run(target: str, *options: str) -> dict[str, Any]:
+        result = CliRunner().invoke(bayplan, ["explain", target, *options, "-o", "json"])
         assert result.exit_code == 0, result.stderr
         document: dict[str, Any] = json.loads(result.stdout)
         return document

@@ -1,7 +1,4 @@
-"""Nodes, pods and either scheduler with extenders, on the real API server.
-
-Owns what a test of extenders makes there, under names of its own. It must not know what is tested.
-"""
+"""Nodes, pods and a scheduler (Bayplan or kube-scheduler) with extenders, on a real API server."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ _POLL_SECONDS = 0.05
 
 
 class ExtenderCluster:
-    """What one test makes.
+    """Objects of one test and the scheduler.
 
     Args:
-        plane: The control plane.
-        namespace: Of the pods; names of nodes begin with it, and the schedulerName is it.
-        directory: Takes configurations and logs.
+        plane: Control plane.
+        namespace: Namespace of the pods, prefix of node names, and schedulerName.
+        directory: Directory for configurations and logs.
     """
 
     def __init__(self, plane: ControlPlane, namespace: str, directory: Path) -> None:
@@ -40,11 +37,11 @@ class ExtenderCluster:
 
     @contextmanager
     def scheduler(self, kind: str, extenders: Sequence[Manifest], **fields: Any) -> Iterator[None]:
-        """Either scheduler with one profile and these extenders; killed at the end, as in a crash.
+        """Run a scheduler with one profile and extenders; kill it at the end, as in a crash.
 
         Args:
-            kind: Which.
-            extenders: As in a KubeSchedulerConfiguration.
+            kind: :data:`BAYPLAN` or :data:`KUBE_SCHEDULER`.
+            extenders: Extenders of the KubeSchedulerConfiguration.
             fields: Further fields of the configuration.
         """
         configuration: Manifest = {
@@ -70,7 +67,7 @@ class ExtenderCluster:
                 reference.kill()
 
     def node(self, short: str, cpu: str = "8", **metadata: Any) -> str:
-        """Make a node that only this test's pods select; its name."""
+        """Create a node that only this test's pods select; return its name."""
         name = f"{self.namespace}-{short}"
         amounts = {"cpu": cpu, "memory": "32Gi", "pods": "50", "example.com/licence": "5"}
         labels = {"for": self.namespace, "node": short, **metadata.pop("labels", {})}
@@ -85,7 +82,7 @@ class ExtenderCluster:
         return name
 
     def priority(self, short: str, value: int) -> str:
-        """Make a PriorityClass; its name."""
+        """Create a PriorityClass; return its name."""
         name = f"{self.namespace}-{short}"
         body = {"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}}
         self.create({**body, "value": value})
@@ -93,7 +90,7 @@ class ExtenderCluster:
         return name
 
     def pod(self, name: str, requests: Manifest | None = None, **spec: Any) -> None:
-        """Make a pod of the test's scheduler, for any of its nodes unless the spec says otherwise."""
+        """Create a pod for the test's scheduler that selects the test's nodes, unless the spec has other fields."""
         resources = {"requests": requests or {"cpu": "100m"}}
         limits = {key: value for key, value in resources["requests"].items() if "/" in key}
         if limits:
@@ -108,44 +105,46 @@ class ExtenderCluster:
         self.create({"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}, "spec": fields})
 
     def set_start_time(self, pod: str, when: str) -> None:
-        """Say since when a pod runs, as its kubelet would."""
+        """Set phase Running and the start time of a pod, as its kubelet does."""
         patch = json.dumps({"status": {"phase": "Running", "startTime": when}})
         flags = (f"--namespace={self.namespace}", "--subresource=status", "--type=merge", f"--patch={patch}")
         self.plane.kubectl("patch", "pod", pod, *flags)
 
     def create(self, *items: Manifest) -> None:
-        """Create objects; ``v1`` unless they say otherwise."""
-        whole = [{"apiVersion": "v1", **item} for item in items]
-        self.plane.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": whole}))
+        """Create objects; the default apiVersion is ``v1``."""
+        complete = [{"apiVersion": "v1", **item} for item in items]
+        self.plane.kubectl(
+            "create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": complete})
+        )
 
     def get(self, *what: str) -> Any:
-        """An object as it is."""
+        """Return an object."""
         return json.loads(self.plane.kubectl("get", *what, f"--namespace={self.namespace}", "--output=json"))
 
     def node_of(self, pod: str) -> str:
-        """Wait until a pod is bound; the node's name without the test's."""
+        """Wait until a pod is bound; return the node's name without the namespace prefix."""
         self.until(lambda: bool(self.get("pod", pod)["spec"].get("nodeName")), f"{pod} is bound")
         return str(self.get("pod", pod)["spec"]["nodeName"]).removeprefix(f"{self.namespace}-")
 
     def unscheduled_message(self, pod: str) -> str:
-        """Wait until a pod's condition says why it is not scheduled; return the message."""
+        """Wait until a pod has condition PodScheduled with a message; return the message."""
 
         def message() -> str:
             conditions = self.get("pod", pod).get("status", {}).get("conditions", [])
             return next((str(one.get("message", "")) for one in conditions if one["type"] == "PodScheduled"), "")
 
-        self.until(lambda: bool(message()), f"{pod} is reported")
+        self.until(lambda: bool(message()), f"{pod} is reported as unscheduled")
         return message()
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look again and again until a condition holds."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while not condition():
             assert time.monotonic() < deadline, f"not within {_WAIT_SECONDS:.0f} s: {what}"
             time.sleep(_POLL_SECONDS)
 
     def bind(self, body: Any) -> None:
-        """Bind a pod as an extender that binds does."""
+        """Create the Binding of a bind call, as an extender with a bindVerb does."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -156,7 +155,7 @@ class ExtenderCluster:
         self.plane.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(binding))
 
     def clean_up(self) -> None:
-        """Delete what is not of the namespace."""
+        """Delete the cluster-scoped objects."""
         for name in self._made:
             with suppress(ControlPlaneError):
                 self.plane.kubectl("delete", name)

@@ -1,7 +1,6 @@
-"""An extender on loopback: real HTTP or HTTPS, recording what it is asked, answering as a test has written down.
+"""HTTP or HTTPS extender on loopback that records its calls and returns the responses that a test sets.
 
-The server has its own thread, so that tests with and without an event loop can use it. It must not know what a
-good answer is: tests write bad ones on purpose.
+The server runs in its own thread, so that tests with and without an event loop can use it. Responses may be invalid.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ Rule = Callable[[Json], "Json | Reply"]
 
 @dataclass(frozen=True)
 class Call:
-    """A request as it arrived.
+    """Received request.
 
     Attributes:
-        verb: What followed the prefix.
-        body: Decoded.
-        headers: With names in lower case.
-        connection: The client's port, which identifies the connection.
+        verb: Path after the prefix.
+        body: Decoded JSON body.
+        headers: Headers with names in lower case.
+        connection: Port of the client, which identifies the connection.
     """
 
     verb: str
@@ -44,14 +43,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer that is not just JSON of status 200.
+    """Response other than JSON with status 200.
 
     Attributes:
-        body: Bytes as they are.
+        body: Body.
         status: HTTP status.
-        headers: Added to the answer's.
-        gate: Do not answer while it is not set.
-        disconnect: Break the connection instead.
+        headers: Additional headers.
+        gate: Event that delays the response until it is set.
+        disconnect: Whether to close the connection instead of a response.
     """
 
     body: bytes = b""
@@ -62,17 +61,17 @@ class Reply:
 
 
 class ExtenderServer:
-    """The server; a context manager.
+    """Extender server; a context manager.
 
     Args:
-        pair: Its certificate and key, for HTTPS.
-        trusted: Path of an authority that must have signed the client's certificate; None asks for none.
-        directory: Where the certificate can be written.
+        pair: Certificate and key for HTTPS; None for HTTP.
+        directory: Directory for the certificate.
+        trusted: Path of the authority that must have signed the client's certificate; None requires no certificate.
 
     Attributes:
         calls: Every request, in order of arrival.
-        rules: What to answer, by verb; a verb without one is answered with 404.
-        port: Where it listens; the same one when it is started again, which nobody takes meanwhile.
+        rules: Function that returns the response, by verb; the response to other verbs is 404.
+        port: Port, which stays the same when the server is restarted.
     """
 
     def __init__(self, pair: KeyPair | None = None, directory: Path | None = None, trusted: Path | None = None) -> None:
@@ -102,22 +101,22 @@ class ExtenderServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Base URL."""
         return f"{'https' if self._ssl else 'http'}://{LOOPBACK}:{self.port}"
 
     def bodies(self, verb: str) -> list[Json]:
-        """The bodies that came for a verb."""
+        """Return the bodies of the calls of a verb."""
         return [call.body for call in self.calls if call.verb == verb]
 
     def start(self) -> None:
-        """Start to listen; also after :meth:`stop`."""
+        """Start the server, also again after :meth:`stop`."""
         listening = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listening)), daemon=True)
         self._thread.start()
         assert listening.wait(60), "the extender server does not start"
 
     def stop(self) -> None:
-        """Break all connections and listen no more; harmless when it does not."""
+        """Close all connections and the listening socket; do nothing if the server is stopped."""
         if self._thread is not None:
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._stop.set)
@@ -147,31 +146,31 @@ class ExtenderServer:
         rule = self.rules.get(verb)
         if rule is None:
             return web.Response(status=404)
-        answer = rule(self.calls[-1].body)
-        if not isinstance(answer, Reply):
-            return web.json_response(answer)
-        if answer.gate is not None:
-            await asyncio.to_thread(answer.gate.wait, 120)
-        if answer.disconnect:
+        reply = rule(self.calls[-1].body)
+        if not isinstance(reply, Reply):
+            return web.json_response(reply)
+        if reply.gate is not None:
+            await asyncio.to_thread(reply.gate.wait, 120)
+        if reply.disconnect:
             request.transport.close()
-        return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+        return web.Response(body=reply.body, status=reply.status, headers=reply.headers)
 
 
 def names_of(body: Json) -> list[str]:
-    """The candidates of a filter or prioritize call, however they were sent."""
+    """Return the candidate names of a filter or prioritize call, sent as names or as nodes."""
     if body["NodeNames"] is not None:
         return list(body["NodeNames"])
     return [node["metadata"]["name"] for node in body["Nodes"]["items"] or ()]
 
 
 def passes_only(*names: str) -> Rule:
-    """A filter that leaves these nodes, answered in the form that it was asked in; the others fail."""
+    """Return a filter rule that lets only these nodes pass; the response has names or nodes like the request."""
 
     def rule(body: Json) -> Json:
-        left = [name for name in names_of(body) if name in names]
+        passed = [name for name in names_of(body) if name in names]
         failed = {name: "not licensed" for name in names_of(body) if name not in names}
         if body["NodeNames"] is not None:
-            return {"NodeNames": left, "FailedNodes": failed}
+            return {"NodeNames": passed, "FailedNodes": failed}
         items = [node for node in body["Nodes"]["items"] or () if node["metadata"]["name"] in names]
         return {"Nodes": {"items": items}, "FailedNodes": failed}
 
@@ -179,6 +178,6 @@ def passes_only(*names: str) -> Rule:
 
 
 def scores(**by_name: int) -> Rule:
-    """A prioritize call's scores; 0 for others. Names are given with ``_`` for ``-``."""
+    """Return a prioritize rule with these scores, 0 for other nodes; ``_`` in keywords stands for ``-``."""
     known = {name.replace("_", "-"): score for name, score in by_name.items()}
     return lambda body: [{"Host": name, "Score": known.get(name, 0)} for name in names_of(body)]

@@ -1,7 +1,6 @@
-"""Two operator processes on one control plane, with the API server's audit log to attribute each write.
+"""Two operator processes on one control plane, whose audit log attributes each write to one of them.
 
-Owns the users, the audit policy, a drain slow enough for something to happen in its middle, and what is read off the
-log. It must not cause the trouble: that is a test's.
+Binding is slow enough for a test to disrupt the leader before all pods are bound.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ _QPS = 75
 _NODES = 10
 _WAIT_SECONDS = 90.0
 _POLL_SECONDS = 0.05
-_CHANGES = frozenset({"create", "update", "patch", "delete"})
+_WRITE_VERBS = frozenset({"create", "update", "patch", "delete"})
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [{"level": "Metadata", "verbs": sorted(_CHANGES), "users": [ONE, TWO]}, {"level": "None"}],
+    "rules": [{"level": "Metadata", "verbs": sorted(_WRITE_VERBS), "users": [ONE, TWO]}, {"level": "None"}],
 }
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """A request of one of the processes that changed something, or was to.
+    """Write request of one of the processes, successful or not.
 
     Attributes:
-        user: Which process.
-        at: When the API server received it, seconds since the epoch.
+        user: User name of the process.
+        at: Time at which the API server received the request, in seconds since the epoch.
         operation: Resource, subresource and verb, such as ``pods/binding create``.
         name: ``namespace/name`` of the object.
-        code: Of the answer.
+        code: HTTP status of the response.
     """
 
     user: str
@@ -63,16 +62,16 @@ class LoggedChange:
 
     @property
     def is_bind(self) -> bool:
-        """Whether it bound a pod."""
+        """Whether the request bound a pod."""
         return self.operation == "pods/binding create" and self.code == 201
 
 
 @contextmanager
 def failover_plane(directory: Path) -> Iterator[ControlPlane]:
-    """A control plane that knows both processes by name and logs all that they change.
+    """Run a control plane with a user for each process and an audit log of their write requests.
 
     Args:
-        directory: Takes the audit policy.
+        directory: Directory for the audit policy.
     """
     policy = directory / "audit-policy.yaml"
     policy.write_text(yaml.safe_dump(_POLICY))
@@ -83,7 +82,7 @@ def failover_plane(directory: Path) -> Iterator[ControlPlane]:
 
 
 def logged_changes(plane: ControlPlane) -> list[LoggedChange]:
-    """What either process has changed or wanted to, Leases aside, in the order in which it was received."""
+    """Return the write requests of both processes, except those for Leases, in the order of arrival."""
     found = []
     for event in plane.audit_events():
         reference = event["objectRef"]
@@ -91,26 +90,26 @@ def logged_changes(plane: ControlPlane) -> list[LoggedChange]:
             continue
         at = datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
         parts = (reference["resource"], reference.get("subresource"))
-        what = f"{'/'.join(part for part in parts if part)} {event['verb']}"
+        operation = f"{'/'.join(part for part in parts if part)} {event['verb']}"
         name = f"{reference.get('namespace', '')}/{reference.get('name', '')}"
         code = event.get("responseStatus", {}).get("code", 0)
-        found.append(LoggedChange(event["user"]["username"], at, what, name, code))
+        found.append(LoggedChange(event["user"]["username"], at, operation, name, code))
     return sorted(found, key=lambda one: one.at)
 
 
 class Failover:
-    """Nodes, pods and a profile of one test, and the processes over them; a context manager.
+    """Nodes, pods and a profile of one test, and the processes that schedule them; a context manager.
 
     Args:
-        plane: See :func:`failover_plane`.
-        name: Of the namespace, the profile, the Lease.
-        directory: Takes settings and logs.
+        plane: Control plane of :func:`failover_plane`.
+        name: Name of the namespace, the profile and the Lease.
+        directory: Directory for settings and logs.
 
     Attributes:
-        api: As administrator.
-        name: See above.
-        one: A process.
-        two: The other one.
+        api: Client with the administrator's rights.
+        name: Name of the namespace, the profile and the Lease.
+        one: First process, which leads first.
+        two: Second process.
     """
 
     def __init__(self, plane: ControlPlane, name: str, directory: Path) -> None:
@@ -132,9 +131,9 @@ class Failover:
             self._plane.kubectl("delete", "schedulerprofile", self.name, "--ignore-not-found")
 
     def begin(self) -> None:
-        """Start both, of which ``one`` leads, and let it bind a quarter of the pods."""
+        """Start both processes, ``one`` as the leader, and wait until it has bound a quarter of the pods."""
         self.one.start()
-        self.one.until(lambda: "Leading: Lease" in self.one.log, "it leads")
+        self.one.until(lambda: "Leading: Lease" in self.one.log, "the first process leads")
         self.two.start()
         self.api.create({"kind": "Namespace", "metadata": {"name": self.name}})
         amounts = {"cpu": "8", "memory": "64Gi", "pods": "110"}
@@ -149,7 +148,7 @@ class Failover:
         assert len(self.binds(ONE)) < PODS
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Look again and again until something holds."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while not condition():
             if time.monotonic() > deadline:
@@ -158,29 +157,31 @@ class Failover:
             time.sleep(_POLL_SECONDS)
 
     def finish(self) -> None:
-        """Wait until no pod waits, and the audit log has every bind."""
+        """Wait until every pod is bound and the audit log has every bind."""
         path = f"/api/v1/namespaces/{self.name}/pods"
         self.until(lambda: not self.api.items(path, fieldSelector="spec.nodeName="), "every pod is bound")
-        # Whatever the answer was: an API server that was frozen binds, and fails to reply to a client that is gone.
-        asked = "pods/binding create"
-        self.until(lambda: len({one.name for one in self.changes() if one.operation == asked}) == PODS, "all is logged")
+        # Any status code counts: an API server that was frozen binds the pod, but cannot reply to a closed connection.
+        bind = "pods/binding create"
+        self.until(
+            lambda: len({one.name for one in self.changes() if one.operation == bind}) == PODS, "all binds are logged"
+        )
 
     def binds(self, user: str) -> list[LoggedChange]:
-        """Pods that a process has bound, in the order of their answers."""
+        """Return the successful binds of a process in the order of arrival."""
         return [one for one in self.changes() if one.user == user and one.is_bind]
 
     def changes(self) -> list[LoggedChange]:
-        """What either process has changed or wanted to of this test's objects."""
+        """Return the write requests of both processes for this test's objects."""
         return [one for one in logged_changes(self._plane) if self.name in one.name.split("/")]
 
     def changes_after_takeover(self) -> list[LoggedChange]:
-        """What the old leader still changed after the new leader's first change."""
+        """Return the write requests of the old leader after the first one of the new leader."""
         changes = self.changes()
         first = next(one.at for one in changes if one.user == TWO)
         return [one for one in changes if one.user == ONE and one.at > first]
 
     def takeover_seconds(self, since: float) -> float:
-        """From a moment (seconds since the epoch) until the new leader's first bind."""
+        """Return the seconds from a time (since the epoch) until the new leader's first bind."""
         return self.binds(TWO)[0].at - since
 
     def violations(self) -> list[str]:

@@ -1,10 +1,7 @@
-"""A proxy before a real API server that lets single requests go wrong, in every way that a network and a server know.
+"""TLS proxy in front of a real API server that injects faults into single requests and watches.
 
-Owns a TLS server on loopback, in a thread, which passes on what it is asked, and a seeded plan of what goes wrong. It
-must not know what the objects mean. Why a proxy and not a fake server: what a client believes after a fault is compared
-with what a real server did.
-
-    calm --go_wrong(seed)--> faulty: a share of the requests, and every watch sooner or later --calm()--> calm
+A seed and the kind of a request determine its faults. The server behind the proxy is real, so tests compare what a
+client assumes after a fault with what the server did.
 """
 
 from __future__ import annotations
@@ -31,22 +28,22 @@ from hack.controlplane.probes import LOOPBACK
 from tests.support.certificates import Authority
 from tests.support.proxied_requests import ProxiedRequest, RequestFault, faults_of, request_kind
 
-_HANG_SECONDS = 30.0  # longer than any client waits
-_HANG_SECONDS_WHEN_CALM = 3.0
-_LONGEST_DELAY_SECONDS = 1.5
-_WATCH_LIVES_SECONDS = 2.5
+_HANG_SECONDS = 30.0  # longer than any client timeout
+_HANG_SECONDS_AFTER_FAULTS = 3.0
+_MAX_DELAY_SECONDS = 1.5
+_MEAN_WATCH_SECONDS = 2.5
 _STALL_SECONDS = (0.5, 4.0)
 _START_SECONDS = 60.0
-_NOT_PASSED_ON = {"host", "connection", "content-length", "transfer-encoding", "keep-alive"}
+_DROPPED_HEADERS = {"host", "connection", "content-length", "transfer-encoding", "keep-alive"}
 _REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
 _REASONS |= {504: "Timeout"}
 
 
 class WatchFault(StrEnum):
-    """How an open watch ends."""
+    """Way in which an open watch ends."""
 
-    HALF_A_LINE_AND_RESET = "half a line, then reset"
-    HALF_A_LINE_AND_END = "half a line, then a clean end"
+    PARTIAL_LINE_AND_RESET = "partial line, then reset"
+    PARTIAL_LINE_AND_END = "partial line, then end of stream"
     EXPIRED = "410 as an ERROR event"
     FAILED = "500 as an ERROR event"
     STALL = "silence, then reset"
@@ -54,15 +51,15 @@ class WatchFault(StrEnum):
 
 
 class FaultyProxy:
-    """The proxy; a context manager.
+    """Proxy of an API server; a context manager.
 
     Args:
-        plane: Whose API server is asked.
-        directory: Where the kubeconfig and certificates are written.
+        plane: Control plane with the API server.
+        directory: Directory for the kubeconfig and the certificates.
 
     Attributes:
-        kubeconfig: Of the administrator, through the proxy.
-        fault_counts: How often each ill befell each kind of request.
+        kubeconfig: Kubeconfig of the administrator with the proxy's address.
+        fault_counts: Number of injected faults by kind of request and fault.
     """
 
     def __init__(self, plane: ControlPlane, directory: Path) -> None:
@@ -72,12 +69,12 @@ class FaultyProxy:
         self._upstream = plane.url
         self._directory = directory
         self._rate = 0.0
-        self._plans: dict[str, random.Random] = {}
+        self._generators: dict[str, random.Random] = {}
         self._seed = 0
         self._watches: set[_Watch] = set()
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
-        self._calmed = asyncio.Event()
+        self._faults_stopped = asyncio.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -93,30 +90,30 @@ class FaultyProxy:
         self._thread.join()
 
     def inject_faults(self, seed: int, rate: float) -> None:
-        """From now on a share of the requests goes wrong, as the seed has it for each kind of request."""
-        self._loop.call_soon_threadsafe(self._begin, seed, rate)
+        """Inject faults into a share *rate* of the requests, and end every watch after a random time."""
+        self._loop.call_soon_threadsafe(self._set_faults, seed, rate)
 
     def stop_faults(self) -> None:
-        """Stop all faults; requests whose response was dropped wait 3 s more."""
-        self._loop.call_soon_threadsafe(self._begin, 0, 0.0)
+        """Inject no more faults; requests without a response are reset after 3 s."""
+        self._loop.call_soon_threadsafe(self._set_faults, 0, 0.0)
 
-    def _begin(self, seed: int, rate: float) -> None:
+    def _set_faults(self, seed: int, rate: float) -> None:
         self._seed, self._rate = seed, rate
-        self._plans.clear()
+        self._generators.clear()
         if not rate:
-            self._calmed.set()
+            self._faults_stopped.set()
             return
-        self._calmed.clear()
+        self._faults_stopped.clear()
         for watch in self._watches:
-            self._arrange_end(watch)
+            self._schedule_end(watch)
 
-    def _plan(self, kind: str) -> random.Random:
-        if kind not in self._plans:
-            self._plans[kind] = random.Random(f"{self._seed} {kind}")
-        return self._plans[kind]
+    def _random(self, kind: str) -> random.Random:
+        if kind not in self._generators:
+            self._generators[kind] = random.Random(f"{self._seed} {kind}")
+        return self._generators[kind]
 
     def _run(self) -> None:
-        # The runner ends what is left of cancelled requests before it closes the loop; their sockets would leak.
+        # The runner finishes cancelled requests before it closes the loop; otherwise their sockets would leak.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
 
@@ -146,136 +143,142 @@ class FaultyProxy:
     # -- single requests ----------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        asked = ProxiedRequest(request.method, request.path, "watch" in request.query)
-        kind = request_kind(asked)
-        ill, draw = None, self._plan(kind)
-        if draw.random() < self._rate:
-            ill = draw.choice(faults_of(kind))
-            self.fault_counts[kind, ill] += 1
+        proxied = ProxiedRequest(request.method, request.path, "watch" in request.query)
+        kind = request_kind(proxied)
+        fault, generator = None, self._random(kind)
+        if generator.random() < self._rate:
+            fault = generator.choice(faults_of(kind))
+            self.fault_counts[kind, fault] += 1
         body = await request.read()
-        if ill is None:
-            return await (self._watch(request) if asked.watches else self._pass_on(request, body))
-        if ill.status and not ill.is_done:
-            return _refusal(ill.status)
-        if ill is RequestFault.RESET:
+        if fault is None:
+            return await (self._watch(request) if proxied.is_watch else self._forward(request, body))
+        if fault.status and not fault.is_applied:
+            return _error_response(fault.status)
+        if fault is RequestFault.RESET:
             return _reset(request)
-        if ill is RequestFault.DELAYED:
-            await asyncio.sleep(draw.uniform(0.05, _LONGEST_DELAY_SECONDS))
-            return await (self._watch(request) if asked.watches else self._pass_on(request, body))
-        await self._pass_on(request, body)
-        if ill is RequestFault.DONE_AND_SILENT:
+        if fault is RequestFault.DELAYED:
+            await asyncio.sleep(generator.uniform(0.05, _MAX_DELAY_SECONDS))
+            return await (self._watch(request) if proxied.is_watch else self._forward(request, body))
+        await self._forward(request, body)
+        if fault is RequestFault.APPLIED_AND_SILENT:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._calmed.wait(), _HANG_SECONDS)
+                await asyncio.wait_for(self._faults_stopped.wait(), _HANG_SECONDS)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _HANG_SECONDS_WHEN_CALM)
-        return _refusal(ill.status) if ill.status else _reset(request)
+                await asyncio.wait_for(self._stopping.wait(), _HANG_SECONDS_AFTER_FAULTS)
+        return _error_response(fault.status) if fault.status else _reset(request)
 
-    def _forwarded(self, request: web.Request, body: bytes | None) -> aiohttp.client._RequestContextManager:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
+    def _upstream_request(self, request: web.Request, body: bytes | None) -> aiohttp.client._RequestContextManager:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _DROPPED_HEADERS}
         url = URL(self._upstream + request.raw_path, encoded=True)
         return self._session.request(request.method, url, headers=headers, data=body or None)
 
-    async def _pass_on(self, request: web.Request, body: bytes) -> web.Response:
-        async with self._forwarded(request, body) as answer:
-            return web.Response(status=answer.status, body=await answer.read(), headers=_passed_back(answer))
+    async def _forward(self, request: web.Request, body: bytes) -> web.Response:
+        async with self._upstream_request(request, body) as upstream:
+            return web.Response(status=upstream.status, body=await upstream.read(), headers=_response_headers(upstream))
 
     # -- watches ------------------------------------------------------------------------------------------------------
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
-        async with self._forwarded(request, None) as answer:
-            response = web.StreamResponse(status=answer.status, headers=_passed_back(answer))
+        async with self._upstream_request(request, None) as upstream:
+            response = web.StreamResponse(status=upstream.status, headers=_response_headers(upstream))
             await response.prepare(request)
-            watch = _Watch(request, response, answer.content)
+            watch = _Watch(request, response, upstream.content)
             self._watches.add(watch)
             if self._rate:
-                self._arrange_end(watch)
+                self._schedule_end(watch)
             try:
-                ill = await watch.run()
-                if ill is not None:
-                    self.fault_counts["watch", ill] += 1
-                    await self._end_watch(watch, ill)
+                fault = await watch.run()
+                if fault is not None:
+                    self.fault_counts["watch", fault] += 1
+                    await self._end_watch(watch, fault)
             finally:
                 self._watches.discard(watch)
             return response
 
-    def _arrange_end(self, watch: _Watch) -> None:
-        plan = self._plan("open watch")
-        ill = plan.choice(list(WatchFault))
-        self._loop.call_later(plan.expovariate(1.0 / _WATCH_LIVES_SECONDS), self._end_if_faulty, watch, ill)
+    def _schedule_end(self, watch: _Watch) -> None:
+        generator = self._random("open watch")
+        fault = generator.choice(list(WatchFault))
+        self._loop.call_later(generator.expovariate(1.0 / _MEAN_WATCH_SECONDS), self._end_if_faulty, watch, fault)
 
-    def _end_if_faulty(self, watch: _Watch, ill: WatchFault) -> None:
+    def _end_if_faulty(self, watch: _Watch, fault: WatchFault) -> None:
         if self._rate:
-            watch.end(ill)
+            watch.end(fault)
 
-    async def _end_watch(self, watch: _Watch, ill: WatchFault) -> None:
-        if ill is WatchFault.STALL:
+    async def _end_watch(self, watch: _Watch, fault: WatchFault) -> None:
+        if fault is WatchFault.STALL:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._calmed.wait(), self._plan("stall").uniform(*_STALL_SECONDS))
-        if ill in (WatchFault.EXPIRED, WatchFault.FAILED) and watch.at_line_start:
-            status = 410 if ill is WatchFault.EXPIRED else 500
+                await asyncio.wait_for(self._faults_stopped.wait(), self._random("stall").uniform(*_STALL_SECONDS))
+        if fault in (WatchFault.EXPIRED, WatchFault.FAILED) and watch.at_line_start:
+            status = 410 if fault is WatchFault.EXPIRED else 500
             event = {"type": "ERROR", "object": json.loads(_status_body(status))}
             await watch.response.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
             await watch.response.write_eof()
-        elif ill is WatchFault.HALF_A_LINE_AND_END:
+        elif fault is WatchFault.PARTIAL_LINE_AND_END:
             await watch.response.write_eof()
         else:
             _reset(watch.request)
 
 
 class _Watch:
-    """A watch that is passed on, until the server, the client or an ill ends it."""
+    """Forwarded watch, until the server, the client or a fault ends it."""
 
     def __init__(self, request: web.Request, response: web.StreamResponse, source: aiohttp.StreamReader) -> None:
         self.request = request
         self.response = response
         self.at_line_start = True
         self._source = source
-        self._ill: WatchFault | None = None
-        self._struck = asyncio.Event()
+        self._fault: WatchFault | None = None
+        self._fault_set = asyncio.Event()
 
-    def end(self, ill: WatchFault) -> None:
-        """Let it end like that; half a line needs a line first."""
-        self._ill = ill
-        self._struck.set()
+    def end(self, fault: WatchFault) -> None:
+        """End the watch with a fault; a partial line is written when the next line arrives."""
+        self._fault = fault
+        self._fault_set.set()
 
     async def run(self) -> WatchFault | None:
-        """Pass on; what has struck it, None when it ended by itself."""
-        struck = asyncio.ensure_future(self._struck.wait())
+        """Forward the watch; return the fault that ended it, None if the server ended it."""
+        fault_set = asyncio.ensure_future(self._fault_set.wait())
         reading = asyncio.ensure_future(self._source.readany())
         try:
             while True:
-                await asyncio.wait({reading, struck}, return_when=asyncio.FIRST_COMPLETED)
-                halves = self._ill in (WatchFault.HALF_A_LINE_AND_RESET, WatchFault.HALF_A_LINE_AND_END)
-                if self._ill is not None and not halves:
-                    return self._ill
+                await asyncio.wait({reading, fault_set}, return_when=asyncio.FIRST_COMPLETED)
+                is_partial = self._fault in (WatchFault.PARTIAL_LINE_AND_RESET, WatchFault.PARTIAL_LINE_AND_END)
+                if self._fault is not None and not is_partial:
+                    return self._fault
                 chunk = await reading
                 reading = asyncio.ensure_future(self._source.readany())
                 if not chunk:
                     await self.response.write_eof()
                     return None
-                await self.response.write(chunk[: len(chunk) // 2] if halves else chunk)
-                if halves:
-                    return self._ill
+                await self.response.write(chunk[: len(chunk) // 2] if is_partial else chunk)
+                if is_partial:
+                    return self._fault
                 self.at_line_start = chunk.endswith(b"\n")
         finally:
-            struck.cancel()
+            fault_set.cancel()
             reading.cancel()
-            await asyncio.gather(struck, reading, return_exceptions=True)
+            await asyncio.gather(fault_set, reading, return_exceptions=True)
 
 
-def _passed_back(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    # The API server compresses large lists, such as that of all definitions.
-    passed = ("Content-Type", "Content-Encoding", "Retry-After")
-    return {name: answer.headers[name] for name in passed if name in answer.headers}
+def _response_headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:
+    # The API server compresses large lists, such as the list of CustomResourceDefinitions.
+    names = ("Content-Type", "Content-Encoding", "Retry-After")
+    return {name: upstream.headers[name] for name in names if name in upstream.headers}
 
 
 def _status_body(status: int) -> bytes:
     reason = _REASONS[status]
-    document = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "by the plan", "reason": reason}
+    document = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": "injected fault",
+        "reason": reason,
+    }
     return json.dumps(document | {"code": status}).encode()
 
 
-def _refusal(status: int) -> web.Response:
+def _error_response(status: int) -> web.Response:
     headers = {"Retry-After": "1"} if status == 429 else {}
     return web.Response(status=status, body=_status_body(status), headers=headers, content_type="application/json")
 

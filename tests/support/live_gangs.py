@@ -154,7 +154,7 @@ class GangHistory(PodHistory):
         """Jobs in the order in which they first held room."""
         return list(dict.fromkeys(job for moment in self.moments for job in moment))
 
-    def _take(self, kind: str, pod: Manifest) -> None:
+    def _record(self, kind: str, pod: Manifest) -> None:
         metadata, status = pod["metadata"], pod["status"]
         holds = pod["spec"].get("nodeName") and kind != "DELETED" and status.get("phase") not in _ENDED
         if holds:

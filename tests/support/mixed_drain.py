@@ -1,10 +1,7 @@
-"""A drain with a little of everything, and what must hold at its end whatever befell the requests.
+"""Plain, gated, preempting and infeasible pods and pods with volumes, and the checks after they are scheduled.
 
-Owns the objects, the order in which they come, and the accounts. It must not cause any trouble: that is a test's.
-
-    prepare() --profile live--> begin() --fillers bound--> burst() ------------------> settle() --> make_room()
-                                  plain and gated pods,      important pods on full      only those wait that
-                                  pods with late volumes     nodes; the gates open       fit nowhere
+The test injects faults meanwhile. It calls :meth:`MixedDrain.prepare`, :meth:`~MixedDrain.begin`,
+:meth:`~MixedDrain.burst`, :meth:`~MixedDrain.settle` and :meth:`~MixedDrain.make_room` in this order.
 """
 
 from __future__ import annotations
@@ -31,15 +28,15 @@ _PREEMPTED_BY = "Preempted by pod "
 
 
 class MixedDrain:
-    """One drain in a namespace of its own, on nodes of its own.
+    """Pods in their own namespace, for their own nodes and their own SchedulerProfile.
 
     Args:
-        plane: The control plane; asked directly.
-        operator: Who drains.
+        plane: Control plane; requests of the test do not pass through a proxy.
+        operator: Operator that schedules the pods.
 
     Attributes:
-        token: The namespace, the scheduler name, and the label of the nodes.
-        history: What happened to the pods.
+        token: Name of the namespace and the scheduler, and value of the nodes' label ``for``.
+        history: Changes of the pods.
     """
 
     def __init__(self, plane: ControlPlane, operator: OperatorProcess) -> None:
@@ -47,10 +44,10 @@ class MixedDrain:
         self.token = f"mixed-{uuid.uuid4().hex[:8]}"
         self._operator = operator
         self._log = accounts.BindingLog(plane.audit_log)
-        self._rooms = {self._node_name("full", index): NodeCapacity(4000, 110) for index in range(_FULL_NODES)}
-        self._rooms |= {self._node_name("wide", index): NodeCapacity(16000, 110) for index in range(_WIDE_NODES)}
-        self._rooms[self._node_name("huge", 0)] = NodeCapacity(200_000, 110)
-        self.history = PodHistory(plane, self.token, self._rooms)
+        self._capacities = {self._node_name("full", index): NodeCapacity(4000, 110) for index in range(_FULL_NODES)}
+        self._capacities |= {self._node_name("wide", index): NodeCapacity(16000, 110) for index in range(_WIDE_NODES)}
+        self._capacities[self._node_name("huge", 0)] = NodeCapacity(200_000, 110)
+        self.history = PodHistory(plane, self.token, self._capacities)
 
     def __enter__(self) -> Self:
         self.api.create({"kind": "Namespace", "metadata": {"name": self.token}})
@@ -61,23 +58,23 @@ class MixedDrain:
         self.history.__exit__(None, None, None)
         self.api.close()
 
-    # -- what comes, in this order ------------------------------------------------------------------------------------
+    # -- steps of the test --------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Create nodes, classes and the profile, and wait until it is live."""
+        """Create nodes, classes and the profile, and wait until the profile is ready."""
         for index in range(_FULL_NODES):
             self._node("full", index, "4")
         for index in range(_WIDE_NODES):
             self._node("wide", index, "16")
         for name, value in (("low", 1), ("high", 1000)):
-            self._wide("PriorityClass", name, "scheduling.k8s.io/v1", value=value)
+            self._cluster_object("PriorityClass", name, "scheduling.k8s.io/v1", value=value)
         late = {"provisioner": PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer"}
-        self._wide("StorageClass", "late", "storage.k8s.io/v1", **late)
-        self._wide("SchedulerProfile", "", "bayplan.dev/v1alpha1", spec={})
-        self._until(self._is_live, "the profile is live", 90.0)
+        self._cluster_object("StorageClass", "late", "storage.k8s.io/v1", **late)
+        self._cluster_object("SchedulerProfile", "", "bayplan.dev/v1alpha1", spec={})
+        self._until(self._is_ready, "the profile is ready", 90.0)
 
     def begin(self) -> None:
-        """Create the pods that come first."""
+        """Create claims and pods, all but the important ones."""
         self.api.create_all(self._claim(f"data{index}") for index in range(WITH_CLAIMS))
         pods = [self._filler(index) for index in range(FILLERS)]
         pods += [self._pod(f"plain{index}") for index in range(PLAIN)]
@@ -87,40 +84,40 @@ class MixedDrain:
         self.api.create_all(pods)
 
     def burst(self) -> None:
-        """When the full nodes are full, important pods come for them; then the gates open."""
+        """Wait until the full nodes are full, create important pods for them, and remove the scheduling gates."""
         self._until(lambda: self._bound("filler") == FILLERS, "the full nodes are full", 90.0)
         important = f"{self.token}-high"
         self.api.create_all(
-            self._pod(f"important{index}", where="full", priorityClassName=important) for index in range(IMPORTANT)
+            self._pod(f"important{index}", pool="full", priorityClassName=important) for index in range(IMPORTANT)
         )
         for index in range(GATED):
             manifest = {"kind": "Pod", "metadata": {"name": f"gated{index}", "namespace": self.token}}
             self.api.patch(manifest, {"spec": {"schedulingGates": None}})
 
     def run_for(self, seconds: float) -> None:
-        """Play the kubelet for a while."""
+        """Delete terminating pods for a while, as the kubelet does."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
-            self._end_pods()
+            self._delete_terminating()
 
     def settle(self, seconds: float) -> None:
-        """Wait until only those wait that fit nowhere, and what was written about them is."""
-        waiting = [f"large{index}" for index in range(TOO_LARGE)]
-        self._until(lambda: sorted(_names(self._unbound())) == waiting, "all that fit are bound", seconds)
-        self._until(lambda: self._has_told(waiting), "what was to be written is written", seconds)
-        self._until(lambda: not self._ending(), "victims are gone", seconds)
-        self._until(lambda: self.history.node_of == self._node_of(), "the history is read", seconds)
+        """Wait until only infeasible pods are pending, their statuses are written, and all victims are deleted."""
+        infeasible = [f"large{index}" for index in range(TOO_LARGE)]
+        self._until(lambda: sorted(_names(self._unbound())) == infeasible, "all feasible pods are bound", seconds)
+        self._until(lambda: self._are_statuses_written(infeasible), "all statuses are written", seconds)
+        self._until(lambda: not self._terminating(), "all victims are deleted", seconds)
+        self._until(lambda: self.history.node_of == self._node_of(), "the watch has received all changes", seconds)
         self._log.read()
 
     def make_room(self, seconds: float) -> None:
-        """A node for those that fitted nowhere: its event must still wake them."""
+        """Add a node for the infeasible pods; its event must requeue them."""
         self._node("huge", 0, "200")
         self._until(lambda: not self._unbound(), "the large pods are bound", seconds)
 
-    # -- what must hold -----------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def violations(self) -> list[str]:
-        """Everything that must not be."""
+        """Return every violation."""
         pods = self._pods()
         nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.token}")
         nominated = [pod for pod in pods if not pod["spec"].get("nodeName") and _nomination(pod)]
@@ -128,46 +125,47 @@ class MixedDrain:
             *self.history.violations,
             *(f"bound twice: {name}" for name in self._log.twice()),
             *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
-            *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
-            *(f"nominated for nothing: {name}" for name in _names(nominated)),
-            *self._needless_victims(),
+            *(f"bound, but reported as unscheduled: {name}" for name in accounts.said_unscheduled(pods)),
+            *(f"pending, but still nominated: {name}" for name in _names(nominated)),
+            *self._wrong_victims(),
         ]
 
     def pods_without_events(self) -> list[str]:
-        """The pods that are bound, and of which no event says so; victims of which none says by whom."""
-        scheduled, preempted = self._regarded("Scheduled"), self._regarded("Preempted")
-        without_events = [name for uid, name in self.history.names.items() if uid in self.history.node_of]
-        without_events = [name for name in without_events if name not in scheduled]
-        return without_events + [
-            self.history.names[uid] for uid in self.history.deleted if self._named(uid) not in preempted
+        """Return the bound pods without event Scheduled and the victims without event Preempted."""
+        bound = [name for uid, name in self.history.names.items() if uid in self.history.node_of]
+        victims = [self._name_of(uid) for uid in self.history.deleted]
+        scheduled, preempted = self._pods_with_event("Scheduled"), self._pods_with_event("Preempted")
+        return [
+            *(name for name in bound if name not in scheduled),
+            *(name for name in victims if name not in preempted),
         ]
 
-    def _needless_victims(self) -> list[str]:
-        # More victims than preemptors are no error: as in kube-scheduler, a bind that fails removes the nomination,
-        # and a victim that is not seen leaving yet counts as one that stays.
-        victims = [self._named(uid) for uid in self.history.deleted]
-        found = [f"deleted and no filler: {name}" for name in victims if not name.startswith("filler")]
+    def _wrong_victims(self) -> list[str]:
+        # More victims than preemptors are no violation: as in kube-scheduler, a failed bind removes the nomination, and
+        # a victim counts as running until its deletion is observed.
+        victims = [self._name_of(uid) for uid in self.history.deleted]
+        found = [f"deleted, but no filler: {name}" for name in victims if not name.startswith("filler")]
         for name, note in self._events("Preempted"):
             uid = note.removeprefix(_PREEMPTED_BY).split(" ", 1)[0]
             if not self.history.names.get(uid, "").startswith("important"):
-                found.append(f"{name} was preempted by nobody: {note}")
+                found.append(f"event of {name} names no important pod: {note}")
             if name not in victims:
-                found.append(f"{name} was said to be preempted, and lives")
+                found.append(f"{name} has event Preempted, but was not deleted")
         return found
 
-    def _has_told(self, waiting: list[str]) -> bool:
-        """Whether every waiting pod has a reason, and no other pod has a nomination."""
+    def _are_statuses_written(self, infeasible: list[str]) -> bool:
+        """Return whether exactly the infeasible pods are reported as unschedulable, without nomination."""
         reported = [pod for pod in self._unbound() if _reason(pod) == "Unschedulable" and not _nomination(pod)]
-        return sorted(_names(reported)) == waiting
+        return sorted(_names(reported)) == infeasible
 
     def _events(self, reason: str) -> list[tuple[str, str]]:
         events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.token}/events")
         return [(one["regarding"]["name"], one.get("note", "")) for one in events if one["reason"] == reason]
 
-    def _regarded(self, reason: str) -> set[str]:
+    def _pods_with_event(self, reason: str) -> set[str]:
         return {name for name, _ in self._events(reason)}
 
-    def _named(self, uid: str) -> str:
+    def _name_of(self, uid: str) -> str:
         return self.history.names[uid]
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -175,40 +173,40 @@ class MixedDrain:
     def _pods(self) -> list[Manifest]:
         return self.api.items(f"/api/v1/namespaces/{self.token}/pods")
 
-    def _ending(self) -> list[Manifest]:
+    def _terminating(self) -> list[Manifest]:
         return [pod for pod in self._pods() if pod["metadata"].get("deletionTimestamp")]
 
     def _unbound(self) -> list[Manifest]:
         return self.api.items(f"/api/v1/namespaces/{self.token}/pods", fieldSelector="spec.nodeName=")
 
-    def _is_live(self) -> bool:
+    def _is_ready(self) -> bool:
         profile = self.api.get(f"/apis/bayplan.dev/v1alpha1/schedulerprofiles/{self.token}")
         conditions = profile.get("status", {}).get("conditions", ())
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def _bound(self, prefix: str) -> int:
-        return sum(self._named(uid).startswith(prefix) for uid in list(self.history.node_of))
+        return sum(self._name_of(uid).startswith(prefix) for uid in list(self.history.node_of))
 
     def _node_of(self) -> dict[str, str]:
         return {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in self._pods() if pod["spec"].get("nodeName")}
 
     def _until(self, condition: Callable[[], Any], what: str, seconds: float) -> None:
-        """Wait, and end meanwhile what a kubelet would end."""
+        """Wait until a condition holds, and delete terminating pods meanwhile, as the kubelet does."""
         deadline = time.monotonic() + seconds
         while not condition():
-            self._end_pods()
+            self._delete_terminating()
             if time.monotonic() > deadline:
-                waiting = {pod["metadata"]["name"]: pod["status"] for pod in self._unbound()}
+                pending = {pod["metadata"]["name"]: pod["status"] for pod in self._unbound()}
                 log = self._operator.log[-4000:]
-                seen = f"{len(self.history.node_of)} are seen bound; {self.history.violations}"
-                raise AssertionError(f"not within {seconds:.0f} s: {what}\n{seen}\nunbound: {waiting}\n{log}")
+                seen = f"{len(self.history.node_of)} are bound; {self.history.violations}"
+                raise AssertionError(f"not within {seconds:.0f} s: {what}\n{seen}\nunbound: {pending}\n{log}")
             time.sleep(_POLL_SECONDS)
 
-    def _end_pods(self) -> None:
-        for pod in self._ending():
+    def _delete_terminating(self) -> None:
+        for pod in self._terminating():
             self.api.delete({"kind": "Pod", "metadata": pod["metadata"]}, grace_seconds=0)
 
-    # -- making -------------------------------------------------------------------------------------------------------
+    # -- objects ------------------------------------------------------------------------------------------------------
 
     def _node_name(self, pool: str, index: int) -> str:
         return f"{self.token}-{pool}{index}"
@@ -217,27 +215,27 @@ class MixedDrain:
         labels = {"for": self.token, "pool": pool}
         self.api.create(node_manifest(self._node_name(pool, index), {"cpu": cpu, "labels": labels}))
 
-    def _wide(self, kind: str, short: str, version: str, **fields: Any) -> None:
+    def _cluster_object(self, kind: str, short: str, version: str, **fields: Any) -> None:
         name = f"{self.token}-{short}" if short else self.token
         self.api.create({"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields})
 
-    def _pod(self, name: str, cpu: str = "1", where: str = "", **spec: Any) -> Manifest:
-        selector = {"for": self.token} | ({"pool": where} if where else {})
-        if not where:
-            # Not on the full nodes: a plain pod there would leave less to preempt.
+    def _pod(self, name: str, cpu: str = "1", pool: str = "", **spec: Any) -> Manifest:
+        selector = {"for": self.token} | ({"pool": pool} if pool else {})
+        if not pool:
+            # Plain pods on the full nodes would leave fewer fillers to preempt.
             spec["affinity"] = _not_in("full")
         spec |= {"schedulerName": self.token, "nodeSelector": selector}
         return pod_manifest(name, self.token, {"cpu": cpu, "spec": spec})
 
     def _filler(self, index: int) -> Manifest:
-        # Every second one takes its time to end.
+        # Every second filler has a grace period, so its preemption takes longer.
         grace = 30 if index % 2 else 0
         low = f"{self.token}-low"
-        return self._pod(f"filler{index}", where="full", priorityClassName=low, terminationGracePeriodSeconds=grace)
+        return self._pod(f"filler{index}", pool="full", priorityClassName=low, terminationGracePeriodSeconds=grace)
 
     def _claim(self, name: str) -> Manifest:
-        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        spec = {**asked, "storageClassName": f"{self.token}-late"}
+        request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        spec = {**request, "storageClassName": f"{self.token}-late"}
         return {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": self.token}, "spec": spec}
 
 

@@ -1,8 +1,7 @@
-"""Everything that happened to the pods of a namespace, in the order in which the API server stored it.
+"""Changes of the pods of a namespace in the order in which the API server stored them.
 
-Owns a watch of its own, in a thread, and what must not have happened at any moment of it. It must not know who
-scheduled. Why not the audit log: that is in the order of the answers, in which a pod may be bound before the one is
-gone whose room it took; a watch is in the order of the writes.
+A watch in a thread records them. The audit log cannot be used: its order is that of the responses, in which a pod may
+be bound before the pod that it replaces is deleted.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ _SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """What a node has: thousandths of a processor, and pods."""
+    """Capacity of a node in milli-CPU and pods."""
 
     cpu: int
     pods: int
 
 
 class PodHistory:
-    """The watch; a context manager.
+    """Record of a watch on pods; a context manager.
 
     Args:
-        plane: Whose API server is watched.
-        namespace: Whose pods.
-        nodes: The room of every node that they may be bound to.
+        plane: Control plane with the API server.
+        namespace: Namespace of the pods.
+        nodes: Capacity of every node that the pods may be bound to.
 
     Attributes:
-        node_of: Where each pod that exists is bound, by UID.
-        names: Of every pod that ever was, by UID.
-        deleted: UIDs of pods that are gone, in order.
-        violations: What must not have happened, in order.
+        node_of: Node of each existing bound pod, by UID.
+        names: Names of all pods that have existed, by UID.
+        deleted: UIDs of deleted pods, in order.
+        violations: Violations, in order.
     """
 
     def __init__(self, plane: ControlPlane, namespace: str, nodes: dict[str, NodeCapacity]) -> None:
@@ -84,25 +83,25 @@ class PodHistory:
 
     def _read(self) -> None:
         try:
-            # The API server ends the watch of a reader that is slow for a while; it goes on where it was.
+            # The API server ends the watch of a slow client; the next watch continues at the last resource version.
             while not self._ended and not self.violations:
-                self._read_on()
+                self._watch_once()
         except (OSError, ValueError, http.client.HTTPException) as error:
             if not self._ended:
-                self.violations.append(f"the history is not whole: {error}")
+                self.violations.append(f"the history is incomplete: {error}")
 
-    def _read_on(self) -> None:
+    def _watch_once(self) -> None:
         self._connection.request("GET", self._path + self._version, headers=self._headers)
-        with closing(self._connection.getresponse()) as answer:
-            for line in answer:
+        with closing(self._connection.getresponse()) as response:
+            for line in response:
                 event = json.loads(line)
                 if event["type"] == "ERROR":
-                    self.violations.append(f"the history is not whole: {event['object']}")
+                    self.violations.append(f"the history is incomplete: {event['object']}")
                     return
                 self._version = event["object"]["metadata"]["resourceVersion"]
-                self._take(event["type"], event["object"])
+                self._record(event["type"], event["object"])
 
-    def _take(self, kind: str, pod: Manifest) -> None:
+    def _record(self, kind: str, pod: Manifest) -> None:
         metadata, node = pod["metadata"], pod["spec"].get("nodeName", "")
         uid, before = metadata["uid"], self.node_of.get(metadata["uid"], "")
         self.names[uid] = metadata["name"]
@@ -111,13 +110,15 @@ class PodHistory:
             self.node_of.pop(uid, None)
             self._add(before, pod, -1)
         elif before and node != before:
-            self.violations.append(f"{metadata['name']} was moved from {before} to {node or 'nowhere'}")
+            self.violations.append(f"{metadata['name']} was moved from {before} to {node or 'no node'}")
         elif node and not before:
             self.node_of[uid] = node
             self._add(node, pod, 1)
-            room = self._nodes.get(node, NodeCapacity(0, 0))
-            if self._cpu[node] > room.cpu or self._pods[node] > room.pods:
-                self.violations.append(f"{metadata['name']} was bound to {node}, which is full: {self._cpu[node]}m")
+            capacity = self._nodes.get(node, NodeCapacity(0, 0))
+            if self._cpu[node] > capacity.cpu or self._pods[node] > capacity.pods:
+                self.violations.append(
+                    f"{metadata['name']} was bound to {node}, which then exceeds its capacity: {self._cpu[node]}m"
+                )
 
     def _add(self, node: str, pod: Manifest, sign: int) -> None:
         if node:

@@ -1,7 +1,4 @@
-"""Kinds of requests that a proxy distinguishes, and the faults of each.
-
-Owns the names. It must not know how an ill is brought about.
-"""
+"""Kinds of requests that the faulty proxy distinguishes, and the faults that it injects into each kind."""
 
 from __future__ import annotations
 
@@ -12,54 +9,54 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class ProxiedRequest:
-    """Fields of a request that the proxy distinguishes."""
+    """Fields of a request that determine its kind."""
 
     method: str
     path: str
-    watches: bool
+    is_watch: bool
 
 
 class RequestFault(StrEnum):
-    """What befalls a request; the name says whether the server has carried it out."""
+    """Fault of a request; with the APPLIED faults, the server has applied the request."""
 
-    CONFLICT = "refused 409"
-    EXPIRED = "refused 410"
-    BUSY = "refused 429"
-    FAILED = "refused 500"
-    AWAY = "refused 503"
-    TIMED_OUT = "refused 504"
-    RESET = "reset before"
+    CONFLICT = "rejected 409"
+    EXPIRED = "rejected 410"
+    BUSY = "rejected 429"
+    FAILED = "rejected 500"
+    UNAVAILABLE = "rejected 503"
+    TIMED_OUT = "rejected 504"
+    RESET = "reset before it is forwarded"
     DELAYED = "delayed"
-    DONE_AND_FAILED = "done, then 500"
-    DONE_AND_TIMED_OUT = "done, then 504"
-    DONE_AND_RESET = "done, then reset"
-    DONE_AND_SILENT = "done, then silence"
+    APPLIED_AND_FAILED = "applied, then 500"
+    APPLIED_AND_TIMED_OUT = "applied, then 504"
+    APPLIED_AND_RESET = "applied, then reset"
+    APPLIED_AND_SILENT = "applied, then silence"
 
     @property
     def status(self) -> int:
-        """What is answered; 0 for no answer."""
+        """HTTP status of the response; 0 for no response."""
         last = self.value.rsplit(" ", 1)[-1]
         return int(last) if last.isdigit() else 0
 
     @property
-    def is_done(self) -> bool:
-        """Whether the server has carried it out."""
-        return self.value.startswith("done")
+    def is_applied(self) -> bool:
+        """Whether the server has applied the request."""
+        return self.value.startswith("applied")
 
 
-_ALWAYS = (
+_ANY_REQUEST = (
     RequestFault.BUSY,
     RequestFault.FAILED,
-    RequestFault.AWAY,
+    RequestFault.UNAVAILABLE,
     RequestFault.TIMED_OUT,
     RequestFault.RESET,
     RequestFault.DELAYED,
 )
-_DONE = (
-    RequestFault.DONE_AND_FAILED,
-    RequestFault.DONE_AND_TIMED_OUT,
-    RequestFault.DONE_AND_RESET,
-    RequestFault.DONE_AND_SILENT,
+_APPLIED = (
+    RequestFault.APPLIED_AND_FAILED,
+    RequestFault.APPLIED_AND_TIMED_OUT,
+    RequestFault.APPLIED_AND_RESET,
+    RequestFault.APPLIED_AND_SILENT,
 )
 
 _PODS = r"/api/v1/namespaces/[^/]+/pods/[^/]+"
@@ -78,18 +75,18 @@ _KINDS = (
 _CONFLICTING = {"bind", "status patch", "pod deletion", "claim write", "volume write", "lease"}
 
 
-def request_kind(asked: ProxiedRequest) -> str:
-    """The kind of a request; nothing else distinguishes watches from lists."""
-    if asked.watches:
+def request_kind(request: ProxiedRequest) -> str:
+    """Return the kind of a request."""
+    if request.is_watch:
         return "watch"
     for kind, method, pattern in _KINDS:
-        if method in ("", asked.method) and re.fullmatch(pattern, asked.path):
+        if method in ("", request.method) and re.fullmatch(pattern, request.path):
             return kind
-    return "list" if asked.method == "GET" else "other"
+    return "list" if request.method == "GET" else "other"
 
 
 def faults_of(kind: str) -> tuple[RequestFault, ...]:
-    """What may befall requests of a kind."""
+    """Return the faults that the proxy injects into requests of a kind."""
     if kind == "watch":
-        return (*_ALWAYS, RequestFault.EXPIRED)
-    return (*_ALWAYS, *_DONE, *((RequestFault.CONFLICT,) if kind in _CONFLICTING else ()))
+        return (*_ANY_REQUEST, RequestFault.EXPIRED)
+    return (*_ANY_REQUEST, *_APPLIED, *((RequestFault.CONFLICT,) if kind in _CONFLICTING else ()))

@@ -1,7 +1,7 @@
-"""Extenders in memory with scripted responses, and a scheduler that calls them.
+"""Extender clients in memory with scripted responses, and a scheduler that calls them.
 
-Owns a :class:`scheduler_core.ports.ExtenderClient` without any transport. Each keeps what it was asked, in order, and
-can delay its response.
+A :class:`ScriptedExtender` implements :class:`scheduler_core.ports.ExtenderClient`, records its calls, and can delay its
+responses.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ ALL_VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVer
 def passes_only(
     *names: str, failed: Mapping[str, str] | None = None, hopeless: Mapping[str, str] | None = None
 ) -> FilterScript:
-    """A filter that leaves those of ``names`` that it is asked about."""
-    return lambda asked: ExtenderVerdict(
-        tuple(name for name in asked if name in names), dict(failed or {}), dict(hopeless or {})
+    """Return a filter response that lets only ``names`` pass."""
+    return lambda candidates: ExtenderVerdict(
+        tuple(name for name in candidates if name in names), dict(failed or {}), dict(hopeless or {})
     )
 
 
 @dataclass(eq=False)
 class ScriptedExtender:
-    """One extender.
+    """Client of one extender.
 
     Attributes:
-        on_filter: Answers filter; by default every node is left.
-        scores: Answers prioritize.
-        on_preempt: Answers preempt; by default every candidate is left.
-        on_bind: Called with a binding before it is answered.
-        faults: Errors by verb, which are raised each time.
-        calls: Verb and node names of every question, in order.
-        closed: How often it was closed.
+        on_filter: Returns the response to filter; by default every node passes.
+        scores: Response to prioritize.
+        on_preempt: Returns the response to preempt; by default every candidate remains.
+        on_bind: Called with each binding before the response.
+        faults: Error that each call of a verb raises.
+        calls: Verb and node names of every call, in order.
+        closed: Number of calls of :meth:`close`.
     """
 
     url: str = "http://extender"
-    on_filter: FilterScript = field(default=lambda asked: ExtenderVerdict(tuple(asked)))
+    on_filter: FilterScript = field(default=lambda candidates: ExtenderVerdict(tuple(candidates)))
     scores: Mapping[str, int] = field(default_factory=dict)
     on_preempt: PreemptScript = field(default=dict)
     on_bind: Callable[[Binding], None] = field(default=lambda _: None)
@@ -62,31 +62,31 @@ class ScriptedExtender:
     _open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        """Answer at once until the test changes it."""
+        """Respond immediately until :meth:`hold` is called."""
         self._open.set()
 
     def hold(self) -> None:
-        """Answer nothing until :meth:`release`."""
+        """Delay all responses until :meth:`release`."""
         self._open.clear()
 
     def release(self) -> None:
-        """Answer the waiting calls, and all later ones."""
+        """Respond to the delayed calls, and to later calls immediately."""
         self._open.set()
 
     def fail(self, verb: str, reason: str = "away") -> None:
-        """Answer a verb with an error from now on."""
+        """Raise an error at each further call of a verb."""
         self.faults[verb] = ExtenderError(self.url, reason)
 
     def fail_once(self, verb: str) -> None:
-        """Answer the next question of a verb with an error."""
+        """Raise an error at the next call of a verb."""
         self.fail(verb)
         self._once.add(verb)
 
     def called_verbs(self) -> list[str]:
-        """What it was asked for, in order."""
+        """Return the called verbs in order."""
         return [verb for verb, _ in self.calls]
 
-    async def _take(self, verb: str, names: Sequence[str]) -> None:
+    async def _call(self, verb: str, names: Sequence[str]) -> None:
         self.calls.append((verb, tuple(names)))
         await asyncio.sleep(0)
         await self._open.wait()
@@ -98,38 +98,38 @@ class ScriptedExtender:
             raise fault
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
-        """Answer by :attr:`on_filter`."""
-        await self._take("filter", node_names)
+        """Return the response of :attr:`on_filter`."""
+        await self._call("filter", node_names)
         return self.on_filter(node_names)
 
     async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
-        """Answer :attr:`scores`."""
-        await self._take("prioritize", node_names)
+        """Return :attr:`scores`."""
+        await self._call("prioritize", node_names)
         return self.scores
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
-        """Answer by :attr:`on_preempt`."""
-        await self._take("preempt", tuple(victims))
+        """Return the response of :attr:`on_preempt`."""
+        await self._call("preempt", tuple(victims))
         return self.on_preempt(victims)
 
     async def bind(self, binding: Binding) -> None:
-        """Call :attr:`on_bind`, then fail if the test says so."""
+        """Call :attr:`on_bind`, then raise the scripted error, if any."""
         self.on_bind(binding)
-        await self._take("bind", (binding.node_name,))
+        await self._call("bind", (binding.node_name,))
 
     async def close(self) -> None:
-        """Count it."""
+        """Count the call."""
         await asyncio.sleep(0)
         self.closed += 1
 
 
 def extender(url: str = "http://extender", **fields: object) -> Extender:
-    """An extender that filters, scores and preempts, with weight 1, unless ``fields`` (as in YAML) say otherwise."""
+    """Return the configuration of an extender with weight 1 that filters, scores and preempts, or has other *fields*."""
     return Extender.model_validate({"urlPrefix": url, "weight": 1, **ALL_VERBS, **fields})
 
 
 def extender_profile(*extenders: Extender, name: str = DEFAULT_NAME, percentage: int | None = None) -> ProfileConfig:
-    """A profile with extenders."""
+    """Return a profile with extenders."""
     return ProfileConfig(scheduler_name=name, extenders=extenders, percentage_of_nodes_to_score=percentage)
 
 
@@ -140,7 +140,7 @@ def extender_rig(
     percentage: int | None = None,
     storage: StorageWriter | None = None,
 ) -> Rig:
-    """A scheduler whose default profile has extenders, each with the client that serves its ``urlPrefix``."""
+    """Return a scheduler whose default profile has extenders, each with the client of its ``urlPrefix``."""
     clients = {config.url_prefix: client for config, client in pairs}
     ports = SchedulerPorts(storage=storage, make_extender=lambda _, config: clients[config.url_prefix])
     made = rig(plugins, defaults=defaults, serve=False, ports=ports)
@@ -149,12 +149,12 @@ def extender_rig(
 
 
 async def decide(made: Rig) -> Attempt | None:
-    """Take the next pod through its scheduling cycle."""
+    """Pop the next pod and run its scheduling cycle."""
     return await made.scheduler.cycles.extended.schedule(made.pop())
 
 
 async def schedule_and_bind(made: Rig) -> str:
-    """Take the next pod through both cycles; the node that it was bound to, "" for none."""
+    """Pop the next pod and run both cycles; return the node that it was bound to, "" for none."""
     attempt = await decide(made)
     if attempt is None:
         return ""
