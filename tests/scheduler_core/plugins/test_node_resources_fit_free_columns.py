@@ -1,4 +1,4 @@
-"""What NodeResourcesFit keeps of what is free."""
+"""Cached free amounts per resource column of NodeResourcesFit."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 
 COUNT = 300
-"""Nodes: so many that a changed row is renewed alone."""
+"""Number of nodes, large enough that a single changed row is recomputed alone."""
 
 
-def _alike() -> NodeColumns:
+def _equal_nodes() -> NodeColumns:
     return columns(node(f"n{row}", allocatable={"cpu": "4", "pods": "1"}) for row in range(COUNT))
 
 
@@ -21,9 +21,9 @@ def _short(free: FreeColumns, column: int, amount: int) -> list[int]:
     return [] if short is None else np.flatnonzero(short).tolist()
 
 
-def test_a_row_that_fills_up_is_short_from_then_on() -> None:
-    """While every node had enough none was looked at; that ends with the first that has not."""
-    nodes = _alike()
+def test_a_row_becomes_short() -> None:
+    """A row is short once its free amount is less than requested."""
+    nodes = _equal_nodes()
     free = FreeColumns(nodes)
     assert _short(free, CPU_COLUMN, 4000) == []
     assert _short(free, PLACES, 1) == []
@@ -32,9 +32,9 @@ def test_a_row_that_fills_up_is_short_from_then_on() -> None:
     assert _short(free, PLACES, 1) == [17]
 
 
-def test_a_row_that_gets_free_again_is_short_no_more() -> None:
-    """The bound that it left behind is put right once nothing is short."""
-    nodes = _alike()
+def test_a_row_stops_being_short() -> None:
+    """A row is not short after its pods are removed; the cached minimum is then recomputed."""
+    nodes = _equal_nodes()
     free = FreeColumns(nodes)
     info = nodes.compile_pod(pod(requests={"cpu": "3"}))
     nodes.add_pod(info, 17)
@@ -45,9 +45,9 @@ def test_a_row_that_gets_free_again_is_short_no_more() -> None:
     assert _short(free, CPU_COLUMN, 4001) == list(range(COUNT))
 
 
-def test_chosen_rows_are_answered_in_their_order() -> None:
-    """Many chosen rows are picked from what is kept, and a few from the columns: the answer is the same."""
-    nodes = _alike()
+def test_selected_rows() -> None:
+    """Results for many selected rows (from the cache) and for few (from the columns) are equal."""
+    nodes = _equal_nodes()
     free = FreeColumns(nodes)
     nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "3"})), 17)
     for rows in (np.arange(10, 20), np.arange(10, COUNT)):
@@ -56,14 +56,14 @@ def test_chosen_rows_are_answered_in_their_order() -> None:
         assert rows[short].tolist() == [17]
 
 
-def test_no_rows_are_never_short() -> None:
-    """Columns without nodes have nowhere to fall short."""
+def test_without_rows_nothing_is_short() -> None:
+    """short() returns None without nodes or without selected rows."""
     assert FreeColumns(NodeColumns()).short(CPU_COLUMN, 1, ALL_ROWS) is None
-    assert FreeColumns(_alike()).short(CPU_COLUMN, 5000, np.empty(0, dtype=np.intp)) is None
+    assert FreeColumns(_equal_nodes()).short(CPU_COLUMN, 5000, np.empty(0, dtype=np.intp)) is None
 
 
-def test_more_resources_than_are_kept_are_answered_all_the_same() -> None:
-    """Those that were kept first are let go."""
+def test_the_number_of_cached_resources_is_bounded() -> None:
+    """Results are correct for more resources than the cache holds."""
     names = [f"example.com/r{number}" for number in range(20)]
     nodes = columns([node(allocatable=dict.fromkeys(names, "2"))])
     free = FreeColumns(nodes)

@@ -1,4 +1,4 @@
-"""Which events NodeResourcesFit takes for a reason to try again."""
+"""Queueing hints of NodeResourcesFit."""
 
 import pytest
 
@@ -15,7 +15,7 @@ LARGE = {"cpu": "4", "memory": "4Gi", "pods": "10"}
 
 
 def _hint(resource: Resource, action: Action) -> HintFunction:
-    """The hint that is registered for an event."""
+    """Return the hint that is registered for an event."""
     for registration in NodeResourcesFit(NodeResourcesFitArgs(), FakeHandle()).events_to_register():
         if registration.event.covers(ClusterEvent(resource, action)):
             assert registration.hint is not None
@@ -26,18 +26,18 @@ def _hint(resource: Resource, action: Action) -> HintFunction:
 @pytest.mark.parametrize(
     ("resource", "action"),
     [
-        pytest.param(Resource.ASSIGNED_POD, Action.ADD, id="a pod takes room"),
-        pytest.param(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL, id="labels take no room"),
-        pytest.param(Resource.NODE, Action.UPDATE_NODE_TAINT, id="taints are another plugin's"),
-        pytest.param(Resource.NODE, Action.DELETE, id="a node's end makes no room"),
-        pytest.param(Resource.PERSISTENT_VOLUME, Action.ADD, id="volumes are another plugin's"),
+        pytest.param(Resource.ASSIGNED_POD, Action.ADD, id="pod added"),
+        pytest.param(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL, id="pod labels"),
+        pytest.param(Resource.NODE, Action.UPDATE_NODE_TAINT, id="node taints"),
+        pytest.param(Resource.NODE, Action.DELETE, id="node deleted"),
+        pytest.param(Resource.PERSISTENT_VOLUME, Action.ADD, id="volume added"),
     ],
 )
 def test_events_that_cannot_help(resource: Resource, action: Action) -> None:
-    """These are not registered."""
+    """Events that free no resources are not registered."""
     plugin = NodeResourcesFit(NodeResourcesFitArgs(), FakeHandle())
-    happened = ClusterEvent(resource, action)
-    assert not [each for each in plugin.events_to_register() if each.event.covers(happened)]
+    event = ClusterEvent(resource, action)
+    assert not [each for each in plugin.events_to_register() if each.event.covers(event)]
 
 
 def _resized(name: str, spec: str, granted: str) -> Pod:
@@ -48,63 +48,68 @@ def _resized(name: str, spec: str, granted: str) -> Pod:
 @pytest.mark.parametrize(
     ("old", "new", "hint"),
     [
-        pytest.param(pod("other", node_name="a"), None, Hint.QUEUE, id="a placed pod goes"),
-        pytest.param(pod("other", nominated_node="a"), None, Hint.QUEUE, id="a nominated pod goes"),
-        pytest.param(pod("other"), None, Hint.SKIP, id="a pod that was nowhere goes"),
+        pytest.param(pod("other", node_name="a"), None, Hint.QUEUE, id="a bound pod is deleted"),
+        pytest.param(pod("other", nominated_node="a"), None, Hint.QUEUE, id="a nominated pod is deleted"),
+        pytest.param(pod("other"), None, Hint.SKIP, id="a pod without a node is deleted"),
         pytest.param(
             pod("other", requests={"cpu": "4"}, node_name="a"),
             pod("other", requests={"cpu": "3"}, node_name="a"),
             Hint.QUEUE,
-            id="a placed pod frees cpu",
+            id="a bound pod frees cpu",
         ),
         pytest.param(
-            pod("other", requests={"cpu": "4"}), pod("other", requests={"cpu": "3"}), Hint.SKIP, id="it was nowhere"
+            pod("other", requests={"cpu": "4"}),
+            pod("other", requests={"cpu": "3"}),
+            Hint.SKIP,
+            id="a pod without a node frees cpu",
         ),
         pytest.param(
             pod("other", requests={"example.com/a": 2}, node_name="a"),
             pod("other", requests={"example.com/a": 1}, node_name="a"),
             Hint.SKIP,
-            id="it frees what nobody asked for",
+            id="a bound pod frees a resource that is not requested",
         ),
         pytest.param(
             pod("other", requests={"cpu": "4", "memory": "1Gi"}, node_name="a"),
             pod("other", requests={"cpu": "5", "memory": "1Gi"}, node_name="a"),
             Hint.SKIP,
-            id="it grows",
+            id="a bound pod requests more",
         ),
-        pytest.param(_resized("other", "1", "4"), _resized("other", "1", "2"), Hint.QUEUE, id="a resize is granted"),
-        pytest.param(_resized("other", "4", "4"), _resized("other", "1", "4"), Hint.SKIP, id="a resize is only asked"),
-        pytest.param(WAITING, pod("waiting", requests={"cpu": "1"}), Hint.QUEUE, id="the waiting pod itself shrinks"),
-        pytest.param(object(), object(), Hint.QUEUE, id="not a pod: unknown"),
+        pytest.param(_resized("other", "1", "4"), _resized("other", "1", "2"), Hint.QUEUE, id="a resize is in force"),
+        pytest.param(
+            _resized("other", "4", "4"), _resized("other", "1", "4"), Hint.SKIP, id="a resize is only requested"
+        ),
+        pytest.param(WAITING, pod("waiting", requests={"cpu": "1"}), Hint.QUEUE, id="the pod itself requests less"),
+        pytest.param(object(), object(), Hint.QUEUE, id="not a pod"),
     ],
 )
 def test_after_a_pod_changed(old: object, new: object | None, hint: Hint) -> None:
-    """Freed room counts if it was on a node and the waiting pod asks for such a thing."""
+    """A pod is requeued if another pod frees, on a node, a resource that it requests."""
     assert _hint(Resource.ASSIGNED_POD, Action.DELETE)(WAITING, old, new) is hint
 
 
 @pytest.mark.parametrize(
     ("old", "new", "hint"),
     [
-        pytest.param(None, node(allocatable=LARGE), Hint.QUEUE, id="a large node comes"),
-        pytest.param(None, node(allocatable=SMALL), Hint.SKIP, id="a small node comes"),
-        pytest.param(None, node(allocatable={**LARGE, "pods": "0"}), Hint.SKIP, id="a node for no pods comes"),
-        pytest.param(node(allocatable=SMALL), node(allocatable=LARGE), Hint.QUEUE, id="it grew large enough"),
-        pytest.param(node(allocatable=LARGE), node(allocatable=SMALL), Hint.SKIP, id="it shrank"),
-        pytest.param(node(allocatable=LARGE), node(allocatable=LARGE), Hint.SKIP, id="it did not grow"),
+        pytest.param(None, node(allocatable=LARGE), Hint.QUEUE, id="a large node is added"),
+        pytest.param(None, node(allocatable=SMALL), Hint.SKIP, id="a small node is added"),
+        pytest.param(None, node(allocatable={**LARGE, "pods": "0"}), Hint.SKIP, id="a node without pod slots is added"),
+        pytest.param(node(allocatable=SMALL), node(allocatable=LARGE), Hint.QUEUE, id="allocatable cpu grows enough"),
+        pytest.param(node(allocatable=LARGE), node(allocatable=SMALL), Hint.SKIP, id="allocatable cpu shrinks"),
+        pytest.param(node(allocatable=LARGE), node(allocatable=LARGE), Hint.SKIP, id="allocatable is unchanged"),
         pytest.param(
             node(allocatable=LARGE),
             node(allocatable={**LARGE, "ephemeral-storage": "1Gi"}),
             Hint.SKIP,
-            id="it grew in what nobody asked for",
+            id="a resource that is not requested grows",
         ),
         pytest.param(
-            node(allocatable=LARGE), node(allocatable={**LARGE, "pods": "11"}), Hint.QUEUE, id="it takes one pod more"
+            node(allocatable=LARGE), node(allocatable={**LARGE, "pods": "11"}), Hint.QUEUE, id="allocatable pods grow"
         ),
-        pytest.param(node(allocatable=LARGE), None, Hint.SKIP, id="it is gone"),
-        pytest.param(None, object(), Hint.QUEUE, id="not a node: unknown"),
+        pytest.param(node(allocatable=LARGE), None, Hint.SKIP, id="a node is deleted"),
+        pytest.param(None, object(), Hint.QUEUE, id="not a node"),
     ],
 )
 def test_after_a_node_changed(old: object | None, new: object | None, hint: Hint) -> None:
-    """The empty node must be large enough, and larger than before in something that counts."""
+    """A pod is requeued if it fits the empty node and a requested resource of the node has grown."""
     assert _hint(Resource.NODE, Action.ADD)(WAITING, old, new) is hint

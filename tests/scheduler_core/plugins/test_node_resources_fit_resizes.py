@@ -1,6 +1,6 @@
 """NodeResourcesFit for running pods whose resize is deferred.
 
-As read in kube-scheduler v1.37.1, ``noderesources/fit.go`` (``adjustDeltasToAccomodateCacheDiscrepancy``) and its test.
+Expected values follow kube-scheduler v1.37.1, ``noderesources/fit.go`` (``adjustDeltasToAccomodateCacheDiscrepancy``).
 """
 
 from collections.abc import Mapping
@@ -23,77 +23,81 @@ from tests.support.plugin_calls import filter_statuses
 GPU = "example.com/gpu"
 DEFERRED = PodCondition("PodResizePending", "True", "Deferred")
 MANY = {f"example.com/r{number:02}": 1 for number in range(14)}
-ROOM: Mapping[str, str | int] = {"cpu": "3", "memory": "3Gi", "pods": "4", GPU: 2}
+ALLOCATABLE: Mapping[str, str | int] = {"cpu": "3", "memory": "3Gi", "pods": "4", GPU: 2}
 
 
 def _running(requests: Mapping[str, str | int], node_name: str = "b") -> Pod:
     return pod("resized", node_name=node_name, requests=requests, conditions=[DEFERRED])
 
 
-def _nodes(counted: Pod, others: list[Pod], room: Mapping[str, str | int] = ROOM) -> NodeColumns:
-    return columns([node("a", allocatable=room), node("b", allocatable=room)], [*others, counted])
+def _nodes(counted: Pod, others: list[Pod], allocatable: Mapping[str, str | int] = ALLOCATABLE) -> NodeColumns:
+    return columns([node("a", allocatable=allocatable), node("b", allocatable=allocatable)], [*others, counted])
 
 
-def _status(nodes: NodeColumns, wants: Pod, rows: Rows = ALL_ROWS) -> Status:
+def _status(nodes: NodeColumns, resized: Pod, rows: Rows = ALL_ROWS) -> Status:
     """Return the filter's status on node b, the last of the rows."""
     plugin = NodeResourcesFit(NodeResourcesFitArgs(), FakeHandle(nodes=nodes))
-    status, found = filter_statuses(plugin, wants, nodes, rows)
+    status, found = filter_statuses(plugin, resized, nodes, rows)
     assert status == SUCCESS
     return found[-1]
 
 
-@pytest.mark.parametrize("rows", [pytest.param(ALL_ROWS, id="all"), pytest.param(np.array([1]), id="its-own")])
+@pytest.mark.parametrize("rows", [pytest.param(ALL_ROWS, id="all"), pytest.param(np.array([1]), id="own-node")])
 @pytest.mark.parametrize(
-    ("counted", "wants", "others", "status"),
+    ("counted", "requests", "others", "status"),
     [
-        pytest.param({"cpu": "3"}, {"cpu": "3"}, [], SUCCESS, id="its-node-counts-it-already"),
+        pytest.param({"cpu": "3"}, {"cpu": "3"}, [], SUCCESS, id="node-counts-it-already"),
         pytest.param({"cpu": "3"}, {"cpu": "3"}, [{"cpu": "1"}], unschedulable("Insufficient cpu"), id="overcommitted"),
         pytest.param({"cpu": "4"}, {"cpu": "4"}, [], unresolvable("Insufficient cpu"), id="larger-than-the-node"),
-        pytest.param({"cpu": "1"}, {"cpu": "3"}, [], SUCCESS, id="what-is-missing-is-free"),
-        pytest.param({"cpu": "1"}, {"cpu": "3"}, [{"cpu": "1"}], unschedulable("Insufficient cpu"), id="and-is-not"),
+        pytest.param({"cpu": "1"}, {"cpu": "3"}, [], SUCCESS, id="delta-is-free"),
+        pytest.param(
+            {"cpu": "1"}, {"cpu": "3"}, [{"cpu": "1"}], unschedulable("Insufficient cpu"), id="delta-is-not-free"
+        ),
         pytest.param({"cpu": "3"}, {"cpu": "1"}, [{"cpu": "1"}], unschedulable("Insufficient cpu"), id="shrinks"),
-        pytest.param({"memory": "1Gi"}, {"memory": "1Gi"}, [{"cpu": "4"}], SUCCESS, id="cpu-is-not-its-business"),
-        pytest.param({GPU: 2}, {GPU: 2}, [{GPU: 1}], SUCCESS, id="others-need-nothing-more"),
+        pytest.param({"memory": "1Gi"}, {"memory": "1Gi"}, [{"cpu": "4"}], SUCCESS, id="cpu-is-not-requested"),
+        pytest.param({GPU: 2}, {GPU: 2}, [{GPU: 1}], SUCCESS, id="node-counts-the-gpus-already"),
         pytest.param({GPU: 1}, {GPU: 2}, [{GPU: 1}], unschedulable("Insufficient example.com/gpu"), id="gpu"),
         pytest.param({GPU: 1}, {GPU: 4}, [], unresolvable("Insufficient example.com/gpu"), id="too-many-gpus"),
-        pytest.param({GPU: 2}, {GPU: 3}, [{GPU: 1}], unschedulable("Insufficient example.com/gpu"), id="delta"),
-        pytest.param({}, {}, [{}, {}, {}], unschedulable("Too many pods"), id="its-slot-counts-twice"),
+        pytest.param(
+            {GPU: 2}, {GPU: 3}, [{GPU: 1}], unschedulable("Insufficient example.com/gpu"), id="gpu-delta-is-not-free"
+        ),
+        pytest.param({}, {}, [{}, {}, {}], unschedulable("Too many pods"), id="its-pod-slot-counts-twice"),
     ],
 )
-def test_room(
+def test_deltas(
     counted: dict[str, str | int],
-    wants: dict[str, str | int],
+    requests: dict[str, str | int],
     others: list[dict[str, str | int]],
     status: Status,
     rows: Rows,
 ) -> None:
-    """On its own node only what the node does not count yet must be free."""
+    """On the pod's own node, only the amount that the node does not count yet must be free."""
     beside = [pod(f"other-{number}", node_name="b", requests=each) for number, each in enumerate(others)]
-    assert _status(_nodes(_running(counted), beside), _running(wants), rows) == status
+    assert _status(_nodes(_running(counted), beside), _running(requests), rows) == status
 
 
-def test_a_node_that_does_not_count_it() -> None:
-    """All that it requests must be free on a node that does not count it."""
+def test_a_node_that_does_not_count_the_pod() -> None:
+    """The full request must be free on a node that does not count the pod."""
     nodes = _nodes(_running({"cpu": "2"}, "a"), [pod("other", node_name="b", requests={"cpu": "2"})])
     assert _status(nodes, _running({"cpu": "2"}, "a")) == unschedulable("Insufficient cpu")
 
 
 @pytest.mark.parametrize(
-    ("taken", "status"),
+    ("used", "status"),
     [
         pytest.param("3", SUCCESS, id="fits"),
-        pytest.param("4", unschedulable("Insufficient cpu"), id="fits-not"),
+        pytest.param("4", unschedulable("Insufficient cpu"), id="does-not-fit"),
     ],
 )
-def test_many_resources(taken: str, status: Status) -> None:
-    """The codes of a pod with many resources are numbered, also on its own node."""
-    wants = pod("resized", node_name="b", requests={"cpu": "1", **MANY}, conditions=[DEFERRED])
-    other = pod("other", node_name="b", requests={"cpu": taken})
-    assert _status(_nodes(wants, [other], {"cpu": "4", "pods": "9", **MANY}), wants) == status
+def test_many_resources(used: str, status: Status) -> None:
+    """Statuses are correct on the own node of a pod with more resources than a code has bits."""
+    resized = pod("resized", node_name="b", requests={"cpu": "1", **MANY}, conditions=[DEFERRED])
+    other = pod("other", node_name="b", requests={"cpu": used})
+    assert _status(_nodes(resized, [other], {"cpu": "4", "pods": "9", **MANY}), resized) == status
 
 
 def test_shortages() -> None:
-    """What explanations report is what the node does not count yet."""
+    """shortages() reports the amount that the node does not count yet."""
     nodes = _nodes(_running({"cpu": "1"}), [pod("other", node_name="b", requests={"cpu": "2"})])
     plugin = NodeResourcesFit(NodeResourcesFitArgs(), FakeHandle(nodes=nodes))
     assert plugin.shortages(CycleState(), nodes.compile_pod(_running({"cpu": "3"})), nodes, 1) == (

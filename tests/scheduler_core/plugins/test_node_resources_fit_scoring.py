@@ -1,4 +1,4 @@
-"""NodeResourcesFit's three strategies on columns."""
+"""NodeResourcesFit's three scoring strategies."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def _scores(nodes: NodeColumns, incoming: Pod, args: NodeResourcesFitArgs) -> li
 
 
 def _one(incoming: Pod, args: NodeResourcesFitArgs, *placed: Pod) -> int:
-    """The score of a node with 10 CPUs, 20 GiB and 4 GPUs."""
+    """Return the score of a node with 10 CPUs, 20 GiB and 4 GPUs."""
     here = node("a", allocatable={"cpu": "10", "memory": "20Gi", GPU: "4", "pods": "110"})
     return _scores(columns([here], placed), incoming, args)[0]
 
@@ -48,12 +48,12 @@ def _one(incoming: Pod, args: NodeResourcesFitArgs, *placed: Pod) -> int:
     ("strategy", "score"),
     [
         pytest.param("LeastAllocated", (80 + 60) // 2, id="free share"),
-        pytest.param("MostAllocated", (20 + 40) // 2, id="taken share"),
-        pytest.param("RequestedToCapacityRatio", (20 + 40) // 2, id="line through the taken share"),
+        pytest.param("MostAllocated", (20 + 40) // 2, id="used share"),
+        pytest.param("RequestedToCapacityRatio", (20 + 40) // 2, id="line through the used share"),
     ],
 )
 def test_strategies(strategy: str, score: int) -> None:
-    """2 of 10 CPUs and 8 of 20 GiB, of which half was taken before; cpu and memory by default."""
+    """By default, cpu and memory are scored: here 2 of 10 CPUs and 8 of 20 GiB, including the pod's half."""
     half = {"cpu": "1", "memory": "4Gi"}
     assert _one(pod(requests=half), _args(strategy), pod("old", requests=half, node_name="a")) == score
 
@@ -61,15 +61,17 @@ def test_strategies(strategy: str, score: int) -> None:
 @pytest.mark.parametrize(
     ("incoming", "score"),
     [
-        pytest.param(pod(), 1, id="one container counts 100 milli-CPU"),
-        pytest.param(pod(containers=[container(name=str(number)) for number in range(3)]), 3, id="three count 300"),
-        pytest.param(pod(requests={"cpu": "0"}), 0, id="a request of zero is a request"),
-        pytest.param(pod(requests={"cpu": "2"}), 20, id="asked for"),
+        pytest.param(pod(), 1, id="one container without requests counts 100 milli-CPU"),
+        pytest.param(
+            pod(containers=[container(name=str(number)) for number in range(3)]), 3, id="three containers count 300"
+        ),
+        pytest.param(pod(requests={"cpu": "0"}), 0, id="a zero request has no default"),
+        pytest.param(pod(requests={"cpu": "2"}), 20, id="request"),
         pytest.param(pod(requests={"cpu": "2"}, overhead={"cpu": "1"}), 30, id="overhead counts"),
         pytest.param(
             pod(containers=[container(requests={"cpu": "2"})], pod_requests={"cpu": "5"}),
             20,
-            id="requests of the pod as a whole do not count here",
+            id="pod-level requests do not count",
         ),
         pytest.param(
             pod(
@@ -77,7 +79,7 @@ def test_strategies(strategy: str, score: int) -> None:
                 container_statuses=[ContainerStatus("main", {}, ResourceRequirements({"cpu": "6"}))],
             ),
             20,
-            id="what a container has been granted does not count here",
+            id="resources in force do not count",
         ),
         pytest.param(
             pod(init_containers=[container(name="init", requests={"cpu": "4"})], requests={"cpu": "1"}),
@@ -86,12 +88,12 @@ def test_strategies(strategy: str, score: int) -> None:
         ),
     ],
 )
-def test_what_of_a_pod_is_scored(incoming: Pod, score: int) -> None:
-    """The taken share of 10 CPUs."""
+def test_requests_that_are_scored(incoming: Pod, score: int) -> None:
+    """The score is the share of 10 CPUs that the pod's requests or defaults use."""
     assert _one(incoming, _args("MostAllocated", ("cpu", 1))) == score
 
 
-def test_placed_pods_count_with_defaults() -> None:
+def test_existing_pods_count_with_defaults() -> None:
     """Five pods without requests count as 500 milli-CPU of 10 CPUs."""
     placed = [pod(f"p{number}", node_name="a") for number in range(4)]
     assert _one(pod(), _args("MostAllocated", ("cpu", 1)), *placed) == 5
@@ -100,27 +102,27 @@ def test_placed_pods_count_with_defaults() -> None:
 @pytest.mark.parametrize(
     ("requests", "score"),
     [
-        pytest.param({"cpu": "1"}, 10, id="not asked for: scored without"),
-        pytest.param({"cpu": "1", GPU: 1}, (10 + 3 * 50) // 4, id="asked for: scored with its weight"),
-        pytest.param({"cpu": "1", GPU: 0}, 10, id="asked for none"),
+        pytest.param({"cpu": "1"}, 10, id="not requested"),
+        pytest.param({"cpu": "1", GPU: 1}, (10 + 3 * 50) // 4, id="requested"),
+        pytest.param({"cpu": "1", GPU: 0}, 10, id="zero requested"),
     ],
 )
 def test_extended_resources(requests: dict[str, str | int], score: int) -> None:
-    """GPUs, of which one of four is taken, count only for pods that want some."""
-    taken = pod("old", requests={"cpu": "0", GPU: 1}, node_name="a")
-    assert _one(pod(requests=requests), _args("MostAllocated", ("cpu", 1), (GPU, 3)), taken) == score
+    """GPUs, of which one of four is in use, count only for pods that request GPUs."""
+    existing = pod("old", requests={"cpu": "0", GPU: 1}, node_name="a")
+    assert _one(pod(requests=requests), _args("MostAllocated", ("cpu", 1), (GPU, 3)), existing) == score
 
 
 @pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"])
-@pytest.mark.parametrize("resource", [GPU, "example.com/unheard-of", "pods", "storage"])
-def test_nothing_to_score_by(strategy: str, resource: str) -> None:
-    """Where no resource takes part every node gets 0."""
+@pytest.mark.parametrize("resource", [GPU, "example.com/unknown", "pods", "storage"])
+def test_no_resource_to_score(strategy: str, resource: str) -> None:
+    """Every node has score 0 if no configured resource counts."""
     nodes = columns([node("a"), node("b")])
     assert _scores(nodes, pod(requests={"cpu": "1"}), _args(strategy, (resource, 1))) == [0, 0]
 
 
-def test_rows_of_removed_nodes_do_no_harm() -> None:
-    """A freed row has capacity 0 and leaves the scores of the others as they were."""
+def test_removed_nodes_do_not_change_scores() -> None:
+    """A freed row has capacity 0 and does not affect the scores of other rows."""
     nodes = columns([node(name, allocatable={"cpu": "10", "memory": "20Gi"}) for name in "abc"])
     nodes.remove_node("b")
     scores = _scores(nodes, pod(requests={"cpu": "2", "memory": "2Gi"}), _args("LeastAllocated"))
@@ -142,10 +144,10 @@ def _clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Pod]:
 
 
 def _plain_use(here: Node, placed: list[Pod], incoming: Pod, weights: dict[str, int]) -> list[OneNode]:
-    """What each scored resource comes to on one node, from the objects."""
+    """Return the capacity, use and request of each scored resource on one node."""
     defaults = {"cpu": 100, "memory": 200 * 2**20}
 
-    def asked(one: Pod, name: str) -> int:
+    def requested(one: Pod, name: str) -> int:
         requests = one.spec.containers[0].resources.requests
         return int(requests[name]) * _RESOURCES[name] if name in requests else defaults.get(name, 0)
 
@@ -153,18 +155,18 @@ def _plain_use(here: Node, placed: list[Pod], incoming: Pod, weights: dict[str, 
     return [
         OneNode(
             int(here.status.allocatable.get(name, 0)) * _RESOURCES[name],
-            sum(asked(each, name) for each in on_it),
-            asked(incoming, name),
+            sum(requested(each, name) for each in on_it),
+            requested(incoming, name),
             weight,
         )
         for name, weight in weights.items()
-        if asked(incoming, name) or name != GPU
+        if requested(incoming, name) or name != GPU
     ]
 
 
 @given(_clusters(), st.dictionaries(st.sampled_from(list(_RESOURCES)), st.integers(1, 100), min_size=1))
 def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod], weights: dict[str, int]) -> None:
-    """All strategies over columns give what the formulas give on the objects of each node."""
+    """Scores of all strategies equal the formulas for single nodes."""
     nodes, placed, incoming = cluster
     filled = columns(nodes, placed)
     uses = [_plain_use(here, placed, incoming, weights) for here in nodes]
@@ -176,11 +178,11 @@ def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod]
 
 
 def _with_devices(nodes: NodeColumns, extended: str = GPU) -> NodeColumns:
-    """Publish 4 devices on node a, one of them in use, and a class that serves an extended resource with them."""
+    """Publish 4 devices on node a, one of them in use, and a class with an extended resource name for them."""
     nodes.devices.assign(slice_of([device(f"d{number}") for number in range(4)], node="a"))
     nodes.devices.assign(allocated_claim({"device": "d0", "pool": "a"}))
-    served = device_class("gpu")
-    nodes.devices.assign(msgspec.structs.replace(served, spec=DeviceClassSpec(extended_resource_name=extended)))
+    gpu_class = device_class("gpu")
+    nodes.devices.assign(msgspec.structs.replace(gpu_class, spec=DeviceClassSpec(extended_resource_name=extended)))
     return nodes
 
 
@@ -188,12 +190,12 @@ def _with_devices(nodes: NodeColumns, extended: str = GPU) -> NodeColumns:
     ("strategy", "scores"),
     [
         pytest.param("LeastAllocated", [25, 62, 0], id="free share"),
-        pytest.param("MostAllocated", [75, 37, 0], id="taken share"),
-        pytest.param("RequestedToCapacityRatio", [75, 37, 0], id="line through the taken share"),
+        pytest.param("MostAllocated", [75, 37, 0], id="used share"),
+        pytest.param("RequestedToCapacityRatio", [75, 37, 0], id="line through the used share"),
     ],
 )
-def test_a_served_resource_is_scored_by_devices(strategy: str, scores: list[int]) -> None:
-    """2 devices are requested: of 4 with one in use, of 8 with one taken that the node offers itself, and of none."""
+def test_an_extended_resource_of_a_device_class_is_scored_by_devices(strategy: str, scores: list[int]) -> None:
+    """2 are requested, on nodes with 4 devices (one in use), with 8 of a device plugin (one in use), and with none."""
     offers = [node("a"), node("b", allocatable={"cpu": "8", GPU: "8", "pods": "110"}), node("c")]
     nodes = _with_devices(columns(offers, [pod("old", requests={GPU: "1"}, node_name="b")]))
     assert _scores(nodes, pod(requests={GPU: "2"}), _args(strategy, (GPU, 1))) == scores
@@ -207,8 +209,8 @@ def test_a_served_resource_is_scored_by_devices(strategy: str, scores: list[int]
         pytest.param({"example.com/other": "2"}, False, id="another resource"),
     ],
 )
-def test_scores_by_devices_hold_for_one_pod(requests: dict[str, str], is_counted: bool) -> None:
-    """Any claim changes them, without a change of the node."""
+def test_scores_by_devices_are_not_reused(requests: dict[str, str], is_counted: bool) -> None:
+    """Scores by devices are not reused for other pods, because any claim can change them."""
     nodes = _with_devices(columns([node("a")]))
     plugin = NodeResourcesFit(_args("LeastAllocated", (GPU, 1)), FakeHandle(nodes=nodes))
     check = plugin.reuse_check(nodes.compile_pod(pod(requests=requests)), nodes)
@@ -216,7 +218,7 @@ def test_scores_by_devices_hold_for_one_pod(requests: dict[str, str], is_counted
 
 
 def test_a_resource_that_no_node_offers_is_scored_by_devices() -> None:
-    """No node has a column for it; cpu is scored beside it."""
+    """A resource without a column is scored by devices, together with cpu."""
     nodes = _with_devices(columns([node("a", allocatable={"cpu": "10", "pods": "110"})]), "example.com/accel")
     args = _args("LeastAllocated", ("cpu", 1), ("example.com/accel", 1))
     assert _scores(nodes, pod(requests={"cpu": "5", "example.com/accel": "1"}), args) == [50]

@@ -1,4 +1,4 @@
-"""NodeUnschedulable keeps pods off cordoned nodes unless they tolerate the cordon."""
+"""NodeUnschedulable: cordoned nodes reject pods without a toleration."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 
 CORDON = "node.kubernetes.io/unschedulable"
-TOLERATES = Toleration(key=CORDON, operator="Exists", effect="NoSchedule")
+TOLERATION = Toleration(key=CORDON, operator="Exists", effect="NoSchedule")
 NODES = columns([node("open"), node("cordoned", unschedulable=True), node("open-too")])
 
 
@@ -28,8 +28,8 @@ def plugin() -> NodeUnschedulable:
     [
         pytest.param([], ALL_ROWS, [0, 1, 0], id="no-toleration"),
         pytest.param([], np.array([1, 2]), [1, 0], id="chosen-rows"),
-        pytest.param([], np.array([0, 2]), None, id="no-cordoned-node-among-the-rows"),
-        pytest.param([TOLERATES], ALL_ROWS, None, id="tolerated"),
+        pytest.param([], np.array([0, 2]), None, id="rows-without-a-cordoned-node"),
+        pytest.param([TOLERATION], ALL_ROWS, None, id="tolerated"),
         pytest.param([Toleration(operator="Exists")], ALL_ROWS, None, id="everything-tolerated"),
         pytest.param([Toleration(key=CORDON)], ALL_ROWS, None, id="equal-to-the-empty-value"),
         pytest.param([Toleration(key=CORDON, value="x")], ALL_ROWS, [0, 1, 0], id="another-value"),
@@ -39,20 +39,20 @@ def plugin() -> NodeUnschedulable:
     ],
 )
 def test_filter(plugin: NodeUnschedulable, tolerations: list[Toleration], rows: Rows, codes: list[int] | None) -> None:
-    """A cordon is judged as a NoSchedule taint without a value."""
+    """A cordoned node is treated as a node with a NoSchedule taint without value."""
     found = plugin.filter(CycleState(), NODES.compile_pod(pod(tolerations=tolerations)), NODES, rows)
     assert (None if found is None else found.tolist()) == codes
 
 
 def test_rejection(plugin: NodeUnschedulable) -> None:
-    """Removing pods would not help."""
+    """The rejection is unresolvable by preemption."""
     status = plugin.decode(CycleState(), NODES.compile_pod(pod()), 1)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("node(s) were unschedulable",)
 
 
 def test_events(plugin: NodeUnschedulable) -> None:
-    """Nodes' comings and taints go to one hint, the pod's tolerations to the other."""
+    """Added nodes and changed taints are registered with one hint, the pod's tolerations with the other."""
     of_node, of_pod = plugin.events_to_register()
     assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
     assert of_node.hint is after_node_change
@@ -72,19 +72,19 @@ def test_events(plugin: NodeUnschedulable) -> None:
     ],
 )
 def test_node_hint(old: object, new: object, hint: Hint) -> None:
-    """A node helps once it takes pods and did not before."""
+    """A pod is requeued if the node is schedulable and was not before."""
     assert after_node_change(pod(), old, new) is hint
 
 
 @pytest.mark.parametrize(
     ("new", "hint"),
     [
-        pytest.param(pod("waiting", tolerations=[TOLERATES]), Hint.QUEUE, id="tolerates-now"),
+        pytest.param(pod("waiting", tolerations=[TOLERATION]), Hint.QUEUE, id="tolerates-now"),
         pytest.param(pod("waiting", tolerations=[Toleration(key="x")]), Hint.SKIP, id="tolerates-something-else"),
-        pytest.param(pod("other", tolerations=[TOLERATES]), Hint.SKIP, id="another-pod"),
+        pytest.param(pod("other", tolerations=[TOLERATION]), Hint.SKIP, id="another-pod"),
         pytest.param(node(), Hint.QUEUE, id="not-a-pod"),
     ],
 )
 def test_toleration_hint(new: object, hint: Hint) -> None:
-    """A toleration helps the pod that got it, if it is the right one."""
+    """A pod is requeued if its own new tolerations tolerate a cordon."""
     assert after_toleration_change(pod("waiting"), None, new) is hint

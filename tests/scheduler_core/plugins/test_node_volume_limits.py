@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node attaches no more volumes of a driver than the driver says."""
+"""NodeVolumeLimits: a node attaches at most as many volumes of a driver as its CSINode allows."""
 
 import pytest
 
@@ -37,14 +37,14 @@ FULL = Status(Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
 EBS_VOLUME = Volume(name="e", aws=AwsElasticBlockStore("vol-1"))
 
 
-def asked(wanted: Pod, nodes: NodeColumns) -> list[Status]:
+def node_statuses(wanted: Pod, nodes: NodeColumns) -> list[Status]:
     status, found = filter_statuses(NodeVolumeLimits(None, FakeHandle(nodes=nodes)), wanted, nodes)
     assert status.is_success
     return found
 
 
 def pairs(*names: str, driver: str = DRIVER) -> list[StorageObject]:
-    """A claim and its volume for each name."""
+    """Return a claim and its volume for each name."""
     objects: list[StorageObject] = []
     for name in names:
         objects += [claim(name, volume=f"pv-{name}"), volume(f"pv-{name}", csi=(driver, name))]
@@ -54,37 +54,37 @@ def pairs(*names: str, driver: str = DRIVER) -> list[StorageObject]:
 @pytest.mark.parametrize(
     ("limits", "fits"),
     [
-        pytest.param({DRIVER: 2}, True, id="room-for-one-more"),
+        pytest.param({DRIVER: 2}, True, id="one-more-allowed"),
         pytest.param({DRIVER: 1}, False, id="full"),
-        pytest.param({DRIVER: 0}, False, id="none-at-all"),
+        pytest.param({DRIVER: 0}, False, id="limit-0"),
         pytest.param({DRIVER: None}, True, id="no-limit"),
         pytest.param({"other": 0}, True, id="another-driver"),
         pytest.param(None, True, id="no-csi-node"),
     ],
 )
 def test_limit_of_a_driver(limits: dict[str, int | None] | None, fits: bool) -> None:
-    """One volume runs there, the pod brings another; a node without limits takes any number."""
+    """A node that has one volume and would attach another is rejected if its limit is below 2."""
     storage = pairs("old", "new")
     if limits is not None:
         storage.append(csi_node("a", limits))
     nodes = columns_with_storage([node("a"), node("b")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
-    assert asked(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL, SUCCESS]
+    assert node_statuses(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL, SUCCESS]
 
 
 @pytest.mark.parametrize(
     ("claims", "fits"),
     [
-        pytest.param(("old",), True, id="one-that-is-there"),
-        pytest.param(("old", "new"), True, id="one-there-and-one-more"),
-        pytest.param(("new", "new"), True, id="twice-the-same"),
-        pytest.param(("new", "newer"), False, id="two-more"),
+        pytest.param(("old",), True, id="attached-volume"),
+        pytest.param(("old", "new"), True, id="attached-and-new-volume"),
+        pytest.param(("new", "new"), True, id="new-volume-twice"),
+        pytest.param(("new", "newer"), False, id="two-new-volumes"),
     ],
 )
 def test_volume_is_attached_once(claims: tuple[str, ...], fits: bool) -> None:
-    """The limit is two and one volume is there."""
+    """An attached or repeated volume counts once; the limit is two and one volume is attached."""
     storage = [*pairs("old", "new", "newer"), csi_node("a", {DRIVER: 2})]
     nodes = columns_with_storage([node("a")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
-    assert asked(pod(volumes=mounts(*claims)), nodes) == [SUCCESS if fits else FULL]
+    assert node_statuses(pod(volumes=mounts(*claims)), nodes) == [SUCCESS if fits else FULL]
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_volume_is_attached_once(claims: tuple[str, ...], fits: bool) -> None:
         pytest.param("pv-old", True, id="of-the-running-pod"),
         pytest.param("pv-stray", False, id="of-no-pod"),
         pytest.param("pv-new", False, id="of-the-pod-itself"),
-        pytest.param("pv-gone", True, id="of-a-volume-that-is-gone"),
+        pytest.param("pv-gone", True, id="of-a-deleted-volume"),
     ],
 )
 def test_attachments_count(attached: str, fits: bool) -> None:
-    """The limit is two; an attachment of the very volume that the pod brings counts beside it."""
+    """Attachments count towards the limit of two, even one of a volume that the pod itself uses."""
     storage = [*pairs("old", "new", "stray"), csi_node("a", {DRIVER: 2}), attachment("va", DRIVER, "a", attached)]
     nodes = columns_with_storage([node("a")], storage, [pod("p", node_name="a", volumes=mounts("old"))])
-    assert asked(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL]
+    assert node_statuses(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL]
 
 
 @pytest.mark.parametrize(
@@ -123,31 +123,31 @@ def test_attachments_count(attached: str, fits: bool) -> None:
 def test_required_driver_is_missing(
     required: bool | None, storage: list[StorageObject], wanted: Pod, missing: list[bool]
 ) -> None:
-    """A CSIDriver may keep pods from nodes where it is not installed, those without a CSINode included."""
+    """A CSIDriver can require that it is installed; a node without a CSINode then rejects the pod."""
     driver = csi_driver(DRIVER, must_be_installed=required)
     nodes = columns_with_storage(
         [node("a"), node("b"), node("c")], [*storage, driver, csi_node("a", {DRIVER: None}), csi_node("b")]
     )
     rejected = Status(Code.UNSCHEDULABLE, (f"{DRIVER} CSI driver is not installed on the node",))
-    assert asked(wanted, nodes) == [rejected if absent else SUCCESS for absent in missing]
+    assert node_statuses(wanted, nodes) == [rejected if absent else SUCCESS for absent in missing]
 
 
 def test_required_driver_of_in_tree_volumes() -> None:
-    """Without a CSINode, an in-tree volume has no driver."""
+    """An in-tree volume is rejected by nodes without the driver or without a CSINode."""
     driver = csi_driver(EBS, must_be_installed=True)
     nodes = columns_with_storage([node("a"), node("b"), node("c")], [driver, csi_node("a", {EBS: 5}), csi_node("b")])
     rejected = Status(Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))
-    assert asked(pod(volumes=[EBS_VOLUME]), nodes) == [SUCCESS, rejected, SUCCESS]
+    assert node_statuses(pod(volumes=[EBS_VOLUME]), nodes) == [SUCCESS, rejected, SUCCESS]
 
 
-def test_missing_driver_goes_before_the_limit() -> None:
-    """Of several missing drivers the first is reported, and a full node is reported as such only after them."""
+def test_missing_driver_is_reported_before_the_limit() -> None:
+    """The first of several missing drivers is reported; a full node only if no driver is missing."""
     drivers = [csi_driver(name, must_be_installed=True) for name in ("x", "y")]
     storage = [*pairs("full"), *pairs("one", driver="x"), *pairs("two", driver="y"), *drivers]
     nodes = columns_with_storage(
         [node("a"), node("b")], [*storage, csi_node("a", {DRIVER: 0, "x": None}), csi_node("b", {"y": 1})]
     )
-    assert [status.reasons for status in asked(pod(volumes=mounts("full", "one", "two")), nodes)] == [
+    assert [status.reasons for status in node_statuses(pod(volumes=mounts("full", "one", "two")), nodes)] == [
         ("y CSI driver is not installed on the node",),
         ("x CSI driver is not installed on the node",),
     ]
@@ -160,50 +160,50 @@ def test_missing_driver_goes_before_the_limit() -> None:
         pytest.param(
             [claim(), storage_class("local", "kubernetes.io/aws-ebs")], pod(volumes=mounts("data")), False, id="class"
         ),
-        pytest.param([], pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), True, id="not-taken-over"),
+        pytest.param([], pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), True, id="not-migrated"),
     ],
 )
 def test_in_tree_volumes_count_for_their_driver(storage: list[StorageObject], wanted: Pod, fits: bool) -> None:
-    """Where a CSINode says what the node can attach."""
+    """In-tree volumes count towards the limit of their migrated CSI driver."""
     limits = csi_node("a", {EBS: 0, "csi.vsphere.vmware.com": 0})
     nodes = columns_with_storage([node("a"), node("b")], [*storage, limits])
-    assert asked(wanted, nodes) == [SUCCESS if fits else FULL, SUCCESS]
+    assert node_statuses(wanted, nodes) == [SUCCESS if fits else FULL, SUCCESS]
 
 
 def test_missing_claim_rejects_every_node() -> None:
-    """Preemption cannot help."""
+    """The rejection is unresolvable by preemption."""
     reason = 'looking up PVC default/gone: persistentvolumeclaim "gone" not found'
     expected = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
     nodes = columns_with_storage([node("a"), node("b")], pairs("new"))
-    assert asked(pod(volumes=mounts("new", "gone")), nodes) == [expected, expected]
+    assert node_statuses(pod(volumes=mounts("new", "gone")), nodes) == [expected, expected]
 
 
-def test_foreign_claim_is_an_error() -> None:
-    """A claim of the name that the pod's own would have, made for someone else."""
+def test_ephemeral_claim_of_another_owner_is_an_error() -> None:
+    """A claim with the name of the pod's ephemeral claim, but with another owner, raises PluginError."""
     nodes = columns_with_storage([node("a")], [claim("pod-scratch", owner="someone")])
     with pytest.raises(PluginError, match="pod is not owner"):
-        asked(pod(volumes=[scratch()]), nodes)
+        node_statuses(pod(volumes=[scratch()]), nodes)
 
 
-def test_untranslatable_volume_is_an_error_where_it_matters() -> None:
-    """That is on nodes with a CSINode."""
+def test_untranslatable_volume_is_an_error_on_nodes_with_a_csi_node() -> None:
+    """An untranslatable in-tree volume raises PluginError only if a node has a CSINode."""
     wanted = pod(volumes=[Volume(name="z", azure_disk=AzureDisk("d", "/d", "Shared"))])
-    assert asked(wanted, columns_with_storage([node("a")], ())) == [SUCCESS]
+    assert node_statuses(wanted, columns_with_storage([node("a")], ())) == [SUCCESS]
     with pytest.raises(PluginError, match="kind\\(Shared\\) is not supported"):
-        asked(wanted, columns_with_storage([node("a")], [csi_node("a")]))
+        node_statuses(wanted, columns_with_storage([node("a")], [csi_node("a")]))
 
 
 @pytest.mark.parametrize(
     ("wanted", "skips"),
     [
-        pytest.param(pod(), True, id="nothing"),
+        pytest.param(pod(), True, id="no-volumes"),
         pytest.param(pod(volumes=mounts("data")), False, id="claim"),
         pytest.param(pod(volumes=[scratch()]), False, id="ephemeral"),
         pytest.param(pod(volumes=[EBS_VOLUME]), False, id="in-tree"),
     ],
 )
 def test_a_pod_without_counted_volumes_is_skipped(wanted: Pod, skips: bool) -> None:
-    """A pod without volumes that count is skipped."""
+    """PreFilter skips a pod without volumes that count."""
     nodes = NodeColumns()
     plugin, info = NodeVolumeLimits(None, FakeHandle(nodes=nodes)), nodes.compile_pod(wanted)
     assert plugin.pre_filter(CycleState(), info, nodes).status.is_skip is skips
@@ -214,12 +214,12 @@ def test_a_pod_without_counted_volumes_is_skipped(wanted: Pod, skips: bool) -> N
     [
         pytest.param({DRIVER: 1}, {DRIVER: 2}, Hint.QUEUE, id="raised"),
         pytest.param({DRIVER: 2}, {DRIVER: 1}, Hint.SKIP, id="lowered"),
-        pytest.param({}, {DRIVER: 1}, Hint.QUEUE, id="driver-came"),
-        pytest.param({DRIVER: 1}, {DRIVER: None}, Hint.SKIP, id="no-limit-reads-as-0"),
+        pytest.param({}, {DRIVER: 1}, Hint.QUEUE, id="driver-added"),
+        pytest.param({DRIVER: 1}, {DRIVER: None}, Hint.SKIP, id="no-limit-counts-as-0"),
     ],
 )
 def test_hint_after_a_csi_nodes_update(old: dict[str, int | None], new: dict[str, int | None], hint: Hint) -> None:
-    """A limit that was raised."""
+    """A pod is requeued if a limit was raised."""
     assert after_csi_node_update(pod(), csi_node("a", old), csi_node("a", new)) is hint
 
 
@@ -230,13 +230,13 @@ def test_hint_after_a_csi_nodes_update(old: dict[str, int | None], new: dict[str
         pytest.param(pod("p", node_name="a", volumes=[scratch()]), Hint.QUEUE, id="ephemeral"),
         pytest.param(pod("p", node_name="a", volumes=[EBS_VOLUME]), Hint.QUEUE, id="in-tree"),
         pytest.param(pod("p", nominated_node="a", volumes=mounts("x")), Hint.QUEUE, id="nominated"),
-        pytest.param(pod("p", volumes=mounts("x")), Hint.SKIP, id="nowhere"),
+        pytest.param(pod("p", volumes=mounts("x")), Hint.SKIP, id="without-a-node"),
         pytest.param(pod("p", node_name="a"), Hint.SKIP, id="no-volumes"),
         pytest.param(None, Hint.QUEUE, id="unknown"),
     ],
 )
-def test_hint_after_a_pods_end(deleted: Pod | None, hint: Hint) -> None:
-    """A pod that held a node and had volumes that count."""
+def test_hint_after_a_deleted_pod(deleted: Pod | None, hint: Hint) -> None:
+    """A pod is requeued if the deleted pod had a node and volumes that count."""
     assert after_pod_deletion(pod(), deleted, None) is hint
 
 
@@ -249,8 +249,8 @@ def test_hint_after_a_pods_end(deleted: Pod | None, hint: Hint) -> None:
         pytest.param(None, Hint.QUEUE, id="unknown"),
     ],
 )
-def test_hint_after_a_claims_coming(new: object, hint: Hint) -> None:
-    """A claim of the pod, named or made for it."""
+def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
+    """A pod is requeued if the claim is one of its own, named or ephemeral."""
     assert after_claim_creation(pod(volumes=[*mounts("data"), scratch()]), None, new) is hint
 
 
@@ -260,17 +260,17 @@ def test_hint_after_a_claims_coming(new: object, hint: Hint) -> None:
         pytest.param(pod(volumes=mounts("data")), Hint.QUEUE, id="any-claim"),
         pytest.param(pod(volumes=[scratch()]), Hint.SKIP, id="ephemeral"),
         pytest.param(pod(volumes=[EBS_VOLUME]), Hint.QUEUE, id="in-tree-of-the-driver"),
-        pytest.param(pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), Hint.SKIP, id="in-tree-of-another"),
+        pytest.param(pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), Hint.SKIP, id="in-tree-of-another-driver"),
         pytest.param(pod(volumes=[Volume(aws=AwsElasticBlockStore("aws://z/x"))]), Hint.QUEUE, id="untranslatable"),
     ],
 )
-def test_hint_after_an_attachments_end(wanted: Pod, hint: Hint) -> None:
-    """Room for a claim of the pod, or for its volume of the same driver."""
+def test_hint_after_a_deleted_attachment(wanted: Pod, hint: Hint) -> None:
+    """A pod is requeued if it has a claim, or an in-tree volume of the same driver."""
     assert after_attachment_deletion(wanted, attachment("va", EBS, "a", None), None) is hint
 
 
 def test_events() -> None:
-    """CSINodes, pods and attachments that go, claims that come."""
+    """Changed CSINodes, deleted pods and attachments, and created claims are registered."""
     events = [each.event for each in NodeVolumeLimits(None, FakeHandle()).events_to_register()]
     assert events == [
         ClusterEvent(Resource.CSI_NODE, Action.ADD),

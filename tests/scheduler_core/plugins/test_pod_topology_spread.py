@@ -1,4 +1,4 @@
-"""PodTopologySpread rules out nodes whose domain would be too far ahead of the emptiest."""
+"""PodTopologySpread's filter: nodes whose domain would exceed maxSkew are rejected."""
 
 from datetime import UTC, datetime
 
@@ -30,12 +30,12 @@ SKEWED, UNLABELED = 1, 2
 
 
 def spread(key: str = "zone", skew: int = 1, **fields: object) -> TopologySpreadConstraint:
-    """A constraint that must hold over pods labelled web, unless fields say otherwise."""
+    """Return a required constraint over web pods, with changed fields."""
     return TopologySpreadConstraint(**{"max_skew": skew, "topology_key": key, "label_selector": WEB, **fields})  # type: ignore[arg-type] # mixed field types
 
 
 def web(name: str, where: str, **fields: object) -> Pod:
-    """A placed web pod."""
+    """Return a bound web pod."""
     namespace, deleted = fields.get("namespace", "default"), fields.get("deleted")
     assert isinstance(namespace, str)
     labels = {"app": "web", "version": "1"}
@@ -44,13 +44,13 @@ def web(name: str, where: str, **fields: object) -> Pod:
     return pod(name, node_name=where, namespace=namespace, labels=labels)
 
 
-def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
-    """Return codes per row, or how PreFilter ended the cycle."""
+def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
+    """Return the code of each row, or PreFilter's status name if it is not Success."""
     return filter_codes(PodTopologySpread(None, FakeHandle(nodes=filled)), incoming, filled, rows)
 
 
 def incoming(*constraints: TopologySpreadConstraint) -> Pod:
-    """A web pod with constraints."""
+    """Return a pending web pod with constraints."""
     return pod("incoming", labels={"app": "web", "version": "2"}, spread=constraints)
 
 
@@ -62,9 +62,11 @@ ONE_EACH = [web("p", "a1"), web("q", "b1"), web("r", "c1")]
     ("subject", "placed", "codes"),
     [
         pytest.param(pod(), TWO_IN_A, "Skip", id="no-constraints"),
-        pytest.param(incoming(spread(when_unsatisfiable="ScheduleAnyway")), TWO_IN_A, "Skip", id="preferences-only"),
+        pytest.param(
+            incoming(spread(when_unsatisfiable="ScheduleAnyway")), TWO_IN_A, "Skip", id="preferred-constraints-only"
+        ),
         pytest.param(incoming(spread()), [], [0, 0, 0, 0, UNLABELED], id="empty-cluster"),
-        pytest.param(incoming(spread()), TWO_IN_A, [SKEWED, SKEWED, 0, 0, UNLABELED], id="a-zone-ahead"),
+        pytest.param(incoming(spread()), TWO_IN_A, [SKEWED, SKEWED, 0, 0, UNLABELED], id="one-zone-skewed"),
         pytest.param(incoming(spread()), ONE_EACH, [0, 0, 0, 0, UNLABELED], id="even"),
         pytest.param(incoming(spread(skew=3)), TWO_IN_A, [0, 0, 0, 0, UNLABELED], id="a-wider-skew"),
         pytest.param(
@@ -86,13 +88,13 @@ ONE_EACH = [web("p", "a1"), web("q", "b1"), web("r", "c1")]
             incoming(spread()),
             [web("p", "a1", deleted=datetime(2026, 1, 1, tzinfo=UTC))],
             [0, 0, 0, 0, UNLABELED],
-            id="ending-pods",
+            id="terminating-pods",
         ),
         pytest.param(
             incoming(spread(label_selector=LabelSelector())),
             TWO_IN_A,
             [0, 0, 0, 0, UNLABELED],
-            id="an-empty-selector-counts-nobody",
+            id="an-empty-selector-matches-no-pods",
         ),
         pytest.param(incoming(spread(label_selector=None)), TWO_IN_A, [0, 0, 0, 0, UNLABELED], id="an-absent-selector"),
         pytest.param(
@@ -101,7 +103,7 @@ ONE_EACH = [web("p", "a1"), web("q", "b1"), web("r", "c1")]
             [SKEWED, SKEWED, SKEWED, SKEWED, UNLABELED],
             id="too-few-domains",
         ),
-        pytest.param(incoming(spread(min_domains=3)), ONE_EACH, [0, 0, 0, 0, UNLABELED], id="domains-enough"),
+        pytest.param(incoming(spread(min_domains=3)), ONE_EACH, [0, 0, 0, 0, UNLABELED], id="enough-domains"),
         pytest.param(
             incoming(spread(node_taints_policy="Honor")),
             [web("p", "a1"), web("q", "b1")],
@@ -142,21 +144,21 @@ ONE_EACH = [web("p", "a1"), web("q", "b1"), web("r", "c1")]
             incoming(spread(max_skew=1), spread("pool")),
             [web("p", "c1")],
             [UNLABELED, UNLABELED, UNLABELED, 0, UNLABELED],
-            id="the-only-domain-is-the-emptiest",
+            id="a-single-domain-has-the-minimum",
         ),
     ],
 )
 def test_filter(subject: Pod, placed: list[Pod], codes: list[int] | str) -> None:
-    """A node passes if its domain with the pod holds at most the skew more than the emptiest domain."""
-    assert judged(subject, columns(NODES, placed)) == codes
+    """A node passes if its domain, with the pod, exceeds the minimum of all domains by at most maxSkew."""
+    assert filter_result(subject, columns(NODES, placed)) == codes
 
 
 def test_the_first_constraint_that_fails_gives_the_reason() -> None:
-    """In the order of the pod's spec."""
+    """Constraints are evaluated in the order of the pod's spec."""
     nodes = [node("n", labels={"zone": "a", "host": "n"}), node("m", labels={"zone": "a"})]
     filled = columns(nodes, [web("p", "n")])
     zone, host = spread(min_domains=9), spread("host")
-    found = [judged(incoming(*each), filled)[1] for each in ((zone, host), (host, zone))]
+    found = [filter_result(incoming(*each), filled)[1] for each in ((zone, host), (host, zone))]
     assert found == [SKEWED, UNLABELED]
 
 
@@ -169,33 +171,33 @@ def test_the_first_constraint_that_fails_gives_the_reason() -> None:
     ],
 )
 def test_node_affinity_policy(policy: str | None, codes: list[int]) -> None:
-    """Nodes that the pod's selector excludes make no domain that could be the emptiest."""
+    """By default, the domains of nodes that the pod's node selector excludes do not count for the minimum."""
     nodes = [*NODES[:3], node("c1", labels={"zone": "c"}), NODES[4]]
     labelled = [node(each.metadata.name, labels={**each.metadata.labels, "use": "yes"}) for each in nodes[:3]]
     subject = pod(labels={"app": "web"}, node_selector={"use": "yes"}, spread=[spread(node_affinity_policy=policy)])
     filled = columns([*labelled, *nodes[3:]], [web("p", "a1"), web("q", "a2"), web("r", "b1")])
-    assert judged(subject, filled) == codes
+    assert filter_result(subject, filled) == codes
 
 
 def test_tolerated_taints_do_not_exclude_a_node() -> None:
-    """With the policy that honours taints."""
+    """With nodeTaintsPolicy Honor, a node with tolerated taints counts as a domain."""
     subject = pod(
         labels={"app": "web"}, spread=[spread(node_taints_policy="Honor")], tolerations=[Toleration(operator="Exists")]
     )
     filled = columns(NODES, [web("p", "a1"), web("q", "b1")])
-    assert judged(subject, filled) == [SKEWED, SKEWED, SKEWED, 0, UNLABELED]
+    assert filter_result(subject, filled) == [SKEWED, SKEWED, SKEWED, 0, UNLABELED]
 
 
 def test_chosen_rows() -> None:
-    """Codes are those of the rows asked about."""
-    assert judged(incoming(spread()), columns(NODES, TWO_IN_A), np.array([1, 2])) == [SKEWED, 0]
+    """filter() returns codes of the requested rows only."""
+    assert filter_result(incoming(spread()), columns(NODES, TWO_IN_A), np.array([1, 2])) == [SKEWED, 0]
 
 
-def test_freed_rows_make_no_domain() -> None:
-    """A node that is gone is not the emptiest."""
+def test_removed_nodes_are_no_domains() -> None:
+    """The domain of a removed node does not count for the minimum."""
     filled = columns(NODES, ONE_EACH)
     filled.remove_node("c1")
-    assert judged(incoming(spread()), filled) == [0, 0, 0, UNLABELED, UNLABELED]
+    assert filter_result(incoming(spread()), filled) == [0, 0, 0, UNLABELED, UNLABELED]
 
 
 @pytest.mark.parametrize(
@@ -206,13 +208,13 @@ def test_freed_rows_make_no_domain() -> None:
     ],
 )
 def test_rejections(code: int, status: Code, suffix: str) -> None:
-    """Removing pods gives no node a label."""
+    """Skew is resolvable by preemption; a missing label is not."""
     found = PodTopologySpread(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), code)
     assert (found.code, found.reasons) == (status, (f"node(s) didn't match pod topology spread constraints{suffix}",))
 
 
-def test_a_selector_that_cannot_be_read_is_an_error() -> None:
-    """It says what is wrong with it."""
+def test_an_invalid_selector_is_an_error() -> None:
+    """PreFilter and PreScore return Error, and the message has the invalid operator."""
     broken = LabelSelector(match_expressions=(Requirement("a", "Near"),))
     filled = columns(NODES)
     plugin, info = (
@@ -227,16 +229,16 @@ def test_a_selector_that_cannot_be_read_is_an_error() -> None:
     assert "Near" in before.message
 
 
-def test_filter_without_pre_filter_is_a_fault() -> None:
-    """A profile cannot leave out the one without the other."""
+def test_filter_without_pre_filter_raises() -> None:
+    """A profile must enable the plugin at both extension points."""
     filled = columns(NODES)
     plugin = PodTopologySpread(None, FakeHandle(nodes=filled))
     with pytest.raises(PluginError, match="enable the plugin"):
         plugin.filter(CycleState(), filled.compile_pod(pod()), filled, ALL_ROWS)
 
 
-def test_what_if_clones_are_apart() -> None:
-    """A pod that is added to a clone is not seen by the original, nor the other way round."""
+def test_dry_run_clones_are_independent() -> None:
+    """A pod that is added to a clone does not count in the original, and vice versa."""
     filled = columns(NODES, TWO_IN_A)
     plugin, state = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState()
     info = filled.compile_pod(incoming(spread()))
@@ -258,12 +260,15 @@ def test_what_if_clones_are_apart() -> None:
         pytest.param(pod("x", labels={"app": "db"}), 2, [SKEWED, SKEWED, 0, 0], id="another-app"),
         pytest.param(web("x", ""), 4, [SKEWED, SKEWED, 0, 0], id="a-node-without-the-key"),
         pytest.param(
-            web("x", "", deleted=datetime(2026, 1, 1, tzinfo=UTC)), 2, [SKEWED, SKEWED, SKEWED, 0], id="an-ending-pod"
+            web("x", "", deleted=datetime(2026, 1, 1, tzinfo=UTC)),
+            2,
+            [SKEWED, SKEWED, SKEWED, 0],
+            id="a-terminating-pod",
         ),
     ],
 )
-def test_what_counts_when_it_is_added(other: Pod, row: int, codes: list[int]) -> None:
-    """The same as in PreFilter, except that ending pods count, as in the reference."""
+def test_pods_that_count_in_add_pod(other: Pod, row: int, codes: list[int]) -> None:
+    """AddPod counts the same pods as PreFilter, except that terminating pods count too, as in kube-scheduler."""
     filled = columns(NODES, TWO_IN_A)
     plugin, state = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState()
     info = filled.compile_pod(incoming(spread()))

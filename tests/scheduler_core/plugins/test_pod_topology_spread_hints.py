@@ -1,4 +1,4 @@
-"""PodTopologySpread says which events may help a pod that it rejected."""
+"""Queueing hints of PodTopologySpread."""
 
 import pytest
 
@@ -26,41 +26,41 @@ BROKEN = pod(
         )
     ],
 )
-PLACED_WEB = pod("o", node_name="n", labels={"app": "web"})
-PLACED_DB = pod("o", node_name="n", labels={"app": "db"})
+BOUND_WEB = pod("o", node_name="n", labels={"app": "web"})
+BOUND_DB = pod("o", node_name="n", labels={"app": "db"})
 
 
 @pytest.mark.parametrize(
     ("waiting", "old", "new", "hint"),
     [
-        pytest.param(ME, None, PLACED_WEB, Hint.QUEUE, id="a-counted-pod-comes"),
-        pytest.param(ME, None, PLACED_DB, Hint.SKIP, id="another-pod-comes"),
-        pytest.param(ME, PLACED_WEB, None, Hint.QUEUE, id="a-counted-pod-goes"),
-        pytest.param(ME, PLACED_DB, None, Hint.SKIP, id="another-pod-goes"),
+        pytest.param(ME, None, BOUND_WEB, Hint.QUEUE, id="matching-pod-added"),
+        pytest.param(ME, None, BOUND_DB, Hint.SKIP, id="other-pod-added"),
+        pytest.param(ME, BOUND_WEB, None, Hint.QUEUE, id="matching-pod-deleted"),
+        pytest.param(ME, BOUND_DB, None, Hint.SKIP, id="other-pod-deleted"),
         pytest.param(ME, None, pod("o", labels={"app": "web"}), Hint.SKIP, id="a-pod-without-a-node"),
         pytest.param(ME, None, pod("o", labels={"app": "web"}, nominated_node="n"), Hint.QUEUE, id="a-nominated-pod"),
         pytest.param(
             ME, pod("o", namespace="m", node_name="n", labels={"app": "web"}), None, Hint.SKIP, id="another-namespace"
         ),
-        pytest.param(ME, PLACED_DB, PLACED_WEB, Hint.QUEUE, id="a-pod-becomes-counted"),
-        pytest.param(ME, PLACED_WEB, PLACED_DB, Hint.QUEUE, id="a-pod-ceases-to-be-counted"),
-        pytest.param(ME, PLACED_WEB, PLACED_WEB, Hint.SKIP, id="nothing-changes"),
-        pytest.param(HONORING_ME, HONORING_ME, TOLERANT_ME, Hint.QUEUE, id="own-tolerations-where-taints-matter"),
+        pytest.param(ME, BOUND_DB, BOUND_WEB, Hint.QUEUE, id="pod-matches-now"),
+        pytest.param(ME, BOUND_WEB, BOUND_DB, Hint.QUEUE, id="pod-no-longer-matches"),
+        pytest.param(ME, BOUND_WEB, BOUND_WEB, Hint.SKIP, id="nothing-changes"),
+        pytest.param(HONORING_ME, HONORING_ME, TOLERANT_ME, Hint.QUEUE, id="own-tolerations-with-taints-honored"),
         pytest.param(
             ME,
             ME,
             pod("me", labels={"app": "web"}, spread=[ZONES], tolerations=[Toleration(operator="Exists")]),
             Hint.SKIP,
-            id="own-tolerations-where-they-do-not",
+            id="own-tolerations-with-taints-ignored",
         ),
         pytest.param(ME, pod("me", spread=[ZONES]), ME, Hint.QUEUE, id="own-labels"),
-        pytest.param(BROKEN, None, PLACED_WEB, Hint.QUEUE, id="an-unreadable-selector"),
+        pytest.param(BROKEN, None, BOUND_WEB, Hint.QUEUE, id="invalid-selector"),
         pytest.param(ME, None, node(), Hint.QUEUE, id="not-a-pod"),
-        pytest.param(ME, None, None, Hint.QUEUE, id="nothing-known"),
+        pytest.param(ME, None, None, Hint.QUEUE, id="no-objects"),
     ],
 )
 def test_pod_hint(waiting: Pod, old: object | None, new: object | None, hint: Hint) -> None:
-    """A pod helps by changing what the constraints count."""
+    """A pod change requeues if it changes the number of matching pods."""
     assert PodTopologySpread(None, FakeHandle()).after_pod_change(waiting, old, new) is hint
 
 
@@ -72,28 +72,28 @@ TWO_KEYS = pod("me", spread=[ZONES, HOSTS])
 @pytest.mark.parametrize(
     ("waiting", "old", "new", "hint"),
     [
-        pytest.param(ME, None, ZONE_A, Hint.QUEUE, id="a-node-with-the-key-comes"),
-        pytest.param(ME, None, BARE, Hint.SKIP, id="a-node-without-it-comes"),
-        pytest.param(ME, ZONE_A, None, Hint.QUEUE, id="a-node-with-the-key-goes"),
-        pytest.param(ME, BARE, None, Hint.SKIP, id="a-node-without-it-goes"),
+        pytest.param(ME, None, ZONE_A, Hint.QUEUE, id="node-with-the-key-added"),
+        pytest.param(ME, None, BARE, Hint.SKIP, id="node-without-the-key-added"),
+        pytest.param(ME, ZONE_A, None, Hint.QUEUE, id="node-with-the-key-deleted"),
+        pytest.param(ME, BARE, None, Hint.SKIP, id="node-without-the-key-deleted"),
         pytest.param(ME, BARE, ZONE_A, Hint.QUEUE, id="the-key-is-added"),
         pytest.param(ME, ZONE_A, BARE, Hint.QUEUE, id="the-key-is-removed"),
         pytest.param(ME, ZONE_A, ZONE_B, Hint.QUEUE, id="another-domain"),
         pytest.param(ME, ZONE_A, TAINTED_A, Hint.QUEUE, id="taints"),
         pytest.param(ME, ZONE_A, ZONE_A, Hint.SKIP, id="nothing-changes"),
         pytest.param(ME, BARE, node("n", taints=["t:NoSchedule"]), Hint.SKIP, id="taints-without-the-key"),
-        pytest.param(TWO_KEYS, None, ZONE_A, Hint.SKIP, id="a-node-lacks-one-of-two-keys"),
-        pytest.param(BROKEN, ZONE_A, ZONE_A, Hint.QUEUE, id="an-unreadable-selector"),
+        pytest.param(TWO_KEYS, None, ZONE_A, Hint.SKIP, id="node-with-one-of-two-keys-added"),
+        pytest.param(BROKEN, ZONE_A, ZONE_A, Hint.QUEUE, id="invalid-selector"),
     ],
 )
 def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint) -> None:
-    """A node helps by changing domains, or which nodes count in them."""
+    """A node change requeues if it changes domains or the nodes that count in them."""
     assert PodTopologySpread(None, FakeHandle()).after_node_change(waiting, old, new) is hint
 
 
 def test_node_hint_of_another_kind() -> None:
-    """What is not understood is tried."""
-    assert PodTopologySpread(None, FakeHandle()).after_node_change(ME, PLACED_WEB, None) is Hint.QUEUE
+    """The hint is Queue for an object of another kind."""
+    assert PodTopologySpread(None, FakeHandle()).after_node_change(ME, BOUND_WEB, None) is Hint.QUEUE
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_node_hint_of_another_kind() -> None:
     ],
 )
 def test_events(event: ClusterEvent, registered: bool) -> None:
-    """Only what can change the answer wakes a pod."""
+    """Only events that can change the filter's result are registered."""
     registrations = PodTopologySpread(None, FakeHandle()).events_to_register()
     assert any(registration.event.covers(event) for registration in registrations) is registered

@@ -1,4 +1,4 @@
-"""Laws of PodTopologySpread: vectorized results equal those per node, and a dry run equals the real change."""
+"""Laws of PodTopologySpread: results for all rows equal those per node, and a dry run equals the real change."""
 
 from datetime import UTC, datetime
 
@@ -74,10 +74,10 @@ def _codes(plugin: PodTopologySpread, info: PodInfo, nodes: NodeColumns) -> list
     state = CycleState()
     if plugin.pre_filter(state, info, nodes).status.is_skip:
         return [0] * nodes.size
-    return _judged(plugin, state, info, nodes)
+    return _filter_codes(plugin, state, info, nodes)
 
 
-def _judged(plugin: PodTopologySpread, state: CycleState, info: PodInfo, nodes: NodeColumns) -> list[int]:
+def _filter_codes(plugin: PodTopologySpread, state: CycleState, info: PodInfo, nodes: NodeColumns) -> list[int]:
     codes = plugin.filter(state, info, nodes, ALL_ROWS)
     assert codes is not None
     return [int(code) for code in codes]
@@ -85,7 +85,7 @@ def _judged(plugin: PodTopologySpread, state: CycleState, info: PodInfo, nodes: 
 
 @given(cluster=_clusters(), subject=_subjects())
 def test_filter_equals_the_plain_form(cluster: tuple[list[Node], list[Pod]], subject: Pod) -> None:
-    """Verdict and reason, node for node."""
+    """The code of each node equals that of the reference function."""
     nodes, pods = cluster
     filled = columns(nodes, pods)
     plain = PlainSpread(subject, nodes, pods)
@@ -96,7 +96,7 @@ def test_filter_equals_the_plain_form(cluster: tuple[list[Node], list[Pod]], sub
 
 @given(cluster=_clusters(), subject=_subjects(), data=st.data())
 def test_score_equals_the_plain_form(cluster: tuple[list[Node], list[Pod]], subject: Pod, data: st.DataObject) -> None:
-    """Raw and normalised, over any feasible nodes."""
+    """Raw and normalized scores equal the reference function, for any set of feasible nodes."""
     nodes, pods = cluster
     filled = columns(nodes, pods)
     plugin, state, info = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState(), filled.compile_pod(subject)
@@ -112,10 +112,10 @@ def test_score_equals_the_plain_form(cluster: tuple[list[Node], list[Pod]], subj
 
 
 @given(cluster=_clusters(), subject=_subjects(), data=st.data())
-def test_a_what_if_equals_a_new_count(cluster: tuple[list[Node], list[Pod]], subject: Pod, data: st.DataObject) -> None:
-    """Pods that are added and removed are judged as if PreFilter had found them so.
+def test_a_dry_run_equals_a_new_count(cluster: tuple[list[Node], list[Pod]], subject: Pod, data: st.DataObject) -> None:
+    """AddPod and RemovePod lead to the same codes as a new PreFilter after the change.
 
-    Ending pods and selectors that match everything are left out: there the reference counts otherwise on purpose.
+    Terminating pods and empty selectors are excluded, because kube-scheduler counts them differently on purpose.
     """
     nodes, pods = cluster
     filled = columns(nodes, [each for each in pods if each.metadata.deletion_timestamp is None])
@@ -124,7 +124,7 @@ def test_a_what_if_equals_a_new_count(cluster: tuple[list[Node], list[Pod]], sub
         return
     if plugin.pre_filter(state, info, filled).status.is_skip:
         return
-    dry_run, before = state.clone(), _judged(plugin, state, info, filled)
+    dry_run, before = state.clone(), _filter_codes(plugin, state, info, filled)
     for row, on_row in enumerate(filled.pods):
         for other in list(on_row.values()):
             if data.draw(st.booleans()):
@@ -134,5 +134,5 @@ def test_a_what_if_equals_a_new_count(cluster: tuple[list[Node], list[Pod]], sub
         other, row = filled.compile_pod(pod(f"new{number}", labels=labels)), data.draw(st.integers(0, filled.size - 1))
         filled.add_pod(other, row)
         assert plugin.add_pod(dry_run, info, other, filled, row).is_success
-    assert _judged(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
-    assert _judged(plugin, state, info, filled) == before
+    assert _filter_codes(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
+    assert _filter_codes(plugin, state, info, filled) == before

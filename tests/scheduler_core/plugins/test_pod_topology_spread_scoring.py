@@ -1,4 +1,4 @@
-"""PodTopologySpread ranks nodes by the matching pods in their domains, and knows constraints by default."""
+"""PodTopologySpread's scores, and its default constraints."""
 
 import math
 
@@ -34,7 +34,7 @@ Scored = tuple[list[int], list[int]]
 def soft(
     key: str = ZONE, skew: int = 1, selector: LabelSelector | None = WEB, **fields: str
 ) -> TopologySpreadConstraint:
-    """A preference over pods labelled web."""
+    """Return a preferred constraint over web pods."""
     return TopologySpreadConstraint(skew, key, "ScheduleAnyway", selector, node_taints_policy=fields.get("taints"))
 
 
@@ -45,7 +45,7 @@ def web(name: str, where: str = "") -> Pod:
 def scored(
     subject: Pod, filled: NodeColumns, args: PodTopologySpreadArgs | None = None, rows: Rows = ALL_ROWS
 ) -> Scored | str:
-    """Raw and normalised scores, or how PreScore ended it."""
+    """Return raw and normalized scores, or PreScore's status name if it is not Success."""
     plugin = PodTopologySpread(args, FakeHandle(nodes=filled))
     state, info = CycleState(), filled.compile_pod(subject)
     status = plugin.pre_score(state, info, filled, rows)
@@ -68,7 +68,9 @@ PLACED = [web("p", "a1"), web("q", "a1"), web("r", "a2"), web("s", "b1")]
     ("constraints", "expected"),
     [
         pytest.param([], "Skip", id="none"),
-        pytest.param([TopologySpreadConstraint(topology_key=ZONE, label_selector=WEB)], "Skip", id="requirements-only"),
+        pytest.param(
+            [TopologySpreadConstraint(topology_key=ZONE, label_selector=WEB)], "Skip", id="required-constraints-only"
+        ),
         pytest.param(
             [soft()],
             ([rounded(3 * LOG4), rounded(3 * LOG4), rounded(LOG4), 0], [25, 25, 100, 0]),
@@ -82,7 +84,7 @@ PLACED = [web("p", "a1"), web("q", "a1"), web("r", "a2"), web("s", "b1")]
         pytest.param(
             [soft(skew=4)],
             ([rounded(3 * LOG4 + 3), rounded(3 * LOG4 + 3), rounded(LOG4 + 3), 0], [57, 57, 100, 0]),
-            id="a-skew-waters-down",
+            id="a-larger-skew-reduces-differences",
         ),
         pytest.param(
             [soft(), soft(HOST)],
@@ -98,49 +100,49 @@ PLACED = [web("p", "a1"), web("q", "a1"), web("r", "a2"), web("s", "b1")]
     ],
 )
 def test_scores(constraints: list[TopologySpreadConstraint], expected: Scored | str) -> None:
-    """Fewer matching pods are better; nodes without every key get nothing."""
+    """Fewer matching pods lead to a higher score; nodes without every key have score 0."""
     assert scored(pod(spread=constraints), columns(NODES, PLACED)) == expected
 
 
-def test_only_domains_of_feasible_nodes_weigh() -> None:
-    """But pods on all their nodes count."""
+def test_only_domains_of_feasible_nodes_count() -> None:
+    """The weight depends on the domains of feasible nodes; pods on all nodes of a domain count."""
     found = scored(pod(spread=[soft()]), columns(NODES, PLACED), rows=np.array([0]))
     assert found == ([rounded(3 * LOG3)], [100])
 
 
-def test_nodes_that_do_not_count_still_rank() -> None:
-    """Pods on tainted nodes are left out; the tainted node has its zone's score."""
+def test_tainted_nodes_are_scored() -> None:
+    """With taints honored, pods on tainted nodes do not count, but the node has its zone's score."""
     tainted = node("a1", labels={ZONE: "a", HOST: "a1"}, taints=["t:NoSchedule"])
     filled = columns([tainted, *NODES[1:]], PLACED)
     found = scored(pod(spread=[soft(taints="Honor")]), filled)
     assert found == ([1, 1, 1, 0], [100, 100, 100, 0])
 
 
-def serving(filled: NodeColumns) -> NodeColumns:
-    """The columns with a service that selects web pods."""
+def with_service(filled: NodeColumns) -> NodeColumns:
+    """Return the columns with a Service that selects web pods."""
     filled.workloads.assign(Service(ObjectMeta("s", namespace="default"), LabelPairsSpec({"app": "web"})))
     return filled
 
 
-def test_the_systems_defaults_are_lenient() -> None:
-    """A node without a zone is ranked by its own pods; having none it counts as one more zone."""
-    found = scored(web("me"), serving(columns(NODES, PLACED)))
+def test_system_defaults_do_not_require_all_keys() -> None:
+    """A node without a zone label is scored by its host and counts as one more zone."""
+    found = scored(web("me"), with_service(columns(NODES, PLACED)))
     host, zone = [2 * LOG6 + 2, LOG6 + 2, LOG6 + 2, 2.0], [3 * LOG5 + 4, 3 * LOG5 + 4, LOG5 + 4, 0.0]
     raw = [rounded(one + other) for one, other in zip(host, zone, strict=True)]
     assert found == (raw, [(max(raw) + min(raw) - each) * 100 // max(raw) for each in raw])
 
 
-def test_a_node_without_a_zone_joins_the_zone_of_empty_name() -> None:
-    """kube-scheduler does not distinguish the two: pods on either count for the latter."""
+def test_a_node_without_a_zone_counts_in_the_zone_of_empty_name() -> None:
+    """As in kube-scheduler, pods on nodes without a zone label count in the zone with the empty name."""
     nodes = [node("e", labels={ZONE: "", HOST: "e"}), node("n", labels={HOST: "n"})]
-    found = scored(web("me"), serving(columns(nodes, [web("p", "n"), web("q", "n")])))
+    found = scored(web("me"), with_service(columns(nodes, [web("p", "n"), web("q", "n")])))
     assert found[0] == [rounded((2 + 0 * LOG4) + (2 * LOG3 + 4)), rounded(2 * LOG4 + 2)]
 
 
-def test_pods_on_unlabelled_nodes_that_do_not_fit_count_for_the_zone_of_empty_name_too() -> None:
-    """As pods of any domain do that are on nodes which do not fit."""
+def test_infeasible_nodes_without_a_zone_count_in_the_zone_of_empty_name() -> None:
+    """Pods on infeasible nodes without a zone label count too."""
     nodes = [node("e", labels={ZONE: "", HOST: "e"}), node("n", labels={HOST: "n"})]
-    filled = serving(columns(nodes, [web("p", "n"), web("q", "n")]))
+    filled = with_service(columns(nodes, [web("p", "n"), web("q", "n")]))
     found = scored(web("me"), filled, rows=np.array([0]))
     assert found[0] == [rounded((2 + 0 * LOG3) + (2 * LOG3 + 4))]
 
@@ -156,25 +158,27 @@ HARD = ConfiguredConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="D
             web("me"),
             PodTopologySpreadArgs(default_constraints=(LISTED,), defaulting_type="List"),
             ([4, 4, 1, 0], [25, 25, 100, 0]),
-            id="listed-need-the-key",
+            id="listed-constraints-require-the-key",
         ),
         pytest.param(web("me"), PodTopologySpreadArgs(defaulting_type="List"), "Skip", id="an-empty-list"),
-        pytest.param(pod("me", labels={"app": "db"}), PodTopologySpreadArgs(), "Skip", id="nothing-selects-the-pod"),
+        pytest.param(
+            pod("me", labels={"app": "db"}), PodTopologySpreadArgs(), "Skip", id="no-service-or-owner-selects-the-pod"
+        ),
         pytest.param(
             pod("me", labels={"app": "web"}, spread=[TopologySpreadConstraint(topology_key=ZONE)]),
             PodTopologySpreadArgs(),
             "Skip",
-            id="own-constraints-of-any-kind-replace-them",
+            id="own-constraints-replace-the-defaults",
         ),
     ],
 )
 def test_defaults(subject: Pod, args: PodTopologySpreadArgs, expected: Scored | str) -> None:
-    """They hold for pods without constraints that a service or an owner selects."""
-    assert scored(subject, serving(columns(NODES, PLACED)), args) == expected
+    """Default constraints apply to pods without constraints that a service or an owner selects."""
+    assert scored(subject, with_service(columns(NODES, PLACED)), args) == expected
 
 
-def default_verdicts(filled: NodeColumns, subject: Pod) -> list[int] | Status:
-    """Codes under a default constraint that must hold."""
+def codes_with_required_default(filled: NodeColumns, subject: Pod) -> list[int] | Status:
+    """Return the codes under a required default constraint, or PreFilter's status."""
     args = PodTopologySpreadArgs(default_constraints=(HARD,), defaulting_type="List")
     plugin, state, info = PodTopologySpread(args, FakeHandle(nodes=filled)), CycleState(), filled.compile_pod(subject)
     status = plugin.pre_filter(state, info, filled).status
@@ -182,18 +186,18 @@ def default_verdicts(filled: NodeColumns, subject: Pod) -> list[int] | Status:
     return status if codes is None else codes.tolist()
 
 
-def test_defaults_that_must_hold() -> None:
-    """They filter by what the owner selects."""
+def test_required_default_constraints() -> None:
+    """A required default constraint filters by the selector of the pod's owner."""
     filled = columns(NODES[:3], [web("p", "a1")])
     owner = OwnerReference("ReplicaSet", "r", api_version="apps/v1", controller=True)
     filled.workloads.assign(ReplicaSet(ObjectMeta("r", namespace="default"), LabelSelectorSpec(WEB)))
     subject = pod("me", labels={"app": "web"}, owners=[owner])
-    assert default_verdicts(filled, subject) == [1, 1, 0]
-    found = default_verdicts(filled, pod("me", labels={"app": "web"}))
+    assert codes_with_required_default(filled, subject) == [1, 1, 0]
+    found = codes_with_required_default(filled, pod("me", labels={"app": "web"}))
     assert isinstance(found, Status)
     assert found.is_skip
 
 
 def test_own_normalisation() -> None:
-    """It knows which rows are ignored."""
+    """The plugin normalizes scores itself, because it ignores some rows."""
     assert PodTopologySpread.normalization is Normalization.OWN

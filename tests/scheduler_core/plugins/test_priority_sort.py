@@ -1,4 +1,4 @@
-"""PrioritySort: who comes first."""
+"""PrioritySort: the order of pods in the active queue."""
 
 import pytest
 from hypothesis import given
@@ -22,27 +22,27 @@ def _queued(priority: int | None, now: float, sequence: int) -> QueuedPod:
     ("first", "second"),
     [
         pytest.param(_queued(10, 5.0, 2), _queued(1, 1.0, 1), id="priority before time"),
-        pytest.param(_queued(None, 2.0, 2), _queued(-1, 1.0, 1), id="no priority is 0, above a negative one"),
+        pytest.param(_queued(None, 2.0, 2), _queued(-1, 1.0, 1), id="no priority counts as 0, above a negative one"),
         pytest.param(_queued(None, 1.0, 1), _queued(0, 2.0, 2), id="no priority equals 0"),
         pytest.param(_queued(5, 1.0, 2), _queued(5, 2.0, 1), id="the longer wait"),
         pytest.param(_queued(5, 1.0, 1), _queued(5, 1.0, 2), id="the earlier arrival"),
     ],
 )
 def test_order(first: QueuedPod, second: QueuedPod) -> None:
-    """The key of the pod to be tried first is the lower one."""
+    """The pod that is attempted first has the smaller key."""
     assert PLUGIN.sort_key(first) < PLUGIN.sort_key(second)
 
 
-def test_the_time_is_that_of_its_present_place() -> None:
-    """A pod that was requeued stands behind those that waited meanwhile."""
+def test_a_requeued_pod_is_sorted_by_its_new_timestamp() -> None:
+    """A requeued pod is sorted behind pods of equal priority that were already queued."""
     returned, waiting = _queued(5, 1.0, 1), _queued(5, 2.0, 2)
     returned.timestamp = 3.0
     assert PLUGIN.sort_key(waiting) < PLUGIN.sort_key(returned)
 
 
 @given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.floats(0, 1e9)), max_size=8))
-def test_keys_are_in_no_doubt(pods: list[tuple[int, float]]) -> None:
-    """No two pods have equal keys, and no pod stands before a more important one."""
+def test_keys_are_distinct(pods: list[tuple[int, float]]) -> None:
+    """No two pods have equal keys, and no pod is sorted before one of higher priority."""
     queued = [_queued(priority, now, sequence) for sequence, (priority, now) in enumerate(pods)]
     assert len({PLUGIN.sort_key(each) for each in queued}) == len(queued)
     priorities = [each.info.priority for each in sorted(queued, key=PLUGIN.sort_key)]

@@ -1,4 +1,4 @@
-"""SchedulingGates holds gated pods back and wakes up for the right pod only."""
+"""SchedulingGates: gated pods are rejected at PreEnqueue and requeued when their gates are removed."""
 
 import pytest
 
@@ -15,8 +15,8 @@ def plugin() -> SchedulingGates:
     return SchedulingGates(None, FakeHandle())
 
 
-def test_a_pod_without_gates_enters(plugin: SchedulingGates) -> None:
-    """No gate, no wait."""
+def test_a_pod_without_gates_is_accepted(plugin: SchedulingGates) -> None:
+    """PreEnqueue returns Success for a pod without gates."""
     assert plugin.pre_enqueue(columns([]).compile_pod(pod())).is_success
 
 
@@ -27,17 +27,17 @@ def test_a_pod_without_gates_enters(plugin: SchedulingGates) -> None:
         pytest.param(["b", "a"], "waiting for scheduling gates: [b a]", id="in-order-of-the-spec"),
     ],
 )
-def test_a_gated_pod_is_held_back(plugin: SchedulingGates, gates: list[str], reason: str) -> None:
-    """The answer names the gates that are left."""
+def test_a_gated_pod_is_rejected(plugin: SchedulingGates, gates: list[str], reason: str) -> None:
+    """The reason lists the remaining gates."""
     status = plugin.pre_enqueue(columns([]).compile_pod(pod(gates=gates)))
     assert (status.code, status.reasons) == (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
 
 
-def test_it_asks_for_the_removal_of_gates_only(plugin: SchedulingGates) -> None:
-    """One registration, which a deleted pod does not fall under."""
+def test_only_the_removal_of_gates_is_registered(plugin: SchedulingGates) -> None:
+    """The single registration does not cover deleted pods."""
     (registration,) = plugin.events_to_register()
-    gone = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-    assert registration.event.covers(gone)
+    eliminated = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+    assert registration.event.covers(eliminated)
     assert not registration.event.covers(ClusterEvent(Resource.POD, Action.DELETE))
     assert registration.hint is after_gates_eliminated
 
@@ -51,5 +51,5 @@ def test_it_asks_for_the_removal_of_gates_only(plugin: SchedulingGates) -> None:
     ],
 )
 def test_hint(new: object, hint: Hint) -> None:
-    """Only the pod whose gates went is queued; what cannot be judged is."""
+    """A pod is requeued if its own gates were removed, or if the object is of another kind."""
     assert after_gates_eliminated(pod("waiting", gates=["a"]), None, new) is hint

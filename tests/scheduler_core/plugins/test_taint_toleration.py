@@ -1,4 +1,4 @@
-"""TaintToleration keeps pods off tainted nodes, and counts soft taints."""
+"""TaintToleration: untolerated taints reject nodes, and PreferNoSchedule taints lower the score."""
 
 import numpy as np
 import pytest
@@ -64,22 +64,22 @@ def scored(nodes: list[Node], tolerations: list[Toleration], rows: Rows = ALL_RO
     ],
 )
 def test_filter(tolerations: list[Toleration], rows: Rows, codes: list[int] | None) -> None:
-    """NoSchedule and NoExecute keep a pod off, PreferNoSchedule does not."""
+    """Untolerated NoSchedule and NoExecute taints reject a node; PreferNoSchedule taints do not."""
     assert filtered(CLUSTER, tolerations, rows) == codes
 
 
-def test_a_cluster_without_taints_is_not_looked_at() -> None:
-    """None stands for a pass everywhere."""
+def test_a_cluster_without_taints_passes() -> None:
+    """Filter returns None because every node passes."""
     assert filtered([node("a"), node("b")], []) is None
 
 
-def test_soft_taints_alone_reject_nothing() -> None:
-    """They are counted in the score only."""
+def test_prefer_no_schedule_taints_reject_no_node() -> None:
+    """PreferNoSchedule taints count in the score only."""
     assert filtered([node("a", taints=["busy:PreferNoSchedule"])], []) is None
 
 
 def test_rejection() -> None:
-    """Removing pods would not help, and the taint is not named."""
+    """The rejection is unresolvable by preemption, and the reason does not name the taint."""
     status = TaintToleration(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), 1)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("node(s) had untolerated taint(s)",)
@@ -101,19 +101,19 @@ def test_rejection() -> None:
     ],
 )
 def test_score(tolerations: list[Toleration], rows: Rows, scores: list[int]) -> None:
-    """The raw score counts soft taints that are not tolerated."""
+    """The raw score is the number of untolerated PreferNoSchedule taints."""
     assert scored(CLUSTER, tolerations, rows) == scores
 
 
 def test_score_without_pre_score() -> None:
-    """A profile may leave PreScore out."""
+    """Score works in a profile that does not enable PreScore."""
     filled = columns(CLUSTER)
     plugin = TaintToleration(None, FakeHandle(nodes=filled))
     assert plugin.score(CycleState(), filled.compile_pod(pod()), filled, ALL_ROWS).tolist() == [0, 0, 0, 1, 2]
 
 
-def test_new_taint_lists_are_taken_in() -> None:
-    """A table that is kept grows with the cluster."""
+def test_tables_follow_new_taint_lists() -> None:
+    """A cached table is extended with taint lists of new nodes."""
     filled = columns([node("a"), node("b", taints=["x:NoSchedule"])])
     plugin = TaintToleration(None, FakeHandle(nodes=filled))
     info = filled.compile_pod(pod())
@@ -126,8 +126,8 @@ def test_new_taint_lists_are_taken_in() -> None:
     assert plugin.score(CycleState(), info, filled, ALL_ROWS).tolist() == [0, 0, 1]
 
 
-def test_other_columns_are_not_answered_from_old_tables() -> None:
-    """Numbers of taint lists belong to one set of columns."""
+def test_tables_are_not_shared_between_columns() -> None:
+    """A cached table is not used for other columns, because they number taint lists differently."""
     first, second = columns([node("a", taints=["x:NoSchedule"])]), columns([node("a", taints=["y:PreferNoSchedule"])])
     plugin = TaintToleration(None, FakeHandle(nodes=first))
     assert plugin.filter(CycleState(), first.compile_pod(pod()), first, ALL_ROWS) is not None
@@ -149,7 +149,7 @@ def test_tables_are_bounded() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "x", "y", "z"])), max_size=60))
 def test_tables_follow_taints_that_change(steps: list[tuple[str, str]]) -> None:
-    """Values differ, as timestamps do; a table has no more entries than there were lists at once."""
+    """A table is correct for changed taint lists, and its size is bounded by the number of concurrent lists."""
     nodes = NodeColumns(SnapshotBounds(taint_lists=3))
     tables = TolerationTables()
     for number, (name, key) in enumerate(steps):
@@ -168,13 +168,13 @@ def test_tables_follow_taints_that_change(steps: list[tuple[str, str]]) -> None:
 
 
 def test_declarations() -> None:
-    """What the runtime builds on."""
+    """Reuse and normalization are declared as the runtime expects."""
     assert TaintToleration.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     assert TaintToleration.normalization is Normalization.REVERSE_MAX
 
 
 def test_events() -> None:
-    """Nodes' comings and taints go to one hint, the pod's tolerations to the other."""
+    """Added nodes and changed taints are registered with one hint, the pod's tolerations with the other."""
     of_node, of_pod = TaintToleration(None, FakeHandle()).events_to_register()
     assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
     assert of_node.hint is after_node_change
@@ -188,18 +188,18 @@ TAINTED = node(taints=["x:NoSchedule"])
 @pytest.mark.parametrize(
     ("old", "new", "hint"),
     [
-        pytest.param(None, node(), Hint.QUEUE, id="added-open"),
+        pytest.param(None, node(), Hint.QUEUE, id="added-without-taints"),
         pytest.param(None, TAINTED, Hint.SKIP, id="added-tainted"),
-        pytest.param(None, node(taints=["x:PreferNoSchedule"]), Hint.QUEUE, id="added-soft-tainted"),
+        pytest.param(None, node(taints=["x:PreferNoSchedule"]), Hint.QUEUE, id="added-with-prefer-no-schedule"),
         pytest.param(None, node(taints=["dedicated=db:NoSchedule"]), Hint.QUEUE, id="added-with-a-tolerated-taint"),
         pytest.param(TAINTED, node(), Hint.QUEUE, id="taint-removed"),
         pytest.param(node(taints=["x:NoSchedule", "y:NoExecute"]), TAINTED, Hint.SKIP, id="one-of-two-removed"),
-        pytest.param(node(taints=["x:PreferNoSchedule"]), node(), Hint.SKIP, id="was-open-before"),
+        pytest.param(node(taints=["x:PreferNoSchedule"]), node(), Hint.SKIP, id="passed-before"),
         pytest.param(None, pod(), Hint.QUEUE, id="not-a-node"),
     ],
 )
 def test_node_hint(old: object, new: object, hint: Hint) -> None:
-    """A node helps once it keeps the pod off no more."""
+    """A pod is requeued if the node passes and did not pass before."""
     assert after_node_change(pod(tolerations=[DEDICATED]), old, new) is hint
 
 
@@ -208,11 +208,11 @@ def test_node_hint(old: object, new: object, hint: Hint) -> None:
     [
         pytest.param(pod("waiting"), Hint.QUEUE, id="the-pod-itself"),
         pytest.param(pod("other"), Hint.SKIP, id="another-pod"),
-        pytest.param(None, Hint.QUEUE, id="nothing-to-judge"),
+        pytest.param(None, Hint.QUEUE, id="no-object"),
     ],
 )
 def test_toleration_hint(new: object, hint: Hint) -> None:
-    """Only the pod whose tolerations changed is queued."""
+    """A pod is requeued if its own tolerations changed."""
     assert after_toleration_change(pod("waiting"), None, new) is hint
 
 
@@ -242,7 +242,7 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 
 @given(st.lists(st.lists(_TAINTS, max_size=3), min_size=1, max_size=6), st.lists(_TOLERATIONS, max_size=3))
 def test_all_nodes_at_once_equals_one_at_a_time(taints: list[list[Taint]], tolerations: list[Toleration]) -> None:
-    """The law of vectorised plugins."""
+    """Results of all rows equal those of single nodes."""
     nodes = [node(f"n{index}", taints=each) for index, each in enumerate(taints)]
     open_taints = [[one for one in each if not any(_covers(by, one) for by in tolerations)] for each in taints]
     rejected = [int(any(one.effect != "PreferNoSchedule" for one in each)) for each in open_taints]

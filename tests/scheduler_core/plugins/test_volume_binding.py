@@ -1,4 +1,4 @@
-"""VolumeBinding: a pod's claims are bound, or can be, to volumes that its node reaches."""
+"""VolumeBinding's filter: a node passes if all claims are bound, or can be bound, to volumes that it can reach."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -53,15 +53,15 @@ NO_SPACE = "node(s) did not have enough free storage"
 NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
-def asked(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
-    """Return PreFilter's status and, unless that ends the cycle, each row's."""
+def filter_result(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
+    """Return PreFilter's status and, if it is Success, the status of each row."""
     return filter_statuses(VolumeBinding(None, FakeHandle(nodes=nodes)), wanted, nodes)
 
 
 def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]:
-    """Ask about node "a" of zone a and "b" of zone b."""
+    """Return the statuses of node ``a`` in zone a and node ``b`` in zone b."""
     nodes = columns_with_storage([node("a", labels={ZONE: "a"}), node("b", labels={ZONE: "b"})], storage)
-    status, found = asked(pod(volumes=mounts(*(claims or ("data",)))), nodes)
+    status, found = filter_result(pod(volumes=mounts(*(claims or ("data",)))), nodes)
     assert status == SUCCESS
     return found
 
@@ -94,8 +94,8 @@ def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]
     ],
 )
 def test_claims_that_reject_the_pod(storage: list[StorageObject], status: Status) -> None:
-    """Whatever the nodes."""
-    assert asked(pod(volumes=mounts("data")), columns_with_storage([node()], storage)) == (status, [])
+    """PreFilter rejects the pod for all nodes."""
+    assert filter_result(pod(volumes=mounts("data")), columns_with_storage([node()], storage)) == (status, [])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_claims_that_reject_the_pod(storage: list[StorageObject], status: Status
         pytest.param(
             [],
             unresolvable('waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-scratch"'),
-            id="not-made-yet",
+            id="not-created-yet",
         ),
         pytest.param(
             [claim("pod-scratch", owner="other")],
@@ -114,13 +114,13 @@ def test_claims_that_reject_the_pod(storage: list[StorageObject], status: Status
         pytest.param([claim("pod-scratch", owner="uid-of-default-pod"), storage_class()], SUCCESS, id="of-the-pod"),
     ],
 )
-def test_claim_made_for_the_pod(storage: list[StorageObject], status: Status) -> None:
-    """It must be there and the pod's own."""
-    assert asked(pod(volumes=[scratch()]), columns_with_storage([], storage))[0] == status
+def test_ephemeral_claim(storage: list[StorageObject], status: Status) -> None:
+    """An ephemeral claim must exist and be owned by the pod."""
+    assert filter_result(pod(volumes=[scratch()]), columns_with_storage([], storage))[0] == status
 
 
 def test_pod_without_claims_is_skipped() -> None:
-    """It has nothing to filter by."""
+    """PreFilter skips a pod without claims."""
     nodes = columns_with_storage([node()], [claim()])
     plugin = VolumeBinding(None, FakeHandle(nodes=nodes))
     assert plugin.pre_filter(CycleState(), nodes.compile_pod(pod()), nodes).status.is_skip
@@ -131,17 +131,17 @@ def test_pod_without_claims_is_skipped() -> None:
     [
         pytest.param([volume("pv")], (), (), id="from-everywhere"),
         pytest.param([volume("pv", on={ZONE: ["a"]})], (), (OUT_OF_REACH,), id="from-one-zone"),
-        pytest.param([], (NO_VOLUME,), (NO_VOLUME,), id="volume-is-gone"),
+        pytest.param([], (NO_VOLUME,), (NO_VOLUME,), id="volume-is-missing"),
     ],
 )
 def test_bound_claim(storage: list[StorageObject], here: tuple[str, ...], there: tuple[str, ...]) -> None:
-    """Its volume's node affinity decides."""
+    """A node passes if the volume exists and its node affinity matches."""
     found = on_two_zones([claim(volume="pv"), *storage])
     assert [status.reasons for status in found] == [here, there]
 
 
-def test_first_bound_claim_that_fails_decides() -> None:
-    """A missing volume is not looked for on a node that another volume rules out before it."""
+def test_the_first_failing_bound_claim_gives_the_reason() -> None:
+    """A missing volume is not reported on a node that an earlier volume rejects."""
     storage: list[StorageObject] = [
         claim("one", volume="p"),
         volume("p", on={ZONE: ["a"]}),
@@ -152,9 +152,9 @@ def test_first_bound_claim_that_fails_decides() -> None:
 
 
 def test_all_reasons_of_a_node_are_reported() -> None:
-    """Of its bound claims and of its unbound ones."""
-    kept = volume("p", on={ZONE: ["a"]}, claim_ref="default/one")
-    storage: list[StorageObject] = [claim("one", volume="p"), kept, claim("two"), storage_class()]
+    """A node has the reasons of bound and of unbound claims."""
+    reserved = volume("p", on={ZONE: ["a"]}, claim_ref="default/one")
+    storage: list[StorageObject] = [claim("one", volume="p"), reserved, claim("two"), storage_class()]
     found = on_two_zones(storage, "one", "two")
     assert [status.reasons for status in found] == [(CANNOT_BIND,), (OUT_OF_REACH, CANNOT_BIND)]
 
@@ -167,12 +167,12 @@ EBS_PLUGIN = "kubernetes.io/aws-ebs"
     ("migrated", "expected"),
     [
         pytest.param("", [(), (OUT_OF_REACH,)], id="in-tree"),
-        pytest.param(EBS_PLUGIN, [(OUT_OF_REACH,), ()], id="taken-over"),
-        pytest.param("kubernetes.io/gce-pd,x", [(), (OUT_OF_REACH,)], id="another-taken-over"),
+        pytest.param(EBS_PLUGIN, [(OUT_OF_REACH,), ()], id="migrated"),
+        pytest.param("kubernetes.io/gce-pd,x", [(), (OUT_OF_REACH,)], id="another-plugin-migrated"),
     ],
 )
 def test_in_tree_volume_is_reached_by_its_drivers_labels(migrated: str, expected: list[tuple[str, ...]]) -> None:
-    """Where a driver has taken over, its own zone label counts: node "a" has the one, "b" the other."""
+    """On nodes with the migrated plugin, the driver's own zone label is matched instead of the standard one."""
     nodes = columns_with_storage(
         [node("a", labels={ZONE: "z"}), node("b", labels={EBS_ZONE: "z"})],
         [
@@ -182,11 +182,11 @@ def test_in_tree_volume_is_reached_by_its_drivers_labels(migrated: str, expected
             csi_node("b", migrated=migrated),
         ],
     )
-    assert [status.reasons for status in asked(pod(volumes=mounts("data")), nodes)[1]] == expected
+    assert [status.reasons for status in filter_result(pod(volumes=mounts("data")), nodes)[1]] == expected
 
 
 def test_untranslatable_volume_leaves_rows_undecided() -> None:
-    """Those where the driver has taken over."""
+    """Rows with the migrated plugin are undecided, and the error has the problem."""
     spec = PersistentVolumeSpec(aws=AwsElasticBlockStore("aws://zone/disk"))
     nodes = columns_with_storage(
         [node("a"), node("b")], [claim(volume="pv"), volume("pv", spec=spec), csi_node("b", migrated=EBS_PLUGIN)]
@@ -203,50 +203,50 @@ def test_untranslatable_volume_leaves_rows_undecided() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "unsuitable",
     [
         pytest.param(volume(size="4Gi"), id="too-small"),
         pytest.param(volume(storage_class="other"), id="another-class"),
         pytest.param(volume(modes=["ReadOnlyMany"]), id="another-access-mode"),
         pytest.param(volume(mode="Block"), id="another-volume-mode"),
         pytest.param(volume(phase="Released"), id="not-available"),
-        pytest.param(volume(claim_ref="default/other"), id="kept-for-another"),
+        pytest.param(volume(claim_ref="default/other"), id="reserved-for-another-claim"),
         pytest.param(volume(attributes_class="gold"), id="another-attributes-class"),
         pytest.param(volume(on={ZONE: ["c"]}), id="out-of-reach"),
     ],
 )
-def test_volume_that_will_not_do(wrong: StorageObject) -> None:
-    """The class makes none, so no node will do."""
-    found = on_two_zones([claim(), storage_class(), wrong])
+def test_unsuitable_volume(unsuitable: StorageObject) -> None:
+    """Without a suitable volume, and without provisioning, no node passes."""
+    found = on_two_zones([claim(), storage_class(), unsuitable])
     assert found == [unresolvable(CANNOT_BIND)] * 2
 
 
 @pytest.mark.parametrize(
-    "right",
+    "suitable",
     [
         pytest.param(volume(size="5Gi"), id="just-large-enough"),
         pytest.param(volume(modes=["ReadOnlyMany", "ReadWriteOnce"]), id="more-access-modes"),
         pytest.param(volume(mode="Filesystem"), id="default-volume-mode"),
-        pytest.param(volume(claim_ref="default/data", phase="Pending"), id="kept-for-the-claim-whatever-its-phase"),
-        pytest.param(volume(claim_ref=claim(), modes=[]), id="kept-for-the-claim-whatever-its-access-modes"),
+        pytest.param(volume(claim_ref="default/data", phase="Pending"), id="reserved-for-the-claim-in-any-phase"),
+        pytest.param(volume(claim_ref=claim(), modes=[]), id="reserved-for-the-claim-with-any-access-modes"),
         pytest.param(volume(attributes_class=""), id="empty-attributes-class"),
     ],
 )
-def test_volume_that_will_do(right: StorageObject) -> None:
-    """On every node."""
-    assert on_two_zones([claim(), storage_class(), right]) == [SUCCESS, SUCCESS]
+def test_suitable_volume(suitable: StorageObject) -> None:
+    """A suitable volume without node affinity makes every node pass."""
+    assert on_two_zones([claim(), storage_class(), suitable]) == [SUCCESS, SUCCESS]
 
 
-def test_volume_kept_for_the_claim_is_the_only_choice() -> None:
-    """Where it is out of reach, a free one does not stand in for it."""
+def test_a_reserved_volume_is_the_only_choice() -> None:
+    """A claim with a reserved volume is not bound to a free volume, even if the node cannot reach the reserved one."""
     found = on_two_zones(
-        [claim(), storage_class(), volume("kept", claim_ref="default/data", on={ZONE: ["a"]}), volume("free")]
+        [claim(), storage_class(), volume("reserved", claim_ref="default/data", on={ZONE: ["a"]}), volume("free")]
     )
     assert found == [SUCCESS, unresolvable(CANNOT_BIND)]
 
 
 def test_selector_of_a_claim() -> None:
-    """Only volumes with its labels."""
+    """A claim's selector excludes volumes without the labels."""
     storage: list[StorageObject] = [
         claim(selector={"quality": "gold"}),
         storage_class(),
@@ -257,7 +257,7 @@ def test_selector_of_a_claim() -> None:
 
 
 def test_two_claims_need_two_volumes() -> None:
-    """Node "a" reaches two, node "b" one."""
+    """A node that reaches one volume is rejected if two claims are unbound."""
     storage: list[StorageObject] = [
         claim("one"),
         claim("two"),
@@ -268,8 +268,8 @@ def test_two_claims_need_two_volumes() -> None:
     assert on_two_zones(storage, "one", "two") == [SUCCESS, unresolvable(CANNOT_BIND)]
 
 
-def test_selected_node_leaves_no_other() -> None:
-    """Until its volume was made there, or that failed."""
+def test_a_selected_node_excludes_all_others() -> None:
+    """A claim with the selected-node annotation passes only on that node."""
     storage: list[StorageObject] = [claim(annotations={SELECTED_NODE: "b"}), storage_class("local", DRIVER)]
     assert on_two_zones(storage) == [unresolvable(CANNOT_BIND), SUCCESS]
 
@@ -282,40 +282,43 @@ def test_selected_node_leaves_no_other() -> None:
         pytest.param([storage_class("local", DRIVER, on={ZONE: ["a", "c"]})], (), (CANNOT_BIND,), id="allowed-zone"),
         pytest.param([storage_class("local", DRIVER, on={})], (CANNOT_BIND,), (CANNOT_BIND,), id="empty-topology"),
         pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER)], (NO_SPACE,), (NO_SPACE,), id="no-room-reported"
+            [storage_class("local", DRIVER), csi_driver(DRIVER)], (NO_SPACE,), (NO_SPACE,), id="no-capacity-reported"
         ),
         pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER, reports_capacity=False)], (), (), id="reports-nothing"
+            [storage_class("local", DRIVER), csi_driver(DRIVER, reports_capacity=False)],
+            (),
+            (),
+            id="driver-reports-no-capacity",
         ),
         pytest.param(
             [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on={ZONE: "a"})],
             (),
             (NO_SPACE,),
-            id="room-in-one-zone",
+            id="capacity-in-one-zone",
         ),
         pytest.param(
             [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "4Gi", on={})],
             (NO_SPACE,),
             (NO_SPACE,),
-            id="too-little-room",
+            id="too-little-capacity",
         ),
         pytest.param(
             [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on={})],
             (),
             (),
-            id="room-everywhere",
+            id="capacity-on-all-nodes",
         ),
         pytest.param(
             [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on=None)],
             (NO_SPACE,),
             (NO_SPACE,),
-            id="room-nowhere",
+            id="capacity-on-no-nodes",
         ),
         pytest.param(
             [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "other", "5Gi", on={})],
             (NO_SPACE,),
             (NO_SPACE,),
-            id="room-for-another-class",
+            id="capacity-of-another-class",
         ),
         pytest.param(
             [
@@ -325,24 +328,24 @@ def test_selected_node_leaves_no_other() -> None:
             ],
             (NO_SPACE,),
             (NO_SPACE,),
-            id="largest-volume-goes-before-room",
+            id="maximum-volume-size-overrides-capacity",
         ),
         pytest.param(
             [storage_class("local", DRIVER, on={ZONE: ["a"]}), csi_driver(DRIVER)],
             (NO_SPACE,),
             (CANNOT_BIND,),
-            id="topology-goes-before-room",
+            id="topology-is-checked-before-capacity",
         ),
     ],
 )
-def test_volume_made_for_the_claim(storage: list[StorageObject], here: tuple[str, ...], there: tuple[str, ...]) -> None:
-    """The class's topologies and the driver's room decide."""
+def test_provisioned_volume(storage: list[StorageObject], here: tuple[str, ...], there: tuple[str, ...]) -> None:
+    """A volume can be provisioned if the class's topologies and the driver's capacity allow it."""
     found = on_two_zones([claim(), *storage])
     assert [status.reasons for status in found] == [here, there]
 
 
-def test_existing_volume_goes_before_a_new_one() -> None:
-    """Where one is in reach, room does not matter."""
+def test_an_existing_volume_is_preferred_to_provisioning() -> None:
+    """A node that reaches a suitable volume passes without capacity for provisioning."""
     storage: list[StorageObject] = [
         claim(),
         storage_class("local", DRIVER),
@@ -352,21 +355,21 @@ def test_existing_volume_goes_before_a_new_one() -> None:
     assert on_two_zones(storage) == [SUCCESS, unresolvable(NO_SPACE)]
 
 
-def test_what_is_ending_is_not_used() -> None:
-    """A volume is not chosen, and a claim rejects the pod."""
-    found = on_two_zones([claim(), storage_class(), _ending(volume())])
+def test_deleted_objects_are_not_used() -> None:
+    """A volume that is being deleted is not used, and a claim that is being deleted rejects the pod."""
+    found = on_two_zones([claim(), storage_class(), _deleted(volume())])
     assert found == [unresolvable(CANNOT_BIND)] * 2
-    status, _ = asked(pod(volumes=mounts("data")), columns_with_storage([node()], [_ending(claim())]))
+    status, _ = filter_result(pod(volumes=mounts("data")), columns_with_storage([node()], [_deleted(claim())]))
     assert status == unresolvable('persistentvolumeclaim "data" is being deleted')
 
 
-def _ending(shown: PersistentVolume | PersistentVolumeClaim) -> StorageObject:
+def _deleted(shown: PersistentVolume | PersistentVolumeClaim) -> StorageObject:
     metadata = msgspec.structs.replace(shown.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     return msgspec.structs.replace(shown, metadata=metadata)
 
 
 def test_scoring_is_skipped_without_claims() -> None:
-    """Every node would get 0."""
+    """PreScore skips a pod without claims, and Score returns 0."""
     nodes, state = columns_with_storage([node("a"), node("b")], ()), CycleState()
     plugin, info = VolumeBinding(None, FakeHandle(nodes=nodes)), nodes.compile_pod(pod())
     plugin.pre_filter(state, info, nodes)

@@ -1,4 +1,4 @@
-"""The law of VolumeBinding: all nodes at once give what one node at a time gives, and no volume is given twice."""
+"""Law of VolumeBinding: results for all rows equal those for single nodes, and no volume is assigned twice."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ OUT_OF_REACH, CANNOT_BIND, NO_SPACE, NO_VOLUME = 1, 2, 4, 8
 
 @dataclass(frozen=True)
 class Disk:
-    """A volume in few words."""
+    """Short description of a volume."""
 
     size: int
     zones: tuple[str, ...] | None
@@ -40,8 +40,8 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Want:
-    """A claim in few words: bound to a volume by number (one past the last is missing), or unbound."""
+class Claim:
+    """Short description of a claim, which is unbound or bound to a volume by index (a too large index is missing)."""
 
     size: int
     mode: str
@@ -51,13 +51,13 @@ class Want:
 
 @dataclass(frozen=True)
 class Case:
-    """What is drawn; ``room`` by zone in Gi, None where the driver reports nothing."""
+    """Generated objects; ``capacity_gi`` by zone, or None if the driver reports no capacity."""
 
     disks: tuple[Disk, ...]
-    wants: tuple[Want, ...]
+    claims: tuple[Claim, ...]
     provisions: bool
     allowed: tuple[str, ...] | None
-    room: dict[str, int] | None
+    capacity_gi: dict[str, int] | None
 
 
 _ZONES = st.one_of(st.none(), st.lists(st.sampled_from(ZONES), min_size=1, max_size=2, unique=True).map(tuple))
@@ -70,8 +70,8 @@ _DISKS = st.builds(
     _MODES,
     st.sampled_from([True, True, False]),
 )
-_WANTS = st.builds(
-    Want,
+_CLAIMS = st.builds(
+    Claim,
     st.integers(1, 4),
     _MODES,
     st.one_of(st.none(), st.none(), st.integers(0, 4)),
@@ -80,51 +80,53 @@ _WANTS = st.builds(
 _CASES = st.builds(
     Case,
     st.lists(_DISKS, max_size=5).map(tuple),
-    st.lists(_WANTS, min_size=1, max_size=3).map(tuple),
+    st.lists(_CLAIMS, min_size=1, max_size=3).map(tuple),
     st.booleans(),
     _ZONES,
     st.one_of(st.none(), st.dictionaries(st.sampled_from(ZONES), st.integers(1, 4))),
 )
 
 
-def _judged(case: Case, zone: str, name: str) -> int:
-    """One node, as the reference walks through its claims."""
+def _node_code(case: Case, zone: str, name: str) -> int:
+    """Return the code of one node, in the order in which kube-scheduler checks the claims."""
     code = 0
-    for want in case.wants:
-        if want.bound_to is None:
+    for each_claim in case.claims:
+        if each_claim.bound_to is None:
             continue
-        if want.bound_to >= len(case.disks):
+        if each_claim.bound_to >= len(case.disks):
             code |= NO_VOLUME
             break
-        zones = case.disks[want.bound_to].zones
+        zones = case.disks[each_claim.bound_to].zones
         if zones is not None and zone not in zones:
             code |= OUT_OF_REACH
             break
-    unbound = [(number, want) for number, want in enumerate(case.wants) if want.bound_to is None]
-    selected = [want for _, want in unbound if want.selected is not None]
-    if any(want.selected != name for want in selected):
+    unbound = [(number, each_claim) for number, each_claim in enumerate(case.claims) if each_claim.bound_to is None]
+    selected = [each_claim for _, each_claim in unbound if each_claim.selected is not None]
+    if any(each_claim.selected != name for each_claim in selected):
         return code | CANNOT_BIND
-    to_make = list(selected)
-    taken: set[int] = set()
-    for number, want in sorted((each for each in unbound if each[1].selected is None), key=lambda each: each[1].size):
-        chosen = _chosen(case, number, want, zone, taken)
+    to_provision = list(selected)
+    used: set[int] = set()
+    for number, each_claim in sorted(
+        (each for each in unbound if each[1].selected is None), key=lambda each: each[1].size
+    ):
+        chosen = _chosen(case, number, each_claim, zone, used)
         if chosen is None:
-            to_make.append(want)
+            to_provision.append(each_claim)
         else:
-            taken.add(chosen)
-    for want in to_make:
+            used.add(chosen)
+    for each_claim in to_provision:
         if not case.provisions or (case.allowed is not None and zone not in case.allowed):
             return code | CANNOT_BIND
-        if case.room is not None and case.room.get(zone, 0) < want.size:
+        if case.capacity_gi is not None and case.capacity_gi.get(zone, 0) < each_claim.size:
             return code | NO_SPACE
     return code
 
 
-def _chosen(case: Case, number: int, want: Want, zone: str, taken: set[int]) -> int | None:
+def _chosen(case: Case, number: int, each_claim: Claim, zone: str, used: set[int]) -> int | None:
     fitting = [
         (disk.size, position)
         for position, disk in enumerate(case.disks)
-        if position not in taken and disk.size >= want.size and disk.claim_ref in (None, number)
+        if position not in used and disk.size >= each_claim.size and disk.claim_ref in (None, number)
     ]
     for _, position in sorted(fitting):
         disk = case.disks[position]
@@ -132,7 +134,7 @@ def _chosen(case: Case, number: int, want: Want, zone: str, taken: set[int]) -> 
             return position if disk.zones is None or zone in disk.zones else None
     for _, position in sorted(fitting):
         disk = case.disks[position]
-        if disk.available and disk.mode == want.mode and (disk.zones is None or zone in disk.zones):
+        if disk.available and disk.mode == each_claim.mode and (disk.zones is None or zone in disk.zones):
             return position
     return None
 
@@ -151,41 +153,44 @@ def _storage(case: Case) -> list[StorageObject]:
         if disk.zones is not None:
             fields["on"] = {"zone": disk.zones}
         storage.append(volume(f"v{position}", **fields))
-    for number, want in enumerate(case.wants):
+    for number, each_claim in enumerate(case.claims):
         storage.append(
             claim(
                 f"c{number}",
-                size=f"{want.size}Gi",
-                modes=[want.mode],
-                volume="" if want.bound_to is None else f"v{want.bound_to}",
-                annotations={} if want.selected is None else {SELECTED_NODE: want.selected},
+                size=f"{each_claim.size}Gi",
+                modes=[each_claim.mode],
+                volume="" if each_claim.bound_to is None else f"v{each_claim.bound_to}",
+                annotations={} if each_claim.selected is None else {SELECTED_NODE: each_claim.selected},
             )
         )
-    if case.room is not None:
+    if case.capacity_gi is not None:
         storage.append(csi_driver(DRIVER))
-        storage += [capacity(zone, "local", f"{room}Gi", on={"zone": zone}) for zone, room in case.room.items()]
+        storage += [
+            capacity(zone, "local", f"{capacity_gi}Gi", on={"zone": zone})
+            for zone, capacity_gi in case.capacity_gi.items()
+        ]
     return storage
 
 
 @given(_CASES)
 def test_all_nodes_at_once_equal_one_at_a_time(case: Case) -> None:
-    """Codes, and that claims which are given volumes are given different ones."""
+    """Codes equal those of single nodes, and Reserve assigns different volumes to different claims."""
     nodes = columns_with_storage(
         [node(f"n{number}", labels={"zone": zone}) for number, zone in enumerate(ZONES)], _storage(case)
     )
     plugin, state = VolumeBinding(None, FakeHandle(nodes=nodes)), CycleState()
-    info = nodes.compile_pod(pod(volumes=mounts(*(f"c{number}" for number in range(len(case.wants))))))
+    info = nodes.compile_pod(pod(volumes=mounts(*(f"c{number}" for number in range(len(case.claims))))))
     assert plugin.pre_filter(state, info, nodes).status.is_success
     codes = plugin.filter(state, info, nodes, ALL_ROWS)
     assert codes is not None
-    assert codes.tolist() == [_judged(case, zone, f"n{number}") for number, zone in enumerate(ZONES)]
+    assert codes.tolist() == [_node_code(case, zone, f"n{number}") for number, zone in enumerate(ZONES)]
     for row in [row for row, code in enumerate(codes.tolist()) if not code][:1]:
         assert plugin.reserve(state, info, nodes.node_name(row)).is_success
         storage = nodes.storage
-        given_out = [
+        assigned = [
             known.volume.metadata.name
-            for number in range(len(case.wants))
+            for number in range(len(case.claims))
             for known in storage.volumes_reserved_for(claim(f"c{number}"))
             if known.volume.spec.claim_ref is not None and known.volume.spec.claim_ref.uid
         ]
-        assert len(given_out) == len(set(given_out))
+        assert len(assigned) == len(set(assigned))

@@ -1,4 +1,4 @@
-"""Score of VolumeBinding: the freer the storage stays, the better, by default."""
+"""VolumeBinding's scores: by default, more free storage leads to a higher score."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reported(zone: str, amount: str, of_class: str = "local") -> CsiStorageCapac
         ),
         pytest.param(
             [claim("c", size="1Gi"), claim("d", size="9Gi"), storage_class(), volume("v"), volume("w")],
-            ["c", "d"], [50, 50], id="volumes of a class together",
+            ["c", "d"], [50, 50], id="volumes of a class are summed",
         ),
         pytest.param(
             [claim("c", size="5Gi"), *DYNAMIC, reported("a", "10Gi"), reported("b", "50Gi")],
@@ -60,7 +60,7 @@ def reported(zone: str, amount: str, of_class: str = "local") -> CsiStorageCapac
         ),
         pytest.param(
             [claim("c", size="5Gi"), claim("d", size="5Gi"), *DYNAMIC, reported("a", "8Gi"), reported("b", "10Gi")],
-            ["c", "d"], [0, 0], id="more than there is",
+            ["c", "d"], [0, 0], id="more than the capacity",
         ),
         pytest.param(
             [claim("c", size="5Gi"), claim("d", size="5Gi", storage_class="fast"), *DYNAMIC,
@@ -72,7 +72,7 @@ def reported(zone: str, amount: str, of_class: str = "local") -> CsiStorageCapac
             [claim("c", size="5Gi"), claim("d", size="5Gi", storage_class="fast"), storage_class("local", DRIVER),
              storage_class("fast", DRIVER), csi_driver(DRIVER), volume("v", size="10Gi", on={ZONE: ["a"]}),
              reported("b", "50Gi"), reported("a", "20Gi", "fast"), reported("b", "20Gi", "fast")],
-            ["c", "d"], [50, 83], id="an existing volume hides the capacity",
+            ["c", "d"], [50, 83], id="a class with an existing volume ignores the capacity",
         ),
         pytest.param(
             [claim("c", size="5Gi"), storage_class("local", DRIVER), csi_driver(DRIVER, reports_capacity=False)],
@@ -86,12 +86,12 @@ def reported(zone: str, amount: str, of_class: str = "local") -> CsiStorageCapac
     ],
 )  # fmt: skip
 def test_score(storage: list[StorageObject], claims: list[str], expected: list[int]) -> None:
-    """Utilization per storage class, by the default shape."""
+    """The score is the mean over storage classes of the default shape's value at the utilization."""
     assert scores(storage, *claims) == expected
 
 
 def test_shape() -> None:
-    """A profile may prefer full storage."""
+    """A profile's shape can prefer full storage."""
     points = (UtilizationShapePoint(utilization=0, score=0), UtilizationShapePoint(utilization=100, score=10))
     storage = [claim("c", size="5Gi"), *DYNAMIC, reported("a", "10Gi"), reported("b", "50Gi")]
     assert scores(storage, "c", args=VolumeBindingArgs(shape=points)) == [50, 10]

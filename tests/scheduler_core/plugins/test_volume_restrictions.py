@@ -1,4 +1,4 @@
-"""VolumeRestrictions: a disk is attached once, and a ReadWriteOncePod claim has one pod."""
+"""VolumeRestrictions: a disk is attached to one node, and a ReadWriteOncePod claim is used by one pod."""
 
 import pytest
 
@@ -44,37 +44,37 @@ def rbd(*monitors: str, image: str = "d", pool: str = "rbd", read_only: bool = F
     return Volume(rbd=RbdVolume(monitors, image, pool, read_only))
 
 
-def asked(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
-    """Return PreFilter's status and, unless that ends the cycle, each row's."""
+def filter_result(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
+    """Return PreFilter's status and, if it is Success, the status of each row."""
     return filter_statuses(VolumeRestrictions(None, FakeHandle(nodes=nodes)), wanted, nodes)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "held", "conflict"),
+    ("wanted", "mounted", "conflict"),
     [
-        pytest.param(gce(), gce(), True, id="gce-writing-twice"),
-        pytest.param(gce(read_only=True), gce(), True, id="gce-reading-beside-writing"),
-        pytest.param(gce(), gce(read_only=True), True, id="gce-writing-beside-reading"),
-        pytest.param(gce(read_only=True), gce(read_only=True), False, id="gce-reading-twice"),
+        pytest.param(gce(), gce(), True, id="gce-two-writers"),
+        pytest.param(gce(read_only=True), gce(), True, id="gce-new-reader-existing-writer"),
+        pytest.param(gce(), gce(read_only=True), True, id="gce-new-writer-existing-reader"),
+        pytest.param(gce(read_only=True), gce(read_only=True), False, id="gce-two-readers"),
         pytest.param(gce("a"), gce("b"), False, id="gce-another-disk"),
-        pytest.param(aws(read_only=True), aws(read_only=True), True, id="aws-reading-twice"),
+        pytest.param(aws(read_only=True), aws(read_only=True), True, id="aws-two-readers"),
         pytest.param(aws("a"), aws("b"), False, id="aws-another-volume"),
         pytest.param(aws(), gce(), False, id="another-kind"),
-        pytest.param(iscsi(portal="x"), iscsi(portal="y"), True, id="iscsi-same-target-by-another-portal"),
-        pytest.param(iscsi(read_only=True), iscsi(read_only=True), False, id="iscsi-reading-twice"),
+        pytest.param(iscsi(portal="x"), iscsi(portal="y"), True, id="iscsi-same-target-another-portal"),
+        pytest.param(iscsi(read_only=True), iscsi(read_only=True), False, id="iscsi-two-readers"),
         pytest.param(rbd("m1", "m2"), rbd("m2", "m3"), True, id="rbd-one-monitor-shared"),
         pytest.param(rbd("m1"), rbd("m2"), False, id="rbd-no-monitor-shared"),
         pytest.param(rbd("m1", pool="a"), rbd("m1", pool="b"), False, id="rbd-another-pool"),
         pytest.param(rbd("m1", image="a"), rbd("m1", image="b"), False, id="rbd-another-image"),
-        pytest.param(rbd("m1", read_only=True), rbd("m1", read_only=True), False, id="rbd-reading-twice"),
+        pytest.param(rbd("m1", read_only=True), rbd("m1", read_only=True), False, id="rbd-two-readers"),
     ],
 )
-def test_disk_is_attached_once(wanted: Volume, held: Volume, conflict: bool) -> None:
-    """Only the node that has it is ruled out, and the hint of the holder's end agrees."""
-    holder = pod("p", node_name="b", volumes=[held])
+def test_disk_conflicts(wanted: Volume, mounted: Volume, conflict: bool) -> None:
+    """The node with a conflicting disk is rejected, and the deletion of its pod requeues the incoming pod."""
+    holder = pod("p", node_name="b", volumes=[mounted])
     nodes = columns_with_storage([node("a"), node("b")], (), [holder])
     incoming = pod(volumes=[wanted])
-    assert asked(incoming, nodes) == (SUCCESS, [SUCCESS, NO_DISK if conflict else SUCCESS])
+    assert filter_result(incoming, nodes) == (SUCCESS, [SUCCESS, NO_DISK if conflict else SUCCESS])
     assert after_pod_deletion(incoming, holder, None) is (Hint.QUEUE if conflict else Hint.SKIP)
 
 
@@ -86,19 +86,19 @@ def test_disk_is_attached_once(wanted: Volume, held: Volume, conflict: bool) -> 
         pytest.param(("ReadWriteOnce",), True, (Status(Code.SKIP), []), id="another-mode"),
     ],
 )
-def test_one_pod_claim_has_one_pod(modes: tuple[str, ...], mounted: bool, expected: object) -> None:
-    """Wherever the other pod runs."""
+def test_read_write_once_pod(modes: tuple[str, ...], mounted: bool, expected: object) -> None:
+    """All nodes are rejected while another pod uses the ReadWriteOncePod claim on any node."""
     holders = [pod("p", node_name="b", volumes=mounts("data"))] if mounted else []
     nodes = columns_with_storage([node("a"), node("b")], [claim(modes=modes)], holders)
-    assert asked(pod(volumes=mounts("data")), nodes) == expected
+    assert filter_result(pod(volumes=mounts("data")), nodes) == expected
 
 
-def test_disk_goes_before_claim() -> None:
-    """A row that fails both gets the disk's reason."""
+def test_disk_is_checked_before_claim() -> None:
+    """A row that fails both checks has the disk's reason."""
     nodes = columns_with_storage(
         [node("a"), node("b")], [claim(modes=[RWOP])], [pod("p", node_name="b", volumes=[*mounts("data"), gce()])]
     )
-    assert asked(pod(volumes=[*mounts("data"), gce()]), nodes) == (SUCCESS, [IN_USE, NO_DISK])
+    assert filter_result(pod(volumes=[*mounts("data"), gce()]), nodes) == (SUCCESS, [IN_USE, NO_DISK])
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_disk_goes_before_claim() -> None:
         ),
     ],
 )
-def test_claims_are_looked_up_first(wanted: Pod, status: Status) -> None:
-    """A claim that does not exist ends the attempt; one made for the pod is another plugin's matter."""
-    assert asked(wanted, columns_with_storage([node("a")], ())) == (status, [])
+def test_missing_claims(wanted: Pod, status: Status) -> None:
+    """PreFilter rejects a pod with a missing claim; ephemeral claims are ignored."""
+    assert filter_result(wanted, columns_with_storage([node("a")], ())) == (status, [])
 
 
-def test_what_if_follows_pods() -> None:
-    """Taking the claim's pod away lets the pod in, in the copy of the state alone; its namespace is not looked at."""
+def test_dry_run_of_removed_pods() -> None:
+    """Removing the claim's pod makes the node pass, only in the cloned state; the pod's namespace is not compared."""
     nodes = columns_with_storage([node("a")], [claim(modes=[RWOP])], [pod("p", node_name="a", volumes=mounts("data"))])
     plugin, state, info = (
         VolumeRestrictions(None, FakeHandle(nodes=nodes)),
@@ -145,28 +145,28 @@ def test_what_if_follows_pods() -> None:
         pytest.param(None, Hint.QUEUE, id="unknown"),
     ],
 )
-def test_hint_after_a_pods_end(deleted: Pod | None, hint: Hint) -> None:
-    """A shared claim of the same namespace."""
+def test_hint_after_a_deleted_pod(deleted: Pod | None, hint: Hint) -> None:
+    """A pod is requeued if the deleted pod used one of its claims."""
     assert after_pod_deletion(pod(volumes=mounts("data")), deleted, None) is hint
 
 
 @pytest.mark.parametrize(
     ("new", "hint"),
     [
-        pytest.param(claim("data"), Hint.QUEUE, id="mine"),
+        pytest.param(claim("data"), Hint.QUEUE, id="own"),
         pytest.param(claim("other"), Hint.SKIP, id="another"),
         pytest.param(claim("data", namespace="x"), Hint.SKIP, id="another-namespace"),
         pytest.param(claim("pod-scratch"), Hint.SKIP, id="ephemeral"),
         pytest.param(None, Hint.QUEUE, id="unknown"),
     ],
 )
-def test_hint_after_a_claims_coming(new: object, hint: Hint) -> None:
-    """A claim that the pod names."""
+def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
+    """A pod is requeued if its spec names the claim."""
     assert after_claim_creation(pod(volumes=[*mounts("data"), scratch()]), None, new) is hint
 
 
 def test_events() -> None:
-    """Pods that go, nodes and claims that come."""
+    """Deleted pods, added nodes and created claims are registered."""
     events = [each.event for each in VolumeRestrictions(None, FakeHandle()).events_to_register()]
     assert events == [
         ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE),

@@ -1,4 +1,4 @@
-"""VolumeZone: a volume that is labelled with zones or a region is used from there."""
+"""VolumeZone: a volume with zone or region labels can only be used by nodes of that zone or region."""
 
 import pytest
 
@@ -21,13 +21,13 @@ from tests.support.storage import claim, columns_with_storage, mounts, scratch, 
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
-OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
-OLD_REGION = "failure-domain.beta.kubernetes.io/region"
-ELSEWHERE = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) had no available volume zone",))
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+BETA_REGION = "failure-domain.beta.kubernetes.io/region"
+NO_VOLUME_ZONE = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) had no available volume zone",))
 
 
-def asked(wanted: Pod, nodes: NodeColumns, *, pre_filter: bool = True) -> tuple[Status, list[Status]]:
-    """Return PreFilter's status and, unless that ends the cycle, each row's."""
+def filter_result(wanted: Pod, nodes: NodeColumns, *, pre_filter: bool = True) -> tuple[Status, list[Status]]:
+    """Return PreFilter's status and, if it is Success, the status of each row."""
     return filter_statuses(VolumeZone(None, FakeHandle(nodes=nodes)), wanted, nodes, pre_filter=pre_filter)
 
 
@@ -38,26 +38,26 @@ def asked(wanted: Pod, nodes: NodeColumns, *, pre_filter: bool = True) -> tuple[
         pytest.param({ZONE: "a"}, {ZONE: "b"}, False, id="another-zone"),
         pytest.param({ZONE: "a__b"}, {ZONE: "b"}, True, id="one-of-several"),
         pytest.param({ZONE: " a __b"}, {ZONE: "a"}, True, id="spaces-around"),
-        pytest.param({ZONE: "a__"}, {ZONE: "c"}, True, id="unreadable-list-is-passed-over"),
-        pytest.param({ZONE: "a"}, {}, True, id="node-of-no-zone"),
-        pytest.param({ZONE: "a"}, {REGION: "r"}, False, id="node-of-a-region-alone"),
+        pytest.param({ZONE: "a__"}, {ZONE: "c"}, True, id="invalid-list-is-ignored"),
+        pytest.param({ZONE: "a"}, {}, True, id="node-without-zone"),
+        pytest.param({ZONE: "a"}, {REGION: "r"}, False, id="node-with-only-a-region"),
         pytest.param({REGION: "r", ZONE: "a"}, {REGION: "s", ZONE: "a"}, False, id="another-region"),
-        pytest.param({OLD_ZONE: "a"}, {ZONE: "a"}, True, id="old-label-by-its-new-name"),
-        pytest.param({OLD_ZONE: "a"}, {OLD_ZONE: "b", ZONE: "a"}, False, id="old-label-goes-first"),
-        pytest.param({OLD_REGION: "r"}, {REGION: "r"}, True, id="old-region-by-its-new-name"),
-        pytest.param({ZONE: "a"}, {OLD_ZONE: "a"}, False, id="new-label-has-no-old-name"),
+        pytest.param({BETA_ZONE: "a"}, {ZONE: "a"}, True, id="beta-zone-of-volume-ga-zone-of-node"),
+        pytest.param({BETA_ZONE: "a"}, {BETA_ZONE: "b", ZONE: "a"}, False, id="beta-zone-is-compared-first"),
+        pytest.param({BETA_REGION: "r"}, {REGION: "r"}, True, id="beta-region-of-volume-ga-region-of-node"),
+        pytest.param({ZONE: "a"}, {BETA_ZONE: "a"}, False, id="ga-zone-of-volume-beta-zone-of-node"),
     ],
 )
 def test_zones_of_volume_and_node(of_volume: dict[str, str], of_node: dict[str, str], fits: bool) -> None:
-    """Every label of the volume must be met."""
+    """A node passes if it matches every zone and region label of the volume."""
     storage = (claim("data", volume="pv"), volume("pv", labels=of_volume))
     nodes = columns_with_storage([node("n", labels=of_node), node("bare")], storage)
-    _, found = asked(pod(volumes=mounts("data")), nodes)
-    assert (found or [SUCCESS, SUCCESS]) == [SUCCESS if fits else ELSEWHERE, SUCCESS]
+    _, found = filter_result(pod(volumes=mounts("data")), nodes)
+    assert (found or [SUCCESS, SUCCESS]) == [SUCCESS if fits else NO_VOLUME_ZONE, SUCCESS]
 
 
 def test_every_volume_counts() -> None:
-    """A node in the zone of one volume but not of the other is ruled out."""
+    """A node that matches one volume but not the other is rejected."""
     storage = (
         claim("one", volume="p"),
         volume("p", labels={ZONE: "a"}),
@@ -65,7 +65,7 @@ def test_every_volume_counts() -> None:
         volume("q", labels={REGION: "r"}),
     )
     nodes = columns_with_storage([node("n", labels={ZONE: "a"}), node("m", labels={ZONE: "a", REGION: "r"})], storage)
-    assert asked(pod(volumes=mounts("one", "two")), nodes)[1] == [ELSEWHERE, SUCCESS]
+    assert filter_result(pod(volumes=mounts("one", "two")), nodes)[1] == [NO_VOLUME_ZONE, SUCCESS]
 
 
 def unresolvable(reason: str) -> Status:
@@ -90,29 +90,29 @@ def unresolvable(reason: str) -> Status:
         pytest.param(
             (claim(), storage_class("local", waits=False)), unresolvable("PersistentVolume had no name"), id="immediate"
         ),
-        pytest.param((claim(), storage_class("local")), Status(Code.SKIP), id="waits-for-its-pod"),
+        pytest.param((claim(), storage_class("local")), Status(Code.SKIP), id="wait-for-first-consumer"),
         pytest.param((claim(volume="gone"),), unresolvable('persistentvolume "gone" not found'), id="no-volume"),
         pytest.param((claim(volume="pv"), volume("pv")), Status(Code.SKIP), id="volume-without-labels"),
     ],
 )
-def test_claims_that_cannot_be_followed(storage: tuple[StorageObject, ...], status: Status) -> None:
-    """The reasons are the reference's, by PreFilter or, where that is left out, by Filter."""
+def test_claims_without_a_usable_volume(storage: tuple[StorageObject, ...], status: Status) -> None:
+    """PreFilter, or Filter without PreFilter, returns kube-scheduler's reason."""
     nodes = columns_with_storage([node("n", labels={ZONE: "a"})], storage)
     wanted = pod(volumes=mounts("data"))
-    assert asked(wanted, nodes) == (status, [])
+    assert filter_result(wanted, nodes) == (status, [])
     expected = SUCCESS if status.code is Code.SKIP else status
-    assert asked(wanted, nodes, pre_filter=False)[1] == [expected]
+    assert filter_result(wanted, nodes, pre_filter=False)[1] == [expected]
 
 
-def test_claims_made_for_the_pod_are_passed_over() -> None:
-    """As the reference does."""
-    assert asked(pod(volumes=[scratch()]), columns_with_storage([node("n")], ())) == (Status(Code.SKIP), [])
+def test_ephemeral_claims_are_ignored() -> None:
+    """PreFilter skips a pod with only ephemeral claims, as in kube-scheduler."""
+    assert filter_result(pod(volumes=[scratch()]), columns_with_storage([node("n")], ())) == (Status(Code.SKIP), [])
 
 
 @pytest.mark.parametrize(
     ("old", "new", "hint"),
     [
-        pytest.param(None, volume("pv"), Hint.QUEUE, id="came"),
+        pytest.param(None, volume("pv"), Hint.QUEUE, id="added"),
         pytest.param(volume("pv"), volume("pv", labels={ZONE: "a"}), Hint.QUEUE, id="labelled"),
         pytest.param(
             volume("pv", labels={ZONE: "a__b"}), volume("pv", labels={ZONE: "b__a"}), Hint.SKIP, id="same-set"
@@ -121,39 +121,39 @@ def test_claims_made_for_the_pod_are_passed_over() -> None:
     ],
 )
 def test_hint_after_a_volumes_change(old: object, new: object, hint: Hint) -> None:
-    """Zones and regions count."""
+    """A pod is requeued if the zones or regions of a volume changed."""
     assert after_volume_change(pod(), old, new) is hint
 
 
 @pytest.mark.parametrize(
     ("new", "hint"),
     [
-        pytest.param(claim("data"), Hint.QUEUE, id="mine"),
+        pytest.param(claim("data"), Hint.QUEUE, id="own"),
         pytest.param(claim("other"), Hint.SKIP, id="another"),
         pytest.param(claim("data", namespace="x"), Hint.SKIP, id="another-namespace"),
         pytest.param(None, Hint.QUEUE, id="unknown"),
     ],
 )
 def test_hint_after_a_claims_change(new: object, hint: Hint) -> None:
-    """A claim that the pod names."""
+    """A pod is requeued if its spec names the claim."""
     assert after_claim_change(pod(volumes=mounts("data")), None, new) is hint
 
 
 @pytest.mark.parametrize(
     ("new", "hint"),
     [
-        pytest.param(storage_class(), Hint.QUEUE, id="waits"),
+        pytest.param(storage_class(), Hint.QUEUE, id="wait-for-first-consumer"),
         pytest.param(storage_class(waits=False), Hint.SKIP, id="immediate"),
         pytest.param(None, Hint.QUEUE, id="unknown"),
     ],
 )
-def test_hint_after_a_classs_coming(new: object, hint: Hint) -> None:
-    """Only a class whose claims wait lets a pod through."""
+def test_hint_after_a_created_class(new: object, hint: Hint) -> None:
+    """A pod is requeued if the class has WaitForFirstConsumer binding."""
     assert after_class_creation(pod(), None, new) is hint
 
 
 def test_events() -> None:
-    """Classes that come; nodes, claims and volumes that come or change."""
+    """Created classes, and added or changed nodes, claims and volumes are registered."""
     changed = Action.ADD | Action.UPDATE
     events = [each.event for each in VolumeZone(None, FakeHandle()).events_to_register()]
     assert events == [

@@ -1,4 +1,4 @@
-"""Scores of nodes with best fit: the node whose devices are smallest is chosen."""
+"""Node scores with best fit: the node with the smallest suitable devices has the highest score."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scores(selection: str, request: dict[str, Any]) -> list[int]:
     ("selection", "request_", "expected"),
     [
         pytest.param("BestFit", ANY, [0, 99, 49, 99], id="the smallest"),
-        pytest.param("FirstFit", ANY, [0, 0, 0, 0], id="off"),
+        pytest.param("FirstFit", ANY, [0, 0, 0, 0], id="first fit"),
         pytest.param("BestFit", LISTED, [800, 799, 749, 799], id="a better alternative counts more"),
         pytest.param("FirstFit", LISTED, [8, 7, 7, 7], id="alternatives alone"),
     ],

@@ -1,4 +1,4 @@
-"""Tests of binding conditions: when the devices of a claim are ready, failed, or late."""
+"""Binding conditions: devices of a claim are ready, failed, or past the timeout."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scheduler_core.plugins.dynamic_resources.binding_conditions import (
 )
 from tests.support.devices import DRIVER, allocated_claim, claim
 
-CAREFUL = {"device": "d", "bindingConditions": ["ready", "warm"], "bindingFailureConditions": ["broken"]}
+CONDITIONAL = {"device": "d", "bindingConditions": ["ready", "warm"], "bindingFailureConditions": ["broken"]}
 ALLOCATED = datetime.fromisoformat("2026-01-01T00:00:00Z")
 
 
 def reporting(of: ResourceClaim, device: str = "d", **conditions: str) -> ResourceClaim:
-    """Return a claim with the conditions of a device, as status by type."""
+    """Return the claim with the conditions of a device; ``conditions`` are statuses by type."""
     body = {
         "driver": DRIVER,
         "pool": "n0",
@@ -36,54 +36,58 @@ def reporting(of: ResourceClaim, device: str = "d", **conditions: str) -> Resour
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_ready"),
+    ("subject", "is_ready"),
     [
         pytest.param(claim(), False, id="not allocated"),
         pytest.param(allocated_claim({"device": "d"}), True, id="no conditions"),
-        pytest.param(allocated_claim(CAREFUL), False, id="nothing reported"),
+        pytest.param(allocated_claim(CONDITIONAL), False, id="no conditions reported"),
         pytest.param(
-            reporting(allocated_claim(CAREFUL), "other", ready="True", warm="True"), False, id="of another device"
+            reporting(allocated_claim(CONDITIONAL), "other", ready="True", warm="True"),
+            False,
+            id="conditions of another device",
         ),
-        pytest.param(reporting(allocated_claim(CAREFUL), ready="True"), False, id="one of two"),
-        pytest.param(reporting(allocated_claim(CAREFUL), ready="True", warm="False"), False, id="one is False"),
-        pytest.param(reporting(allocated_claim(CAREFUL), ready="True", warm="True"), True, id="both"),
+        pytest.param(reporting(allocated_claim(CONDITIONAL), ready="True"), False, id="one of two conditions"),
+        pytest.param(reporting(allocated_claim(CONDITIONAL), ready="True", warm="False"), False, id="one is False"),
+        pytest.param(reporting(allocated_claim(CONDITIONAL), ready="True", warm="True"), True, id="both conditions"),
         pytest.param(
-            reporting(allocated_claim(CAREFUL), ready="True", warm="True", broken="False"), True, id="did not fail"
+            reporting(allocated_claim(CONDITIONAL), ready="True", warm="True", broken="False"),
+            True,
+            id="failure condition is False",
         ),
         pytest.param(
-            reporting(allocated_claim(CAREFUL, {**CAREFUL, "device": "e"}), ready="True", warm="True"),
+            reporting(allocated_claim(CONDITIONAL, {**CONDITIONAL, "device": "e"}), ready="True", warm="True"),
             False,
             id="one device of two",
         ),
     ],
 )
-def test_ready(shown: ResourceClaim, is_ready: bool) -> None:
+def test_ready(subject: ResourceClaim, is_ready: bool) -> None:
     """All binding conditions of all devices must be True."""
-    assert is_ready_for_binding(shown) is is_ready
+    assert is_ready_for_binding(subject) is is_ready
 
 
 def test_failure() -> None:
     """A failure condition that is True is an error, even if all other conditions are True."""
     with pytest.raises(DeviceError) as caught:
-        is_ready_for_binding(reporting(allocated_claim(CAREFUL), ready="True", warm="True", broken="True"))
+        is_ready_for_binding(reporting(allocated_claim(CONDITIONAL), ready="True", warm="True", broken="True"))
     assert str(caught.value) == 'device binding failed: claim=held, reason=Why, message="what"'
 
 
 @pytest.mark.parametrize(
     ("conditions", "stamped", "seconds", "is_late"),
     [
-        pytest.param(CAREFUL, True, 61, True, id="late"),
-        pytest.param(CAREFUL, True, 60, False, id="at the limit"),
-        pytest.param(CAREFUL, False, 61, False, id="without a timestamp"),
+        pytest.param(CONDITIONAL, True, 61, True, id="late"),
+        pytest.param(CONDITIONAL, True, 60, False, id="at the limit"),
+        pytest.param(CONDITIONAL, False, 61, False, id="without a timestamp"),
         pytest.param({"device": "d"}, True, 61, False, id="without conditions"),
     ],
 )
 def test_timeout(conditions: dict[str, object], stamped: bool, seconds: int, is_late: bool) -> None:
     """The timeout runs from the timestamp of an allocation with binding conditions."""
-    shown = allocated_claim(conditions)
-    allocation = shown.status.allocation
+    subject = allocated_claim(conditions)
+    allocation = subject.status.allocation
     assert allocation is not None
-    assert has_binding_conditions(shown) is ("bindingConditions" in conditions)
+    assert has_binding_conditions(subject) is ("bindingConditions" in conditions)
     dated = replace(allocation, allocation_timestamp=ALLOCATED if stamped else None)
-    shown = replace(shown, status=replace(shown.status, allocation=dated))
-    assert is_past_binding_timeout(shown, 60.0, ALLOCATED + timedelta(seconds=seconds)) is is_late
+    subject = replace(subject, status=replace(subject.status, allocation=dated))
+    assert is_past_binding_timeout(subject, 60.0, ALLOCATED + timedelta(seconds=seconds)) is is_late

@@ -1,4 +1,4 @@
-"""Tests of the writes of DynamicResources: conflicts, claims that others changed, and what is removed afterwards."""
+"""Writes of DynamicResources: conflicts, claims that other writers changed, deallocation and deletion."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class World:
 
     @property
     def stored(self) -> ResourceClaim | None:
-        """The claim as it is stored."""
+        """Return the claim as the API server stores it."""
         return self.writer.claims.get(self.seen.key)
 
     async def bind(self, allocation: AllocationResult | None) -> ResourceClaim:
-        """Bind the claim as the scheduler knows it."""
+        """Bind the claim as the scheduler read it."""
         return await self.binder.bind(consumer_of(USER), self.seen, allocation)
 
 
@@ -58,12 +58,12 @@ def allocation(device: str = "d") -> AllocationResult:
 
 
 def reserved(of: ResourceClaim, *consumers: ClaimConsumer) -> ResourceClaim:
-    """Return a claim with consumers."""
+    """Return the claim with consumers in reservedFor."""
     return replace(of, status=replace(of.status, reserved_for=consumers))
 
 
 async def test_a_new_allocation() -> None:
-    """The finalizer is written first; then allocation, reservation and timestamp in one write."""
+    """The finalizer is written first, then allocation, reservation and timestamp in one write."""
     world = World(claim())
     written = await world.bind(allocation())
     assert world.writer.calls == ["write_finalizers", "write_allocation"]
@@ -74,7 +74,7 @@ async def test_a_new_allocation() -> None:
 
 
 async def test_an_existing_allocation() -> None:
-    """Only the reservation is added."""
+    """For an allocated claim, only the reservation is written."""
     world = World(reserved(allocated_claim({"device": "d"}), OTHER))
     written = await world.bind(None)
     assert world.writer.calls == ["write_reservation"]
@@ -82,14 +82,14 @@ async def test_an_existing_allocation() -> None:
 
 
 async def test_a_member_of_the_gang_wrote_the_allocation() -> None:
-    """The same devices are not written again."""
+    """An equal allocation is not written again."""
     world = World(reserved(allocated_claim({"device": "d"}), OTHER))
     await world.bind(allocation())
     assert world.writer.calls == ["write_reservation"]
 
 
 async def test_a_conflict() -> None:
-    """The claim is read again, and what others wrote stays."""
+    """After a conflict the claim is read again, and the changes of other writers are preserved."""
     world = World(claim())
     world.writer.store(with_meta(claim(), annotations={"a": "b"}))
     written = await world.bind(allocation())
@@ -133,7 +133,7 @@ async def test_a_conflict() -> None:
 async def test_a_claim_that_changed(
     known: ResourceClaim, meanwhile: ResourceClaim, chosen: AllocationResult | None, message: str
 ) -> None:
-    """The pod is not bound, and the claim stays as others wrote it."""
+    """The pod is not bound, and the claim of the other writer is unchanged."""
     world = World(known)
     changed = world.writer.store(meanwhile)
     with pytest.raises(DeviceError) as caught:
@@ -142,8 +142,8 @@ async def test_a_claim_that_changed(
     assert world.stored == changed
 
 
-async def test_a_claim_that_is_gone() -> None:
-    """The error names the claim."""
+async def test_a_deleted_claim() -> None:
+    """If the claim is deleted before the retry, the error names the claim."""
     world = World(claim())
     world.writer.failures.append(CONFLICT)
     del world.writer.claims[world.seen.key]
@@ -151,8 +151,8 @@ async def test_a_claim_that_is_gone() -> None:
         await world.bind(allocation())
 
 
-async def test_endless_conflicts() -> None:
-    """The last one is raised."""
+async def test_repeated_conflicts() -> None:
+    """After five conflicts, the last one is raised."""
     world = World(claim())
     world.writer.failures += [CONFLICT] * 5
     with pytest.raises(ConflictError):
@@ -161,7 +161,7 @@ async def test_endless_conflicts() -> None:
 
 
 async def test_a_failed_write() -> None:
-    """An error that excludes that the write took effect is not retried."""
+    """An error that proves that the write had no effect is not retried."""
     world = World(claim())
     world.writer.failures.append(ForbiddenError("no"))
     with pytest.raises(ForbiddenError):
@@ -170,13 +170,13 @@ async def test_a_failed_write() -> None:
 
 
 @dataclass
-class ForgetfulWriter(RecordingClaimWriter):
-    """A writer that performs allocations, and whose answers to the first ones are lost."""
+class LostResponseWriter(RecordingClaimWriter):
+    """Writer that stores allocations, and loses the responses to the first ones."""
 
     lost: list[ClusterWriteError] = field(default_factory=list)
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write, and lose the answer if the test says so."""
+        """Write the allocation, and raise the next error of ``lost``, if any."""
         written = await super().write_allocation(claim)
         if self.lost:
             raise self.lost.pop(0)
@@ -184,10 +184,10 @@ class ForgetfulWriter(RecordingClaimWriter):
 
 
 @pytest.mark.parametrize("error", [WriteTimeoutError("no answer"), ServerUnavailableError("leader changed")])
-async def test_a_write_whose_answer_is_lost(error: ClusterWriteError) -> None:
-    """The claim is read: an allocation that was written is not given up, and not written twice."""
+async def test_a_write_with_a_lost_response(error: ClusterWriteError) -> None:
+    """The claim is read again; an allocation that was written is used and not written twice."""
     world = World(claim())
-    world.writer = ForgetfulWriter(world.writer.claims, lost=[error])
+    world.writer = LostResponseWriter(world.writer.claims, lost=[error])
     world.binder = ClaimBinder(FakeHandle(clock=AutoAdvanceClock()), world.writer)
     written = await world.bind(allocation())
     assert world.writer.calls == ["write_finalizers", "write_allocation", "read"]
@@ -196,19 +196,19 @@ async def test_a_write_whose_answer_is_lost(error: ClusterWriteError) -> None:
 
 
 @dataclass
-class DeletedOnceWritten(ForgetfulWriter):
-    """A writer whose claim is deleted after it was allocated, but not gone: it has a finalizer."""
+class DeletedOnceWritten(LostResponseWriter):
+    """Writer whose claim gets a deletion timestamp after its allocation; a finalizer keeps it."""
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write the allocation; delete the claim."""
+        """Write the allocation and set the deletion timestamp."""
         try:
             return await super().write_allocation(claim)
         finally:
             self.store(with_meta(self.claims[claim.key], deletion_timestamp=NOW))
 
 
-async def test_a_claim_that_is_being_deleted_keeps_its_devices() -> None:
-    """If the answer was lost, what is read counts: the devices are in use before a watch shows the allocation."""
+async def test_a_claim_that_is_being_deleted_uses_its_devices() -> None:
+    """After a lost response, the devices of the claim that is read are in use before the watch reports it."""
     world = World(claim())
     handle = FakeHandle(clock=AutoAdvanceClock())
     world.writer = DeletedOnceWritten(world.writer.claims, lost=[WriteTimeoutError("no answer")])
@@ -221,7 +221,7 @@ async def test_a_claim_that_is_being_deleted_keeps_its_devices() -> None:
 
 
 async def test_deallocation() -> None:
-    """A conflict is retried as long as nobody else uses the claim."""
+    """After a conflict, the deallocation is retried if no other pod uses the claim."""
     world = World(reserved(allocated_claim({"device": "d"}), THIS))
     world.writer.store(with_meta(world.seen, annotations={"a": "b"}))
     await world.binder.deallocate(world.seen, USER)
@@ -239,16 +239,18 @@ async def test_deallocation() -> None:
     ],
 )
 async def test_deallocation_is_no_longer_needed(meanwhile: ResourceClaim) -> None:
-    """The newer claim is left alone."""
+    """The newer claim is not changed."""
     world = World(allocated_claim({"device": "d"}))
     changed = world.writer.store(meanwhile)
     await world.binder.deallocate(world.seen, USER)
     assert world.stored == changed
 
 
-@pytest.mark.parametrize("failures", [pytest.param([], id="at once"), pytest.param([CONFLICT], id="after a conflict")])
+@pytest.mark.parametrize(
+    "failures", [pytest.param([], id="no conflict"), pytest.param([CONFLICT], id="after a conflict")]
+)
 async def test_deletion(failures: list[ClusterWriteError]) -> None:
-    """Finalizers of others stay, and a conflict is retried."""
+    """The scheduler's finalizer is removed before the deletion; a conflict is retried."""
     world = World(with_meta(claim(), finalizers=(DELETE_PROTECTION, "other")))
     world.writer.failures += failures
     await world.binder.delete(world.seen)
@@ -256,8 +258,8 @@ async def test_deletion(failures: list[ClusterWriteError]) -> None:
     assert world.writer.calls[-2:] == ["write_finalizers", "delete"]
 
 
-async def test_deletion_of_a_claim_that_is_gone() -> None:
-    """It is no error, before or after a conflict."""
+async def test_deletion_of_a_deleted_claim() -> None:
+    """Deleting a missing claim is not an error, before or after a conflict."""
     world = World(with_meta(claim(), finalizers=(DELETE_PROTECTION,)))
     del world.writer.claims[world.seen.key]
     await world.binder.delete(world.seen)
@@ -267,7 +269,7 @@ async def test_deletion_of_a_claim_that_is_gone() -> None:
 
 
 async def test_a_claim_cannot_be_created() -> None:
-    """The error says for what it is."""
+    """The error says that the claim is for extended resources."""
     world = World(claim())
     world.writer.failures.append(ServerUnavailableError("away"))
     with pytest.raises(DeviceError, match="create claim for extended resources ns/c0: away"):
@@ -275,7 +277,7 @@ async def test_a_claim_cannot_be_created() -> None:
 
 
 async def test_mappings() -> None:
-    """They are written with the name of the claim; without mappings it is an error, as in kube-scheduler."""
+    """Mappings are written with the name of the claim; empty mappings are an error, as in kube-scheduler."""
     world = World(claim())
     mappings = (ExtendedResourceRequest("main", "example.com/gpu", "container-0-request-0"),)
     await world.binder.write_mappings(USER, mappings, world.seen)

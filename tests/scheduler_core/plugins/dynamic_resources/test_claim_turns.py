@@ -1,4 +1,4 @@
-"""Tests of several pods with one claim: their writes wait for each other, and one write reserves for all of them."""
+"""Several pods with one claim: their writes wait for each other, and one write reserves the claim for all of them."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ class World:
         ]
 
     def bind(self, user: Pod, claim: ResourceClaim | None = None) -> asyncio.Task[ResourceClaim]:
-        """Begin to reserve the claim for a pod of either profile."""
+        """Start to reserve the claim for a pod, with the binder of its profile."""
         binder = self.binders[int(user.metadata.name[1:]) % 2]
         return asyncio.ensure_future(binder.bind(consumer_of(user), claim or self.claim, None))
 
     @property
     def indexed(self) -> ResourceClaim | None:
-        """The claim in the index."""
+        """Return the claim in the index."""
         return self.nodes.devices.claims.get(self.claim.key)
 
     @property
     def stored(self) -> ResourceClaim:
-        """The claim on the API server."""
+        """Return the claim on the API server."""
         return self.writer.claims[self.claim.key]
 
 
 async def test_many_pods_need_two_writes() -> None:
-    """The first write is on its way when the others come; the second one reserves the claim for all of them."""
+    """While the first write is in progress, the other pods wait; the second write reserves the claim for all."""
     world = World()
     first = world.bind(USERS[0])
     await asyncio.sleep(0)
@@ -81,7 +81,7 @@ async def test_many_pods_need_two_writes() -> None:
 
 
 async def test_a_pod_that_no_longer_waits() -> None:
-    """It is not reserved by the write of another pod."""
+    """A claim is not reserved for a pod whose binding was cancelled."""
     world = World()
     first = world.bind(USERS[0])
     await asyncio.sleep(0)
@@ -94,8 +94,8 @@ async def test_a_pod_that_no_longer_waits() -> None:
     assert world.stored.status.reserved_for == (CONSUMERS[0], CONSUMERS[2])
 
 
-async def test_a_failed_write_concerns_one_pod() -> None:
-    """The next pod in turn writes for all who still wait."""
+async def test_a_failed_write_fails_one_pod() -> None:
+    """The next pod writes for all pods that still wait."""
     world = World()
     world.writer.failures.append(ForbiddenError("no"))
     world.writer.gate.set()
@@ -105,7 +105,7 @@ async def test_a_failed_write_concerns_one_pod() -> None:
 
 
 async def test_a_pod_that_relies_on_another_allocation() -> None:
-    """It is not reserved, because its node may not reach the devices that the claim has now."""
+    """The claim is not reserved for the pod, because its node may not reach the claim's current devices."""
     world = World()
     other = replace(allocated_claim({"device": "another"}), metadata=world.claim.metadata)
     first = world.bind(USERS[0])
@@ -120,7 +120,7 @@ async def test_a_pod_that_relies_on_another_allocation() -> None:
 
 
 async def test_the_limit_of_reservations() -> None:
-    """No write exceeds what the API server accepts as long as it need not."""
+    """A write adds only as many consumers as the API server accepts."""
     others = tuple(ClaimConsumer("pods", f"o{number}", f"o{number}") for number in range(MOST_CONSUMERS - 2))
     world = World(*others)
     binding = [world.bind(user) for user in USERS[:3]]
@@ -132,7 +132,7 @@ async def test_the_limit_of_reservations() -> None:
 
 
 async def test_a_deallocation_waits_for_its_turn() -> None:
-    """A claim that is being reserved is not deallocated: the reservation is a newer version."""
+    """A claim that is being reserved is not deallocated, because the reservation is a newer version."""
     world = World()
     reserving = world.bind(USERS[0])
     await asyncio.sleep(0)
@@ -147,12 +147,12 @@ async def test_a_deallocation_waits_for_its_turn() -> None:
 @pytest.mark.parametrize(
     "failures",
     [
-        pytest.param([], id="at once"),
+        pytest.param([], id="no failure"),
         pytest.param([ServerUnavailableError("away")] * 7, id="after an outage"),
     ],
 )
-async def test_the_index_has_a_deallocation_at_once(failures: list[ServerUnavailableError]) -> None:
-    """The next attempt must not rely on devices that the claim has lost, even if no watch has shown that yet."""
+async def test_the_index_has_a_deallocation_immediately(failures: list[ServerUnavailableError]) -> None:
+    """The index has the deallocated claim before the watch reports it, so that the next attempt does not use it."""
     world = World(CONSUMERS[0])
     world.writer.failures += failures
     await world.binders[0].deallocate(world.claim, USERS[0])
@@ -160,8 +160,8 @@ async def test_the_index_has_a_deallocation_at_once(failures: list[ServerUnavail
     assert world.stored.status == ResourceClaimStatus()
 
 
-async def test_the_index_has_the_end_of_a_reservation_at_once() -> None:
-    """A watch may show the version before it in the meantime."""
+async def test_the_index_has_the_end_of_a_reservation_immediately() -> None:
+    """A watch event of the previous version does not restore the reservation."""
     world = World(CONSUMERS[0])
     ending = asyncio.ensure_future(world.binders[0].end_reservation(world.claim, USERS[0]))
     world.nodes.devices.assign(world.claim)

@@ -1,4 +1,4 @@
-"""Tests of extended resources: the device requests that stand for them, and the claim that contains the requests."""
+"""Extended resources: the device requests that replace them, and the claim with these requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rows_of(init: list[Container], main: list[Container]) -> tuple[dict[str, tup
             [using_gpus("a", 2), using_gpus("b", 0), using_gpus("c", 1)],
             {"container-0-request-1": ("gpu", 2), "container-2-request-1": ("gpu", 1)},
             [("a", "container-0-request-1"), ("c", "container-2-request-1")],
-            id="each container its own",
+            id="separate requests per container",
         ),
         pytest.param(
             [],
@@ -92,7 +92,7 @@ def rows_of(init: list[Container], main: list[Container]) -> tuple[dict[str, tup
                 ("a", "container-2-request-1"),
                 ("init", "container-2-request-1"),
             ],
-            id="a sidecar keeps its devices",
+            id="a sidecar does not share its devices",
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_requests_of_a_node(
     requests: dict[str, tuple[str, int]],
     mappings: list[tuple[str, str]],
 ) -> None:
-    """Requests are named after containers and sorted by name; the index of a resource counts all of its container."""
+    """Requests are named by the index of the container and of the resource in it, and sorted by name."""
     assert rows_of(init, main) == (requests, mappings)
 
 
@@ -113,7 +113,7 @@ def test_requests_are_sorted_as_text() -> None:
 
 
 def test_claim_of_an_earlier_attempt() -> None:
-    """The claim has the annotation, and the pod as its controller."""
+    """A claim of an earlier attempt has the annotation, and the pod as its controller."""
     user = pod("p", namespace="ns", uid="uid-of-p")
     owner = OwnerReference("Pod", "p", "uid-of-p", "v1", controller=True)
     made = with_meta(claim(name="made"), owner_references=(owner,), annotations={EXTENDED_RESOURCE_CLAIM: "true"})
@@ -125,7 +125,7 @@ def test_claim_of_an_earlier_attempt() -> None:
 
 
 def test_claim_in_memory() -> None:
-    """It is recognized, belongs to the pod, and has a UID of its own."""
+    """A claim in memory is recognized, belongs to the pod, and has a unique UID."""
     user = pod("p", namespace="ns", uid="uid-of-p")
     first, second = claim_in_memory(user, random_share_id), claim_in_memory(user, random_share_id)
     assert is_in_memory(first)
@@ -135,7 +135,7 @@ def test_claim_in_memory() -> None:
 
 
 def test_claims_for_resources_are_found_by_owner() -> None:
-    """The table returns the claims of an owner, in their newest version, until they are removed."""
+    """The table returns the newest versions of an owner's claims until they are removed."""
     user = pod("p", namespace="ns", uid="uid-of-p")
     table = ClaimTable()
     made = with_meta(claim_in_memory(user, random_share_id), name="made", uid="u", resource_version="1")

@@ -1,4 +1,4 @@
-"""Tests of devices that become free when an allocation in flight ends: pods that wait for them are tried again."""
+"""Devices that become free when an allocation in flight ends, which requeues pods that wait for devices."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Watch = Callable[[DeviceIndex, ResourceClaim], None]
 
 
 @dataclass
-class OvertakenWriter(RecordingClaimWriter):
-    """A writer whose responses to allocations come after events of a watch."""
+class LateResponseWriter(RecordingClaimWriter):
+    """Writer whose responses to allocations arrive after watch events."""
 
     watch: Callable[[ResourceClaim], None] = lambda _: None
 
@@ -40,8 +40,8 @@ class OvertakenWriter(RecordingClaimWriter):
         return written
 
 
-def show_deallocated(devices: DeviceIndex, written: ResourceClaim) -> None:
-    """Show a claim as it is after its allocation was removed."""
+def report_deallocated(devices: DeviceIndex, written: ResourceClaim) -> None:
+    """Report the claim without its allocation, as the watch does."""
     version = str(int(written.metadata.resource_version) + 1)
     meta = replace(written.metadata, resource_version=version)
     devices.assign(replace(written, metadata=meta, status=ResourceClaimStatus()))
@@ -50,13 +50,14 @@ def show_deallocated(devices: DeviceIndex, written: ResourceClaim) -> None:
 @pytest.mark.parametrize(
     ("ended", "written", "reported"),
     [
-        pytest.param(("a", "b"), False, True, id="given up"),
-        pytest.param(("a",), False, False, id="another pod still has it"),
-        pytest.param(("a", "b"), True, False, id="written"),
+        pytest.param(("a", "b"), "", True, id="abandoned"),
+        pytest.param(("a",), "", False, id="another pod still has it"),
+        pytest.param(("a", "b"), "d", False, id="written"),
+        pytest.param(("a", "b"), "other", True, id="other devices written by another scheduler"),
     ],
 )
-def test_an_allocation_that_is_given_up(ended: tuple[str, ...], written: bool, reported: bool) -> None:
-    """It is reported as a claim that lost its allocation, unless the devices are still in use."""
+def test_an_abandoned_allocation(ended: tuple[str, ...], written: str, reported: bool) -> None:
+    """An abandoned allocation is reported as a deallocated claim, unless the devices are still in use."""
     devices = DeviceIndex()
     seen: list[tuple[ResourceClaim, ResourceClaim]] = []
     devices.on_freed.append(lambda allocated, now: seen.append((allocated, now)))
@@ -67,25 +68,26 @@ def test_an_allocation_that_is_given_up(ended: tuple[str, ...], written: bool, r
         devices.begin_allocation(stored, ALLOCATION, user)
     in_flight = devices.in_flight_of("a")
     if written:
-        devices.assign(allocated_claim({"device": "d"}, name="c0"))
+        devices.assign(allocated_claim({"device": written}, name="c0"))
     for user in ended:
         devices.end_allocation(stored.metadata.uid, user)
     devices.report_freed(in_flight)
-    assert [(before.status.allocation, now) for before, now in seen] == ([(ALLOCATION, stored)] if reported else [])
+    reports = [(before.status.allocation, now.status.allocation) for before, now in seen]
+    assert reports == ([(ALLOCATION, None)] if reported else [])
 
 
 @pytest.mark.parametrize("user", [pytest.param(WITH_CLAIM, id="claim"), pytest.param(WITH_RESOURCE, id="resource")])
 @pytest.mark.parametrize(
     ("watch", "reported"),
     [
-        pytest.param(DeviceIndex.assign, False, id="shows it written"),
-        pytest.param(show_deallocated, True, id="shows it deallocated"),
-        pytest.param(DeviceIndex.remove, True, id="shows it deleted"),
+        pytest.param(DeviceIndex.assign, False, id="reports it written"),
+        pytest.param(report_deallocated, True, id="reports it deallocated"),
+        pytest.param(DeviceIndex.remove, True, id="reports it deleted"),
     ],
 )
 async def test_a_watch_that_is_ahead_of_the_response(user: Pod, watch: Watch, *, reported: bool) -> None:
-    """Devices that the claim has no longer are in use until PreBind ends, and are reported then."""
-    nodes, writer = columns([node("n0")]), OvertakenWriter()
+    """Devices that the claim lost before the response are in use until PreBind ends, and are then reported as freed."""
+    nodes, writer = columns([node("n0")]), LateResponseWriter()
     devices = nodes.devices
     writer.watch = lambda written: watch(devices, written)
     for each in (device_class(), slice_of([device("d")]), writer.store(claim(exactly("r")))):

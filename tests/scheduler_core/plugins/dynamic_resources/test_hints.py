@@ -1,4 +1,4 @@
-"""Tests of the queueing hints: which changes of claims may help a pod."""
+"""Queueing hints of DynamicResources for changes of claims and of the pod."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reported(**state: Any) -> ResourceClaim:
 
 
 def hints(*claims: ResourceClaim) -> DeviceHints:
-    """Return the hints of a scheduler with claims."""
+    """Return the hints of a scheduler with these claims."""
     handle = FakeHandle()
     for each in claims:
         handle.nodes.devices.assign(each)
@@ -88,7 +88,7 @@ def hints(*claims: ResourceClaim) -> DeviceHints:
 def test_change_of_a_claim(
     stored: list[ResourceClaim], old: ResourceClaim | None, new: object | None, hint: Hint
 ) -> None:
-    """The claims of the pod are those after the change."""
+    """A change of a claim requeues the pod if it may satisfy the pod's claims; ``stored`` are the claims after it."""
     assert hints(*stored).after_claim_change(USER, old, new) is hint
 
 
@@ -96,7 +96,7 @@ def test_change_of_a_claim(
     ("stored", "new", "hint"),
     [
         pytest.param([OWNED], using(USER, templates={"t": "made"}), Hint.QUEUE, id="all claims exist"),
-        pytest.param([], using(USER, templates={"t": "made"}), Hint.SKIP, id="the claim is not known yet"),
+        pytest.param([], using(USER, templates={"t": "made"}), Hint.SKIP, id="the claim is not stored yet"),
         pytest.param([], using(USER, templates={"t": None}), Hint.QUEUE, id="no claim is needed"),
     ],
 )

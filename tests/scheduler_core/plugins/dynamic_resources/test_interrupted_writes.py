@@ -1,4 +1,4 @@
-"""Tests of allocations whose write PreBind does not see through: other pods must not get the devices meanwhile."""
+"""Allocations whose write outlasts PreBind: the devices stay in use until the outcome of the write is known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
 
 @dataclass
 class SlowWriter(RecordingClaimWriter):
-    """A writer that writes allocations, and answers reads, only when a test opens the gates."""
+    """Writer that waits with allocations, and fails reads, until a test sets the events."""
 
     writes: asyncio.Event = field(default_factory=asyncio.Event)
     reads: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,7 +42,7 @@ class SlowWriter(RecordingClaimWriter):
 
 
 class World:
-    """A pod in PreBind with the only device of node "n0", whose claim is not written yet."""
+    """A pod in PreBind with the only device of node ``n0``, whose claim is not written yet."""
 
     def __init__(self) -> None:
         self.writer = SlowWriter()
@@ -59,7 +59,7 @@ class World:
         assert self.plugin.reserve(self.state, self.info, "n0").is_success
 
     def other_pod_gets_the_device(self) -> bool:
-        """Return whether the device is free for another pod's claim."""
+        """Return whether the device can be allocated to another pod's claim."""
         nodes = self.handle.nodes
         nodes.devices.assign(claim(exactly("r"), name="c1"))
         info = nodes.compile_pod(using(pod("other", namespace="ns"), "c1"))
@@ -79,7 +79,7 @@ class World:
 
 
 async def test_a_write_that_takes_effect_after_the_end_of_its_attempt() -> None:
-    """The device stays in use, the written allocation counts, and the reservation is removed for the next attempt."""
+    """The device stays in use by the written allocation, and the reservation is removed for the next attempt."""
     world = World()
     await world.interrupted()
     assert not world.other_pod_gets_the_device()
@@ -93,7 +93,7 @@ async def test_a_write_that_takes_effect_after_the_end_of_its_attempt() -> None:
 
 
 async def test_a_write_that_fails_after_the_end_of_its_attempt() -> None:
-    """The device is free as soon as that is certain."""
+    """The device is free when the write has failed."""
     world = World()
     await world.interrupted()
     world.writer.failures.append(ForbiddenError("no"))
@@ -105,7 +105,7 @@ async def test_a_write_that_fails_after_the_end_of_its_attempt() -> None:
 
 @pytest.mark.parametrize("problem", [WriteTimeoutError("late"), ServerUnavailableError("away")])
 @pytest.mark.parametrize("is_written", [pytest.param(True, id="written"), pytest.param(False, id="not written")])
-async def test_a_write_whose_outcome_is_not_known_in_time(problem: ClusterWriteError, is_written: bool) -> None:
+async def test_a_write_with_an_unknown_outcome(problem: ClusterWriteError, is_written: bool) -> None:
     """PreBind fails, and the device stays in use until the claim can be read."""
     world = World()
     world.writer.writes.set()

@@ -1,4 +1,4 @@
-"""Classes of nodes that are refreshed row by row equal those that are computed at once."""
+"""Equivalence classes of nodes: classes refreshed by row equal those of a full computation."""
 
 from __future__ import annotations
 

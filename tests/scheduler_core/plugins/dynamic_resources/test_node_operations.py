@@ -1,4 +1,4 @@
-"""Devices whose operations the kubelet skips need nodes that declare it (gate DRAOptionalNodeOperations)."""
+"""Devices with skipped node operations require nodes that declare the feature (gate DRAOptionalNodeOperations)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SKIPS: dict[str, Any] = {"skipNodeOperations": ALL}
 
 
 def world(*, is_on: bool = True, **declared: bool) -> tuple[Rig, RecordingClaimWriter]:
-    """Return a scheduler with nodes that declare the feature or not."""
+    """Return a scheduler with nodes; ``declared`` says which of them declare the feature."""
     writer = RecordingClaimWriter()
     options = SchedulerOptions(device_features=DeviceFeatures(optional_node_operations=is_on), group_claims=True)
     made = rig(defaults=default_plugins(), options=options, ports=SchedulerPorts(claims=writer))
@@ -42,12 +42,12 @@ def local(name: str, **spec: Any) -> ResourceSlice:
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
-        pytest.param({"a": False, "b": True}, "b", id="one declares it"),
-        pytest.param({"a": False, "b": False}, None, id="none declares it"),
+        pytest.param({"a": False, "b": True}, "b", id="one node declares it"),
+        pytest.param({"a": False, "b": False}, None, id="no node declares it"),
     ],
 )
 async def test_new_allocation(declared: dict[str, bool], expected: str | None) -> None:
-    """Devices are allocated on nodes that declare the feature, and the result copies what is skipped."""
+    """Devices are allocated on nodes that declare the feature, and the result has skipNodeOperations."""
     made, writer = world(**declared)
     report(made, writer, *(local(name, **SKIPS) for name in declared), claim(exactly("r"), name="c"))
     report(made, writer, using(pod("p", namespace="ns"), "c"))
@@ -60,7 +60,7 @@ async def test_new_allocation(declared: dict[str, bool], expected: str | None) -
 
 
 async def test_gate_off() -> None:
-    """A slice that skips operations counts as missing, on every node."""
+    """If the gate is off, a slice that skips operations counts as missing on every node."""
     made, writer = world(is_on=False, a=True)
     report(made, writer, local("a", **SKIPS), claim(exactly("r"), name="c"), using(pod("p", namespace="ns"), "c"))
     await settled(made)
@@ -68,7 +68,7 @@ async def test_gate_off() -> None:
 
 
 async def test_other_slices_of_the_pool_are_used() -> None:
-    """A node without the feature takes the devices of slices that skip nothing."""
+    """On a node without the feature, devices of slices without skipped operations are allocated."""
     made, writer = world(a=False)
     skipped = slice_of([device("d0")], name="s0", node="a", count=2, **SKIPS)
     report(made, writer, skipped, slice_of([device("d1")], name="s1", node="a", count=2), claim(exactly("r"), name="c"))
@@ -80,7 +80,7 @@ async def test_other_slices_of_the_pool_are_used() -> None:
 
 
 async def test_node_that_declares_the_feature_later() -> None:
-    """The stored pools and classes of the node are not used any more."""
+    """A newly declared feature invalidates the cached pools and classes of the node."""
     made, writer = world(a=False)
     report(made, writer, local("a", **SKIPS), claim(exactly("r"), name="c"), using(pod("p", namespace="ns"), "c"))
     await settled(made)
@@ -103,7 +103,7 @@ def allocated(*, on: str = "", skips: bool = True) -> ResourceClaim:
 
 @pytest.mark.parametrize("is_on", [pytest.param(True, id="on"), pytest.param(False, id="off")])
 async def test_allocated_claim(is_on: bool) -> None:
-    """An allocation that skips operations needs the feature, with any value of the gate, as in kube-scheduler."""
+    """An allocation that skips operations requires the feature with any value of the gate, as in kube-scheduler."""
     made, writer = world(is_on=is_on, a=False, b=True)
     report(made, writer, with_reserved(allocated(), "other"), using(pod("p", namespace="ns"), "c"))
     await settled(made)
@@ -114,12 +114,12 @@ async def test_allocated_claim(is_on: bool) -> None:
     ("claims", "reason"),
     [
         pytest.param([allocated()], "resourceclaim not available on the node", id="allocated"),
-        pytest.param([allocated(on="b")], "resourceclaim not available on the node", id="allocated elsewhere"),
-        pytest.param([claim(exactly("r"), name="c")], "cannot allocate all claims", id="to allocate"),
+        pytest.param([allocated(on="b")], "resourceclaim not available on the node", id="allocated on another node"),
+        pytest.param([claim(exactly("r"), name="c")], "cannot allocate all claims", id="not allocated"),
     ],
 )
 def test_reason(claims: list[ResourceClaim], reason: str) -> None:
-    """The reasons are those of kube-scheduler."""
+    """The reasons equal kube-scheduler's."""
     made, writer = world(a=False)
     report(made, writer, local("a", **SKIPS), *claims)
     user = using(pod("p", namespace="ns"), "c")
@@ -127,7 +127,7 @@ def test_reason(claims: list[ResourceClaim], reason: str) -> None:
 
 
 def reasons(made: Rig, user: Pod) -> dict[str, tuple[str, ...]]:
-    """Return the reasons of the nodes that a pod is rejected on."""
+    """Return the reasons of the nodes that reject the pod."""
     (instance,) = made.context.profiles
     info = made.context.cache.columns.compile_pod(user)
     found = made.scheduler.cycles.examiner.examine(instance, info)
@@ -135,7 +135,7 @@ def reasons(made: Rig, user: Pod) -> dict[str, tuple[str, ...]]:
 
 
 async def test_unused_allocation_is_removed() -> None:
-    """An allocation that only the pod uses, and that no node can use, is removed, so that others can be tried."""
+    """An allocation that no node can use is removed if no other pod uses it, so that others can be tried."""
     made, writer = world(a=False)
     user = using(pod("p", namespace="ns"), "c")
     report(made, writer, local("a"), with_reserved(allocated(), user.metadata.uid), user)
@@ -144,7 +144,7 @@ async def test_unused_allocation_is_removed() -> None:
 
 
 def test_members_share_an_allocation_that_is_not_written() -> None:
-    """A member goes only to nodes that declare the feature; the reason of the others names the claim."""
+    """A member is rejected by nodes without the feature, with a reason that names the claim."""
     made, writer = world(a=True, b=False)
     key = GroupKey(GroupSource.NATIVE, "ns", "train")
     made.scheduler.group_feed.serve(GroupSource.NATIVE)

@@ -1,4 +1,4 @@
-"""Tests of the lookup of a pod's claims: which ones, and why they cannot be used."""
+"""Lookup of a pod's claims and their device classes, and errors for missing ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def index(*claims: ResourceClaim) -> DeviceIndex:
 
 
 def test_claims_in_the_order_of_the_pod() -> None:
-    """Claims by name and of templates; an entry of a template without a claim needs none."""
+    """Claims by name and by template are in the order of the spec; a template without a claim is skipped."""
     devices = index(claim(name="a"), claim(name="b"), with_meta(claim(name="made"), owner_references=(OWNER,)))
     user = using(USER, "b", "a", templates={"t": "made", "none": None})
     assert [each.metadata.name for each in claims_of_pod(user, devices)] == ["b", "a", "made"]
@@ -69,14 +69,14 @@ def test_claims_in_the_order_of_the_pod() -> None:
     ],
 )
 def test_claims_that_cannot_be_used(user: Pod, claims: list[ResourceClaim], message: str) -> None:
-    """The first problem is reported."""
+    """The error reports the first problem."""
     with pytest.raises(DeviceError) as caught:
         claims_of_pod(user, index(*claims))
     assert str(caught.value) == message
 
 
 def test_claims_are_withheld() -> None:
-    """Pods with claims wait until all objects are listed; others do not."""
+    """Until all objects are listed, pods with claims are rejected and pods without claims are not."""
     devices = index(claim(name="a"))
     devices.withheld = "not listed"
     assert claims_of_pod(USER, devices) == []
@@ -118,5 +118,5 @@ def test_classes_that_cannot_be_used(request_body: dict[str, object], code: Code
 
 
 def test_classes_that_exist() -> None:
-    """No rejection."""
+    """class_rejection() returns None if all classes exist."""
     assert class_rejection(claim(exactly("r"), first_available("s", alternative("a"))), index()) is None

@@ -1,4 +1,4 @@
-"""Tests of an attempt that follows a failed one whose reservation is still being removed in the background."""
+"""An attempt that follows a failed one whose reservation is still being removed in the background."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ THIS = ClaimConsumer("pods", "p", "uid-of-p")
 
 @dataclass
 class SlowWriter(RecordingClaimWriter):
-    """A writer that ends reservations only when a test opens the gate."""
+    """Writer that waits with the end of reservations until a test sets the event ``gate``."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
-        """Wait, then remove the consumer, or fail as the test says."""
+        """Wait for the gate, then remove the consumer or raise the next failure."""
         await self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
@@ -48,7 +48,7 @@ class SlowWriter(RecordingClaimWriter):
 
 
 class World:
-    """A pod whose claim is allocated and reserved for it, on its way to node "n0"."""
+    """A pod whose claim is allocated and reserved for it, scheduled to node ``n0``."""
 
     def __init__(self) -> None:
         self.writer = SlowWriter()
@@ -63,7 +63,7 @@ class World:
         )
 
     def attempt(self) -> CycleState:
-        """Run everything up to Reserve."""
+        """Run the extension points up to Reserve."""
         state = CycleState()
         assert self.plugin.pre_filter(state, self.info, self.nodes).status.is_success
         self.plugin.filter(state, self.info, self.nodes, ALL_ROWS)
@@ -71,7 +71,7 @@ class World:
         return state
 
     def change(self, status: ResourceClaimStatus) -> None:
-        """Write the status of the claim, as another writer does; the index has it at once."""
+        """Change the status of the claim in the API server and in the index."""
         self.nodes.devices.assign(self.writer.store(replace(self.writer.claims["ns/held"], status=status)))
 
     async def pre_bind(self, state: CycleState) -> Status:
@@ -88,7 +88,7 @@ class World:
     ],
 )
 async def test_the_next_attempt_reserves_the_claim(failures: list[ClusterWriteError], removed: bool) -> None:
-    """PreBind waits for the removal, and the claim is reserved for the pod after it, even if it failed."""
+    """PreBind waits for the removal and then reserves the claim, even if the removal failed."""
     world = World()
     world.plugin.unreserve(world.attempt(), world.info, "n0")
     world.writer.failures += failures
@@ -106,14 +106,12 @@ async def test_the_next_attempt_reserves_the_claim(failures: list[ClusterWriteEr
     ("failures", "left"),
     [
         pytest.param([ConflictError("changed")], (), id="a conflict"),
-        pytest.param([WriteTimeoutError("slow"), ConflictError("changed")], (), id="a conflict after a lost answer"),
-        pytest.param([ConflictError("changed")] * 5, (THIS,), id="conflicts without end"),
+        pytest.param([WriteTimeoutError("slow"), ConflictError("changed")], (), id="a conflict after a lost response"),
+        pytest.param([ConflictError("changed")] * 5, (THIS,), id="repeated conflicts"),
         pytest.param([ForbiddenError("no")], (THIS,), id="rejected"),
     ],
 )
-async def test_the_index_has_the_reservations_of_the_server(
-    failures: list[ClusterWriteError], left: tuple[ClaimConsumer, ...]
-) -> None:
+async def test_the_index_equals_the_server(failures: list[ClusterWriteError], left: tuple[ClaimConsumer, ...]) -> None:
     """A removal is repeated after conflicts; if it is rejected, the index has the reservation again."""
     world = World()
     world.writer.failures += failures
@@ -129,19 +127,21 @@ async def test_the_index_has_the_reservations_of_the_server(
     assert stored.status.reserved_for == world.writer.claims["ns/held"].status.reserved_for == left
 
 
-LOSSES = pytest.mark.parametrize(
-    ("status", "how"),
+LOST_ALLOCATIONS = pytest.mark.parametrize(
+    ("status", "verb"),
     [
         pytest.param(ResourceClaimStatus(), "deallocated", id="deallocated"),
         pytest.param(allocated_claim({"device": "other"}).status, "allocated", id="allocated again by another pod"),
     ],
 )
-"""Status of a claim that another write has changed, and what the message says of it."""
+"""Status of a claim that another writer changed, and the verb in the error message."""
 
 
-@LOSSES
-async def test_a_claim_that_lost_its_allocation_meanwhile_is_not_bound(status: ResourceClaimStatus, how: str) -> None:
-    """A deallocation by an earlier attempt ends while the next one waits in PreBind."""
+@LOST_ALLOCATIONS
+async def test_a_claim_that_lost_its_allocation_during_pre_bind_is_not_bound(
+    status: ResourceClaimStatus, verb: str
+) -> None:
+    """PreBind fails if the deallocation of an earlier attempt ends while it waits."""
     world = World()
     world.plugin.unreserve(world.attempt(), world.info, "n0")
     state = world.attempt()
@@ -149,25 +149,25 @@ async def test_a_claim_that_lost_its_allocation_meanwhile_is_not_bound(status: R
     world.writer.store(replace(stored, status=status))
     world.writer.gate.set()
     result = await world.pre_bind(state)
-    assert result.message == f"claim ns/held got {how} elsewhere in the meantime"
+    assert result.message == f"claim ns/held got {verb} elsewhere in the meantime"
     assert world.writer.claims["ns/held"].status.reserved_for == ()
 
 
-@LOSSES
+@LOST_ALLOCATIONS
 async def test_a_claim_that_lost_its_allocation_before_pre_bind_is_not_bound(
-    status: ResourceClaimStatus, how: str
+    status: ResourceClaimStatus, verb: str
 ) -> None:
-    """A deallocation by an earlier attempt ends after PreFilter of the next one, and before its PreBind."""
+    """PreBind fails if the deallocation of an earlier attempt ends between PreFilter and PreBind."""
     world = World()
     state = world.attempt()
     world.change(status)
     result = await world.pre_bind(state)
-    assert result.message == f"claim ns/held got {how} elsewhere in the meantime"
+    assert result.message == f"claim ns/held got {verb} elsewhere in the meantime"
     assert world.writer.calls == []
 
 
 async def test_a_reservation_that_ended_before_pre_bind_is_written_again() -> None:
-    """The version that PreFilter read was reserved for the pod; the newest one is not."""
+    """The claim is reserved again if the newest version, unlike that of PreFilter, is not reserved for the pod."""
     world = World()
     state = world.attempt()
     world.change(allocated_claim({"device": "d"}).status)
@@ -176,15 +176,15 @@ async def test_a_reservation_that_ended_before_pre_bind_is_written_again() -> No
 
 
 async def test_a_claim_that_was_deleted_before_pre_bind_is_not_bound() -> None:
-    """The deletion is reported after PreFilter."""
+    """PreBind fails if the claim is deleted after PreFilter."""
     world = World()
     state = world.attempt()
     world.nodes.devices.remove(world.writer.claims["ns/held"])
     assert (await world.pre_bind(state)).message == "claim ns/held got deleted in the meantime"
 
 
-async def test_an_attempt_that_is_cancelled_keeps_its_reservation() -> None:
-    """The bind may be on its way when the process stops."""
+async def test_a_cancelled_attempt_does_not_remove_its_reservation() -> None:
+    """The reservation remains when the process stops, because the bind may be in progress."""
     world = World()
     world.writer.gate.set()
     state = world.attempt()
@@ -205,8 +205,8 @@ async def test_an_attempt_that_is_cancelled_keeps_its_reservation() -> None:
     assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
 
 
-def test_a_write_that_is_answered_after_the_deletion() -> None:
-    """A claim whose deletion a watch has reported does not come back, and holds no devices."""
+def test_a_write_response_after_the_deletion() -> None:
+    """A claim whose deletion the watch has reported is not stored again and uses no devices."""
     devices = DeviceIndex()
     deleted = allocated_claim({"device": "d"})
     devices.assign(deleted)

@@ -1,4 +1,4 @@
-"""VolumeBinding holds volumes for a pod, writes their binding, waits for it and gives back what did not come about."""
+"""VolumeBinding at Reserve, PreBind and Unreserve: volumes are assumed, bound, waited for, and released on failure."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,7 +42,7 @@ DYNAMIC = (claim("made", storage_class="fast"), storage_class("fast", "disk.exam
 
 
 class World:
-    """A pod with claims on its way to node "n"."""
+    """A pod with claims that is scheduled to node ``n``."""
 
     def __init__(self, storage: tuple[StorageObject, ...], *claims: str, timeout: int = 600) -> None:
         self.nodes: NodeColumns = columns_with_storage([node("n", labels={"zone": "z"}), node("other")], storage)
@@ -53,7 +53,7 @@ class World:
         self.info: PodInfo = self.nodes.compile_pod(pod(volumes=mounts(*claims)))
 
     def decide(self) -> Status:
-        """Everything up to Reserve."""
+        """Run the extension points up to Reserve."""
         status = self.plugin.pre_filter(self.state, self.info, self.nodes).status
         if not status.is_skip:
             assert status.is_success
@@ -61,23 +61,23 @@ class World:
         self.nodes.add_pod(self.info, 0)
         return self.plugin.reserve(self.state, self.info, "n")
 
-    def begin(self) -> asyncio.Task[Status]:
-        """PreBind as a task."""
+    def start(self) -> asyncio.Task[Status]:
+        """Start PreBind as a task."""
         return asyncio.create_task(self.pre_bind())
 
     async def pre_bind(self) -> Status:
         return await self.plugin.pre_bind(self.state, self.info, "n")
 
     async def tick(self, seconds: float = 1.0) -> None:
-        """Let a task come to its sleep, and wake it."""
+        """Let tasks run to their next sleep, and advance the clock."""
         for _ in range(5):
             await asyncio.sleep(0)
         self.handle.clock.advance(seconds)
         for _ in range(5):
             await asyncio.sleep(0)
 
-    def show_written(self) -> None:
-        """The watch brings what was written, and the controller's part of the binding."""
+    def report_written(self) -> None:
+        """Report the written objects and the controller's binding, as the watch does."""
         for written in self.writer.volumes:
             self.nodes.storage.assign(written)
         for selected in self.writer.claims:
@@ -102,7 +102,7 @@ def current(world: World) -> PersistentVolume:
 
 
 def test_reserve_assumes_the_volume() -> None:
-    """No other pod is given it; what the API server shows is as before."""
+    """An assumed volume is not available to other pods; the stored object is unchanged."""
     world = World(STATIC, "want")
     assert world.decide() == SUCCESS
     assert current(world).spec.claim_ref == POINTER
@@ -117,8 +117,8 @@ def test_reserve_assumes_the_volume() -> None:
     assert world.nodes.storage.volumes.get("pv") == STATIC[2]
 
 
-def test_reserve_takes_the_smallest_volume() -> None:
-    """Among equal ones the first by name."""
+def test_reserve_uses_the_smallest_volume() -> None:
+    """The smallest volume of sufficient size is reserved."""
     world = World(
         (claim("want"), storage_class(), volume("c", size="9Gi"), volume("b", size="5Gi"), volume("a", size="9Gi")),
         "want",
@@ -128,7 +128,7 @@ def test_reserve_takes_the_smallest_volume() -> None:
 
 
 def test_volume_that_the_user_bound_is_not_marked() -> None:
-    """The mark would let the controller undo what is not its own; a missing UID is filled in."""
+    """Without the annotation, the controller does not undo the user's binding; a missing UID is filled in."""
     world = World((claim("want"), storage_class(), volume("pv", claim_ref="default/want")), "want")
     world.decide()
     assert current(world).spec.claim_ref == POINTER
@@ -136,7 +136,7 @@ def test_volume_that_the_user_bound_is_not_marked() -> None:
 
 
 def test_reserve_selects_the_node_of_a_new_volume() -> None:
-    """By the claim's annotation."""
+    """The claim is assumed with the selected-node annotation."""
     world = World(DYNAMIC, "made")
     assert world.decide() == SUCCESS
     made = world.nodes.storage.claims.current("default/made")
@@ -144,8 +144,8 @@ def test_reserve_selects_the_node_of_a_new_volume() -> None:
     assert made.metadata.annotations == {SELECTED_NODE: "n"}
 
 
-def test_unreserve_gives_back() -> None:
-    """And may be called more than once, or before Reserve."""
+def test_unreserve_restores_volumes_and_claims() -> None:
+    """Unreserve can be called repeatedly, and before Reserve."""
     world = World((*STATIC, *DYNAMIC), "want", "made")
     world.plugin.unreserve(world.state, world.info, "n")
     world.decide()
@@ -155,8 +155,8 @@ def test_unreserve_gives_back() -> None:
     assert world.nodes.storage.claims.current("default/made") == DYNAMIC[0]
 
 
-def test_failed_reserve_leaves_nothing_assumed() -> None:
-    """The claim has changed since it was looked at, the volume was assumed already."""
+def test_failed_reserve_restores_assumed_volumes() -> None:
+    """If a claim changed after Filter, Reserve fails and restores the volumes that it assumed."""
     world = World((*STATIC, *DYNAMIC), "want", "made")
     world.plugin.pre_filter(world.state, world.info, world.nodes)
     world.plugin.filter(world.state, world.info, world.nodes, ALL_ROWS)
@@ -174,7 +174,7 @@ def test_failed_reserve_leaves_nothing_assumed() -> None:
     ],
 )
 async def test_nothing_to_bind(storage: tuple[StorageObject, ...], claims: tuple[str, ...]) -> None:
-    """PreBind is skipped."""
+    """PreBind is skipped if the pod has no unbound claims."""
     world = World(storage, *claims)
     assert world.decide() == SUCCESS
     assert world.plugin.pre_bind_pre_flight(world.state, world.info, "n").is_skip
@@ -182,8 +182,8 @@ async def test_nothing_to_bind(storage: tuple[StorageObject, ...], claims: tuple
     assert world.writer.volumes == []
 
 
-def test_pre_flight_without_anything_held() -> None:
-    """An error, as the reference words it."""
+def test_pre_flight_without_reserve() -> None:
+    """Without Reserve, PreBindPreFlight returns kube-scheduler's error."""
     world = World(STATIC, "want")
     world.plugin.pre_filter(world.state, world.info, world.nodes)
     expected = Status(Code.ERROR, ('no pod volume found for node "n"',))
@@ -194,15 +194,15 @@ def test_pre_flight_without_anything_held() -> None:
 
 
 async def test_binding_is_written_and_waited_for() -> None:
-    """PreBind ends with the first look after the claims are bound."""
+    """PreBind ends at the first check after the claims are bound."""
     world = World((*STATIC, *DYNAMIC), "want", "made")
     world.decide()
     assert world.plugin.pre_bind_pre_flight(world.state, world.info, "n") == SUCCESS
-    task = world.begin()
+    task = world.start()
     await world.tick()
     assert [written.spec.claim_ref for written in world.writer.volumes] == [POINTER]
     assert [written.metadata.annotations for written in world.writer.claims] == [{SELECTED_NODE: "n"}]
-    world.show_written()
+    world.report_written()
     await world.tick()
     assert not task.done()
     world.nodes.storage.assign(fully_bound(claim("want"), "pv"))
@@ -210,18 +210,18 @@ async def test_binding_is_written_and_waited_for() -> None:
     assert await task == SUCCESS
 
 
-async def test_binding_takes_too_long() -> None:
-    """The time is the profile's."""
+async def test_binding_timeout() -> None:
+    """PreBind fails after the profile's bindTimeoutSeconds."""
     world = World(STATIC, "want", timeout=3)
     world.decide()
-    task = world.begin()
+    task = world.start()
     for _ in range(3):
         await world.tick()
     assert await task == Status(Code.ERROR, ("binding volumes: context deadline exceeded",))
 
 
 async def test_without_a_writer() -> None:
-    """The error says what to do."""
+    """Without write access, PreBind returns an error that states the correction."""
     world = World(STATIC, "want")
     world.handle.storage_writer = None
     world.decide()
@@ -230,8 +230,8 @@ async def test_without_a_writer() -> None:
     assert "run the scheduler with write access to persistent volumes" in status.message
 
 
-async def test_failed_write_gives_back_the_rest() -> None:
-    """What was written stays assumed until the watch brings it; what was not is free again."""
+async def test_failed_write_restores_unwritten_objects() -> None:
+    """Written objects remain assumed until the watch reports them; unwritten ones are restored."""
     world = World((*STATIC, *DYNAMIC), "want", "made")
     world.decide()
     world.writer.failures = [None, ConflictError("the claim has changed")]
@@ -242,7 +242,7 @@ async def test_failed_write_gives_back_the_rest() -> None:
 
 
 async def test_first_write_fails() -> None:
-    """Everything is given back."""
+    """If the first write fails, the volume is restored."""
     world = World(STATIC, "want")
     world.decide()
     world.writer.failures = [ClusterWriteError("no")]
@@ -258,12 +258,12 @@ def _unbind(world: World) -> None:
 
 
 def _relabel(world: World) -> None:
-    world.show_written()
+    world.report_written()
     world.nodes.update_node(node("n"))
 
 
-def _take_over(world: World) -> None:
-    """The driver that takes over words the volume's affinity by a label that the node lacks."""
+def _migrate(world: World) -> None:
+    """Migrate the volume's plugin: its affinity then requires a label that the node lacks."""
     written = world.writer.volumes[0]
     spec = msgspec.structs.replace(written.spec, aws=AwsElasticBlockStore("vol-1"), node_affinity=None)
     labels = {"topology.kubernetes.io/zone": "z"}
@@ -273,25 +273,25 @@ def _take_over(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "reason"),
+    ("change", "reason"),
     [
         pytest.param(
-            lambda world: world.nodes.remove_node("n"), 'failed to get node "n": node "n" not found', id="node-gone"
+            lambda world: world.nodes.remove_node("n"), 'failed to get node "n": node "n" not found', id="node-deleted"
         ),
         pytest.param(
             lambda world: world.nodes.remove_pod(world.info),
             'pod does not exist any more: pod "pod" not found',
-            id="pod-gone",
+            id="pod-deleted",
         ),
         pytest.param(
             lambda world: world.nodes.storage.remove(volume("pv")),
             'failed to check binding: persistentvolumes "pv" not found',
-            id="volume-gone",
+            id="volume-deleted",
         ),
         pytest.param(
             lambda world: world.nodes.storage.remove(claim("want")),
             'failed to check binding: persistentvolumeclaims "default/want" not found',
-            id="claim-gone",
+            id="claim-deleted",
         ),
         pytest.param(_unbind, 'ClaimRef got reset for pv "pv"', id="unbound-again"),
         pytest.param(
@@ -300,55 +300,55 @@ def _take_over(world: World) -> None:
             id="node-out-of-reach",
         ),
         pytest.param(
-            _take_over,
+            _migrate,
             'pv "pv" node affinity doesn\'t match node "n": no matching NodeSelectorTerms',
-            id="out-of-the-drivers-reach",
+            id="node-out-of-reach-after-migration",
         ),
     ],
 )
-async def test_binding_comes_undone(happens: Callable[[World], object], reason: str) -> None:
-    """A claim that gets an existing volume."""
-    await _fails(World(STATIC, "want"), happens, reason)
+async def test_binding_of_an_existing_volume_fails(change: Callable[[World], object], reason: str) -> None:
+    """PreBind fails if an object is deleted or changed during the wait."""
+    await _fails(World(STATIC, "want"), change, reason)
 
 
-async def _fails(world: World, happens: Callable[[World], object], reason: str) -> None:
+async def _fails(world: World, change: Callable[[World], object], reason: str) -> None:
     world.decide()
-    task = world.begin()
+    task = world.start()
     await world.tick(0.5)
-    happens(world)
+    change(world)
     await world.tick()
     assert await task == Status(Code.ERROR, (f"binding volumes: {reason}",))
 
 
-def _show_claim(annotations: dict[str, str]) -> Callable[[World], object]:
+def _report_claim(annotations: dict[str, str]) -> Callable[[World], object]:
     return lambda world: world.nodes.storage.assign(
         claim("made", storage_class="fast", annotations=annotations, version="3")
     )
 
 
 @pytest.mark.parametrize(
-    ("happens", "reason"),
+    ("change", "reason"),
     [
         pytest.param(
             lambda world: world.nodes.storage.remove(claim("made")),
             'failed to check provisioning pvc: persistentvolumeclaims "default/made" not found',
-            id="claim-gone",
+            id="claim-deleted",
         ),
-        pytest.param(_show_claim({}), 'selectedNode annotation reset for PVC "made"', id="no-annotations"),
-        pytest.param(_show_claim({"x": "y"}), 'provisioning failed for PVC "made"', id="node-taken-back"),
-        pytest.param(_show_claim({SELECTED_NODE: "m"}), 'provisioning failed for PVC "made"', id="another-node"),
+        pytest.param(_report_claim({}), 'selectedNode annotation reset for PVC "made"', id="no-annotations"),
+        pytest.param(_report_claim({"x": "y"}), 'provisioning failed for PVC "made"', id="node-annotation-removed"),
+        pytest.param(_report_claim({SELECTED_NODE: "m"}), 'provisioning failed for PVC "made"', id="another-node"),
     ],
 )
-async def test_making_a_volume_fails(happens: Callable[[World], object], reason: str) -> None:
-    """The provisioner says so by the claim's annotation."""
-    await _fails(World(DYNAMIC, "made"), happens, reason)
+async def test_provisioning_fails(change: Callable[[World], object], reason: str) -> None:
+    """PreBind fails if the claim is deleted or the provisioner changes the selected-node annotation."""
+    await _fails(World(DYNAMIC, "made"), change, reason)
 
 
-async def test_new_volume_out_of_reach() -> None:
-    """The provisioner made it elsewhere; while the volume itself is not seen yet, that is waited for."""
+async def test_provisioned_volume_out_of_reach() -> None:
+    """PreBind waits until the watch reports the volume, and fails if the node cannot reach it."""
     world = World(DYNAMIC, "made")
     world.decide()
-    task = world.begin()
+    task = world.start()
     await world.tick()
     world.nodes.storage.assign(fully_bound(world.writer.claims[0], "new"))
     await world.tick()
@@ -359,13 +359,13 @@ async def test_new_volume_out_of_reach() -> None:
     assert await task == Status(Code.ERROR, (f"binding volumes: {reason}",))
 
 
-async def test_what_is_older_than_the_write_is_waited_over() -> None:
-    """A watch that lags shows the claim without its annotation; that is no failure."""
+async def test_a_lagging_watch_is_not_a_failure() -> None:
+    """A claim without the annotation is not a failure if its version is older than the write."""
     world = World(DYNAMIC, "made", timeout=5)
     world.decide()
-    task = world.begin()
+    task = world.start()
     await world.tick(2)
     assert not task.done()
-    world.show_written()
+    world.report_written()
     await world.tick()
     assert await task == SUCCESS
