@@ -1,7 +1,6 @@
-"""``bayplan run`` for as long as it takes to be ready.
+"""Run ``bayplan run`` until it is ready, then end it, as a reader does who starts an operator in a terminal.
 
-Owns the start, the wait and the end of an operator that a page starts in a terminal. It must not know which page. Why
-with leader election: the tests' own operator leads, and two that do not know of each other would share its pods.
+It runs with leader election, because the tests' own operator leads and both would otherwise bind the same pods.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _POLL_SECONDS = 0.05
 
 
 def main(arguments: list[str]) -> int:
-    """Run it.
+    """Run the operator.
 
     Args:
-        arguments: Those of ``bayplan run``.
+        arguments: Arguments of ``bayplan run``.
 
     Returns:
-        Its exit code after SIGTERM; 1 if it did not become ready.
+        Exit code of the operator after SIGTERM; 1 if it did not become ready.
     """
     port = free_port()
     command = [sys.executable, "-m", "bayplan", "run", *arguments, f"--serve-address={LOOPBACK}:{port}"]

@@ -1,7 +1,6 @@
-"""The pages of the documentation as the tests read them: fenced blocks, links, headings.
+"""The pages of the documentation as the tests read them: fenced blocks, links and headings.
 
-Owns the little of Markdown that the pages use. It must not know what is done with a block. Why no Markdown library: a
-block's marker is a comment just before it, which renderers drop.
+The marker of a block is a comment before it, which renderers drop.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class Block:
     """A fenced block.
 
     Attributes:
-        page: The page's path from the root.
-        line: Of the opening fence, from 1.
-        language: What follows the fence.
-        text: What stands between the fences, its indentation taken off.
-        marker: What the comment before it says to the tests; "run" without one.
+        page: Path of the page from the root.
+        line: Line of the opening fence, from 1.
+        language: Language after the fence.
+        text: Text between the fences without their indentation.
+        marker: Text of the comment before the block; "run" without one.
     """
 
     page: str
@@ -49,13 +48,13 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Where it stands, for people."""
+        """Return the page and line of the block for messages."""
         return f"{self.page}:{self.line}"
 
     def steps(self) -> Iterator[tuple[str, str | None]]:
-        """Its commands in order, each with the output that is shown; None where none is.
+        """Yield the commands in order, each with the output that the page shows, or None if it shows none.
 
-        A block without prompts is one script, of which no output is shown.
+        A block without prompts is one script without shown output.
         """
         lines = self.text.splitlines()
         if not any(line.startswith(_PROMPT) for line in lines):
@@ -79,8 +78,8 @@ class Link:
     """A link to a file or heading of this repository.
 
     Attributes:
-        place: Where it stands, for people.
-        target: As it is written.
+        place: Page and line of the link, for messages.
+        target: Target as written.
     """
 
     place: str
@@ -88,11 +87,11 @@ class Link:
 
 
 class Page:
-    """One Markdown file.
+    """A Markdown file.
 
     Args:
-        path: The file.
-        root: From where the page's name counts.
+        path: Path of the file.
+        root: Directory to which the page's name is relative.
     """
 
     def __init__(self, path: Path, root: Path = ROOT) -> None:
@@ -130,16 +129,16 @@ class Page:
                 self.links.append(Link(f"{self.name}:{number}", link["target"]))
 
     def _add_anchor(self, text: str) -> None:
-        """Make of a heading what the repository's site makes of it; the second of a name is numbered."""
-        kept = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).lower()).replace(" ", "-")
-        anchor, count = kept, 0
+        """Add the anchor that the repository's site generates from a heading; repeated headings get a number."""
+        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).lower()).replace(" ", "-")
+        anchor, count = slug, 0
         while anchor in self.anchors:
             count += 1
-            anchor = f"{kept}-{count}"
+            anchor = f"{slug}-{count}"
         self.anchors.add(anchor)
 
 
 def pages() -> list[Page]:
-    """Every page of the repository, the README and docs/ first."""
+    """Return every page of the repository, README.md and docs/ first."""
     docs = sorted((ROOT / "docs").rglob("*.md"))
     return [Page(path) for path in (ROOT / "README.md", *docs, *(ROOT / name for name in _ELSEWHERE))]

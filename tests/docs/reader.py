@@ -1,8 +1,7 @@
-"""A reader who types what a page says.
+"""A reader who runs the commands of a page as the page shows them.
 
-Owns the directory in which commands run, what the reader has beforehand, and how a block is run. It must not know the
-pages. Why the cluster has nodes already and its operator runs: that is what the pages take for granted, and no
-container starts here that the chart's Deployment could become.
+The reader's cluster has nodes and a running operator from the start, because the pages assume both and no container can
+be started here from the chart's Deployment.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from tests.support.operator_process import OperatorProcess
 _PROGRAMS = Path(__file__).resolve().parent / "programs"
 _SITUATIONS = Path(__file__).resolve().parent / "situations"
 _COMMAND_SECONDS = 120
-_PATIENCE_SECONDS = 45.0
+_RETRY_SECONDS = 45.0
 _POLL_SECONDS = 0.3
 _READS = ("kubectl get", "kubectl describe", "kubectl events", "bayplan status", "bayplan explain", "bayplan history")
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where things are.
+    """Directories and files of the reader.
 
     Attributes:
-        home: An empty directory, the reader's home.
-        log: What the operator writes.
-        installed: What pip has installed beside Bayplan.
+        home: Empty home directory.
+        log: Log of the operator.
+        installed: Directory of the packages that pip has installed beside Bayplan.
     """
 
     home: Path
@@ -47,16 +46,16 @@ class Paths:
 
 
 class Reader:
-    """Someone with a terminal, a cluster and this repository.
+    """A reader with a terminal, a cluster and this repository.
 
     Args:
         plane: The cluster.
-        replicas: Replicas of its operator, which run; the first leads.
+        replicas: Running replicas of the operator; the first one leads.
         helm: The Helm to use.
-        paths: Where things are.
+        paths: Directories and files of the reader.
 
     Attributes:
-        replicas: Where each replica serves, the leader first.
+        replicas: URL of each replica, the leader first.
     """
 
     def __init__(self, plane: ControlPlane, replicas: Sequence[OperatorProcess], helm: Path, paths: Paths) -> None:
@@ -86,10 +85,10 @@ class Reader:
         }
 
     def begin(self, page: Page) -> None:
-        """Put the cluster into the situation that a page takes for granted.
+        """Bring the cluster into the state that a page assumes.
 
-        That is three nodes, the chart's release unless the page installs it, no other profiles, no pods, and then what
-        ``situations/PATH.yaml`` adds for the page ``PATH.md``.
+        The state has three nodes, the chart's release unless the page installs it, no other profiles, no pods, and the
+        objects of ``situations/PATH.yaml`` for the page ``PATH.md``.
         """
         kubectl = self._plane.kubectl
         if not kubectl("get", "--ignore-not-found", "--filename", str(ROOT / "crds")):
@@ -98,18 +97,18 @@ class Reader:
         kubectl("delete", "schedulerprofiles,pluginconfigs,nodes", "--selector=app.kubernetes.io/managed-by!=Helm")
         kubectl("create", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"), "--save-config")
         if any("helm install bayplan" in block.text for block in page.blocks):
-            self._must("helm uninstall bayplan --namespace bayplan --ignore-not-found")
+            self._run_successfully("helm uninstall bayplan --namespace bayplan --ignore-not-found")
             self._has_release = False
         elif not self._has_release:
-            self._must("helm upgrade --install bayplan charts/bayplan --namespace bayplan")
+            self._run_successfully("helm upgrade --install bayplan charts/bayplan --namespace bayplan")
             self._has_release = True
         situation = _SITUATIONS / Path(page.name).with_suffix(".yaml")
         if situation.exists():
             kubectl("apply", "--filename", str(situation))
 
     def follow(self, block: Block, exit_code: int) -> None:
-        """Run a block's commands in order, of which the last ends with an exit code, and look at what they print."""
-        # kubectl exec into the Deployment chooses a pod by itself, so each has to do.
+        """Run a block's commands in order and compare their output; the last one must end with *exit_code*."""
+        # kubectl exec into the Deployment chooses any pod, so the commands must work on each replica.
         for replica in self.replicas if " exec " in block.text else self.replicas[:1]:
             self._environment["DOCS_EXEC_SERVER"] = replica
             self._follow(block, exit_code)
@@ -118,19 +117,21 @@ class Reader:
         steps = list(block.steps())
         for number, (command, shown) in enumerate(steps, start=1):
             wanted = exit_code if number == len(steps) else 0
-            deadline = time.monotonic() + _PATIENCE_SECONDS
+            deadline = time.monotonic() + _RETRY_SECONDS
             while True:
                 answer = self._run(command)
-                as_told = answer.returncode == wanted and (shown is None or agrees(shown, answer.stdout))
-                if as_told or not command.startswith(_READS) or time.monotonic() > deadline:
+                is_expected = answer.returncode == wanted and (shown is None or agrees(shown, answer.stdout))
+                if is_expected or not command.startswith(_READS) or time.monotonic() > deadline:
                     break
                 time.sleep(_POLL_SECONDS)
             assert answer.returncode == wanted, (
                 f"{block.place}: exit code {answer.returncode}, not {wanted}\n$ {command}\n{answer.stdout}"
             )
-            assert as_told, f"{block.place}: shows another output\n$ {command}\n{answer.stdout}\n--- shown:\n{shown}"
+            assert is_expected, (
+                f"{block.place}: prints another output\n$ {command}\n{answer.stdout}\n--- shown:\n{shown}"
+            )
 
-    def _must(self, command: str) -> None:
+    def _run_successfully(self, command: str) -> None:
         answer = self._run(command)
         assert answer.returncode == 0, f"$ {command}\n{answer.stdout}"
 
@@ -149,10 +150,10 @@ class Reader:
 
 
 def install_example_plugins(directory: Path) -> Path:
-    """Make a directory look as if pip had installed the plugins of ``examples/plugins`` there.
+    """Write the files of ``examples/plugins`` to a directory as pip would install them.
 
     Args:
-        directory: An empty one, to be put on the path.
+        directory: Empty directory, which is added to the Python path.
 
     Returns:
         The same directory.

@@ -1,7 +1,6 @@
-"""Whether a command prints what a page shows.
+"""Comparison of a command's output with the output that a page shows.
 
-Owns the wildcards. It must not know commands. Why named wildcards and no free patterns in the pages: a reader should
-see what the terminal shows, and no regular expression.
+The pages have no regular expressions; wildcards are derived from what the terminal would show.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ WILDCARDS: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "rule": re.compile(r"-{3,}|={3,}"),
     }
 )
-"""What differs from run to run, by the word that stands for it where a page and a terminal are compared."""
+"""Patterns of values that differ from run to run, by the word that replaces them in both texts."""
 
 _ANYTHING = "..."
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Compare what a page shows with what was printed.
+    """Return whether the output of a command equals the output that a page shows.
 
-    Spaces and line breaks count only as separators, so that a page may wrap a long line. Three dots between spaces
-    stand for anything, and each of WILDCARDS for any other of its kind.
+    Spaces and line breaks only separate words, so that a page may wrap a long line. Three dots between spaces match any
+    text, and each match of WILDCARDS matches any other value of the same kind.
 
     Args:
-        shown: The page's lines.
-        printed: The terminal's.
+        shown: Output in the page.
+        printed: Output of the command.
     """
     words = [".*?" if word == _ANYTHING else re.escape(word) + " " for word in _words(shown)]
     return re.fullmatch("".join(words), "".join(f"{word} " for word in _words(printed))) is not None

@@ -1,4 +1,4 @@
-"""The commands of the pages work, and print what the pages show."""
+"""The commands of the pages work and print the output that the pages show."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SKIPPED = {
     "docs/internals/testing.md": 3,
     "examples/plugins/README.md": 2,
 }
-"""How many blocks of a page are not run; each says why in its marker."""
+"""Number of blocks of a page that are not run; the marker of each gives the reason."""
 
 _MARKER = re.compile(r"run|exit (?P<code>\d+)|skip: (?P<reason>\S.{9,})")
 
@@ -48,7 +48,7 @@ RUN = {name: [block for block in blocks if _treatment(block)["reason"] is None] 
 
 @pytest.fixture(scope="module")
 def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """A reader with a cluster of their own, since pages name their objects as a reader would."""
+    """Start a reader with a separate cluster, since the objects in the pages have fixed names."""
     try:
         helm = binaries.resolve(["helm"])["helm"]
     except binaries.MissingBinary as problem:
@@ -68,7 +68,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             OperatorProcess(plane.kubeconfig, log.with_name("standby.log"), flags, installed) as standby,
         ):
             leader.start()
-            leader.until(lambda: leader.metric("bayplan_leader", lease="bayplan/bayplan") == 1, "it leads")
+            leader.until(lambda: leader.metric("bayplan_leader", lease="bayplan/bayplan") == 1, "the replica leads")
             standby.start()
             yield Reader(plane, (leader, standby), helm, paths)
 
@@ -77,7 +77,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.cluster
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if RUN[page.name]])
 def test_the_commands_of_a_page_work(page: Page, reader: Reader) -> None:
-    """Each block's commands end with 0, or the code that its marker names, and print what is shown."""
+    """Each command of the page's blocks ends with exit code 0, or the marker's, and prints the shown output."""
     reader.begin(page)
     for block in RUN[page.name]:
         reader.follow(block, int(_treatment(block)["code"] or 0))
@@ -85,23 +85,23 @@ def test_the_commands_of_a_page_work(page: Page, reader: Reader) -> None:
 
 @pytest.mark.kwok
 @pytest.mark.cluster
-def test_commands_in_the_operators_pod_are_run_on_each_replica(reader: Reader, tmp_path: Path) -> None:
-    """Else a command that works on the leader alone would look as if it worked."""
-    asked = tmp_path / "asked"
-    command = f"kubectl exec deploy/bayplan -- sh -c 'echo $DOCS_SERVER >>{asked}'"
+def test_exec_commands_are_run_on_each_replica(reader: Reader, tmp_path: Path) -> None:
+    """A command by kubectl exec is run on each replica, because it may work on the leader only."""
+    servers = tmp_path / "servers"
+    command = f"kubectl exec deploy/bayplan -- sh -c 'echo $DOCS_SERVER >>{servers}'"
     reader.follow(Block("a page", 1, "sh", command, "run"), 0)
-    assert asked.read_text().split() == reader.replicas
+    assert servers.read_text().split() == reader.replicas
     assert len(reader.replicas) == 2
 
 
-def test_each_block_says_what_it_is() -> None:
-    """A fence without a language could hide commands that nobody runs."""
-    nameless = [block.place for page in PAGES for block in page.blocks if not block.language]
-    assert nameless == []
+def test_every_block_has_a_language() -> None:
+    """Every fence has a language, because a block without one could hide commands that are not run."""
+    without_language = [block.place for page in PAGES for block in page.blocks if not block.language]
+    assert without_language == []
 
 
-def test_no_more_blocks_are_skipped_than_are_listed() -> None:
-    """A block that is not run is an exception, with its reason in the page and its number here."""
+def test_skipped_blocks_are_listed() -> None:
+    """SKIPPED has the number of skipped blocks of each page, so that a new one is noticed."""
     skipped = {
         name: count
         for name, blocks in COMMANDS.items()

@@ -1,4 +1,4 @@
-"""Links lead somewhere, manifests are such as the API server takes, and generated pages are up to date."""
+"""Links resolve, manifests are valid, and generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _BY_PATH = {page.path: page for page in PAGES}
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if page.links])
-def test_links_lead_somewhere(page: Page) -> None:
-    """Each link within the repository names a file that is there, and a heading that it has."""
-    dead = [f"{link.place}: {link.target}" for link in page.links if not _leads_somewhere(page.path, link.target)]
+def test_links_resolve(page: Page) -> None:
+    """Each link within the repository names an existing file and an existing heading of it."""
+    dead = [f"{link.place}: {link.target}" for link in page.links if not _resolves(page.path, link.target)]
     assert dead == []
 
 
 def test_every_page_is_in_the_index() -> None:
-    """A page that docs/README.md does not name is not found."""
+    """The index in docs/README.md links every page."""
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / link.target.partition("#")[0]).resolve() for link in _BY_PATH[index].links}
     assert {page.name for page in PAGES if "docs/" in page.name and page.path not in named | {index}} == set()
@@ -40,12 +40,12 @@ def test_every_page_is_in_the_index() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in reference_pages()])
 def test_reference_pages_are_up_to_date(name: str) -> None:
-    """The committed page is what the code says; `make docs` makes it so."""
+    """The committed page equals the generated one; `make docs` writes it."""
     assert (REFERENCE / name).read_text(encoding="utf-8") == reference_pages()[name]
 
 
-def test_manifests_are_taken(control_plane: ControlPlane) -> None:
-    """The API server takes every manifest that a page shows whole."""
+def test_the_api_server_accepts_the_manifests(control_plane: ControlPlane) -> None:
+    """The API server accepts every complete manifest of a page."""
     install_crds(control_plane)
     found = [(place, manifest) for page in PAGES for place, manifest in _manifests(page)]
     assert found
@@ -61,7 +61,7 @@ def test_manifests_are_taken(control_plane: ControlPlane) -> None:
 
 
 def test_manifests_are_valid(tmp_path: Path) -> None:
-    """The operator would take every manifest that a page shows whole."""
+    """The operator accepts every complete manifest of a page."""
     for page in PAGES:
         for place, manifest in _manifests(page):
             (tmp_path / f"{place.replace('/', '_')}.yaml").write_text(yaml.safe_dump(manifest), encoding="utf-8")
@@ -70,7 +70,7 @@ def test_manifests_are_valid(tmp_path: Path) -> None:
     assert [finding for manifests in found for finding in ManifestValidation(manifests).findings] == []
 
 
-def _leads_somewhere(page: Path, target: str) -> bool:
+def _resolves(page: Path, target: str) -> bool:
     file, _, anchor = target.partition("#")
     path = (page.parent / file).resolve() if file else page
     if not path.exists():
@@ -82,7 +82,7 @@ def _leads_somewhere(page: Path, target: str) -> bool:
 
 
 def _manifests(page: Page) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The whole objects of some kinds in the YAML blocks of a page; what has no name is a part of one."""
+    """Yield the complete objects of KINDS in the YAML blocks of a page; documents without metadata are fragments."""
     for block in page.blocks:
         if block.language != "yaml":
             continue
@@ -91,8 +91,8 @@ def _manifests(page: Page) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield block.place, document
 
 
-def test_the_map_of_the_code_names_what_exists() -> None:
-    """A name without a folder is in the folder of the name before it."""
+def test_paths_in_the_readme_exist() -> None:
+    """The paths in README.md's table of the code exist; a name without a folder is in the previous name's folder."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = text.partition("## Find your way in the code")[2].partition("\n## ")[0].splitlines()
     folder, missing = ROOT, []
@@ -106,7 +106,7 @@ def test_the_map_of_the_code_names_what_exists() -> None:
 
 
 def test_the_modules_that_the_architecture_names_exist() -> None:
-    """Modules are named without the package that contains all of them: ``cycle.binding_cycle``."""
+    """The modules that architecture.md names exist; names omit the top-level package, as in ``cycle.binding_cycle``."""
     text = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     roots = (ROOT / "scheduler_core", ROOT / "operator" / "bayplan")
     packages = {path.name for root in roots for path in root.iterdir() if path.is_dir()}

@@ -18,7 +18,7 @@ _WORD = _WORDS[0]  # not written out, since the check reads this file too
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with the real list of banned words and one page without any."""
+    """Create a repository with the real list of banned words and one page without any."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / LIST).parent.mkdir(parents=True)
     shutil.copy(ROOT / LIST, tmp_path / LIST)
@@ -28,7 +28,7 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("word", _WORDS)
 def test_a_banned_word_fails_the_check(repository: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:
-    """The output names the file, the line and the replacement."""
+    """The output names the file, the line and the replacement of a banned word."""
     assert main(repository) == 0
     (repository / "page.md").write_text(f"One line.\nA pod, {word.capitalize()}, waits.\n", encoding="utf-8")
     assert main(repository) == 1
@@ -44,8 +44,8 @@ def test_a_banned_word_fails_the_check(repository: Path, capsys: pytest.CaptureF
         pytest.param("Makefile", f"help: ## A {_WORD} b\n", id="target"),
     ],
 )
-def test_all_texts_are_checked(repository: Path, path: str, text: str) -> None:
-    """Code, charts and the Makefile count as well as pages."""
+def test_all_files_are_checked(repository: Path, path: str, text: str) -> None:
+    """Comments, names, charts and the Makefile are checked as well as pages."""
     (repository / path).parent.mkdir(exist_ok=True)
     (repository / path).write_text(text, encoding="utf-8")
     assert [found.path for found in findings(repository, _RULES["words"], {})] == [path]
@@ -56,18 +56,18 @@ def test_all_texts_are_checked(repository: Path, path: str, text: str) -> None:
     [
         pytest.param("page.md", f"A{_WORD} {_WORD}s-x a-{_WORD} b.\n", id="part of a word"),
         pytest.param("CHANGELOG.md", f"A {_WORD} b.\n", id="history"),
-        pytest.param("page.bin", f"A {_WORD} b.\n", id="no text"),
+        pytest.param("page.bin", f"A {_WORD} b.\n", id="binary file"),
         pytest.param("page.md", f"  Upstream {_WORD}.\n", id="exempt line"),
     ],
 )
-def test_what_is_not_checked(repository: Path, path: str, text: str) -> None:
-    """Whole words count, and lines that equal kube-scheduler's can be exempt."""
+def test_exceptions_of_the_check(repository: Path, path: str, text: str) -> None:
+    """Parts of words, the changelog, other file types and exempt lines are not reported."""
     (repository / path).write_text(text, encoding="utf-8")
     assert list(findings(repository, _RULES["words"], {path: [f"Upstream {_WORD}."]})) == []
 
 
 def test_an_exemption_is_for_one_line(repository: Path) -> None:
-    """The next line of the same file is checked."""
+    """Another line of the same file with the same word is reported."""
     (repository / "page.md").write_text(f"A {_WORD}.\nA {_WORD} b.\n", encoding="utf-8")
     found = list(findings(repository, {_WORD: "reported"}, {"page.md": [f"A {_WORD}."]}))
     assert found == [Finding("page.md", 2, _WORD, "reported")]

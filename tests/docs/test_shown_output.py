@@ -1,4 +1,4 @@
-"""What the tests of the pages take for the same output."""
+"""The comparison of shown and printed output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.docs.shown_output import agrees
     ],
 )
 def test_the_same_output(shown: str, printed: str) -> None:
-    """What differs from run to run does not count."""
+    """Outputs agree if they differ only in values that change from run to run."""
     assert agrees(shown, printed)
 
 
@@ -36,5 +36,5 @@ def test_the_same_output(shown: str, printed: str) -> None:
     ],
 )
 def test_another_output(shown: str, printed: str) -> None:
-    """Everything else counts."""
+    """Outputs disagree in every other case."""
     assert not agrees(shown, printed)
