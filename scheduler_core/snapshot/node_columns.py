@@ -275,7 +275,7 @@ class NodeColumns:
         demands = demand_count(pod.spec)
         if demands > MAX_DEMANDS:
             if not pod.spec.node_name:
-                message = f"it makes {demands} demands of nodes and neighbours, but at most {MAX_DEMANDS} are judged"
+                message = f"it makes {demands} demands of nodes and neighbours, but at most {MAX_DEMANDS} are evaluated"
                 raise PodTooDemandingError(f"{message}; remove terms, requirements or resources")
             spec = replace(pod.spec, affinity=None, topology_spread_constraints=(), node_selector={})
             pod = replace(pod, spec=spec)

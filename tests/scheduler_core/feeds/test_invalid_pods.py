@@ -34,7 +34,7 @@ def notes(made: Rig) -> list[str]:
     ("wanted", "problem"),
     [
         pytest.param(
-            invalid_pod(), "it makes 501 demands of nodes and neighbours, but at most 500 are judged", id="demands"
+            invalid_pod(), "it makes 501 demands of nodes and neighbours, but at most 500 are evaluated", id="demands"
         ),
         pytest.param(pod("invalid-pod", requests={"cpu": "lots"}), '"lots" is not a quantity', id="quantity"),
     ],
