@@ -1,4 +1,4 @@
-"""Constraints over lists and derived attributes, written down plainly: all pairs of devices, without state."""
+"""Reference implementation of device constraints over list-typed and derived attributes, without incremental state."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Elements = frozenset[Hashable]
 
 
 class PlainAttributes(PlainAllocation):
-    """One search on one node with the gates of list-typed and derived attributes; no attribute is a version.
+    """Search on one node with list-typed and derived attributes; version attributes are not supported.
 
     Args:
-        claims, classes, slices, use: As for any search.
-        lists: Whether lists are compared as sets; otherwise they equal nothing, but the first device may have one.
+        claims, classes, slices, use: See :class:`PlainAllocation`.
+        lists: Whether lists are compared as sets; otherwise a list equals no value, but the first device may have one.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class PlainAttributes(PlainAllocation):
         self.lists = lists
 
     def _take(self, claim: int, name: str, request: ExactDeviceRequest, spot: Spot, *, must: bool) -> bool:
-        # Capacity comes before constraints, which can fail, unless all devices must be taken.
+        # Capacity is checked before constraints, whose evaluation can fail, unless all devices must be allocated.
         if not must and not self._fits(request, spot):
             return False
         return super()._take(claim, name, request, spot, must=must)
@@ -55,10 +55,10 @@ class PlainAttributes(PlainAllocation):
             own = self._elements(claim, name, spot, attribute)
             if own is None or (self.lists and not own) or (others and not own):
                 return False
-            known = [each for each in others if each is not None]
-            if constraint.match_attribute and known and not own.intersection(*known):
+            sets = [each for each in others if each is not None]
+            if constraint.match_attribute and sets and not own.intersection(*sets):
                 return False
-            if constraint.distinct_attribute and any(own & each for each in known):
+            if constraint.distinct_attribute and any(own & each for each in sets):
                 return False
         return True
 

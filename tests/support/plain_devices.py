@@ -1,6 +1,6 @@
-"""Allocation of devices written down plainly: one recursion over model objects, without caches or pruning.
+"""Reference implementation of device allocation: one recursion over model objects, without caches or pruning.
 
-Selectors are evaluated for every device again. Pools are those of one node, complete and valid.
+Selectors are evaluated again for every device. Pools must belong to one node and be complete and valid.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from scheduler_core.model.devices import Device, DeviceClass, DeviceSelector, Re
 from scheduler_core.model.quantity import nano
 
 Taken = tuple[str, str]
-"""Request, and device as ``driver/pool/device``."""
+"""Request name, and device as ``driver/pool/device``."""
 
 
 class PlainError(Exception):
-    """The attempt ends."""
+    """The allocation fails with an error."""
 
 
 class _TooManyError(Exception):
@@ -27,7 +27,7 @@ class _TooManyError(Exception):
 
 @dataclass
 class PlainUse:
-    """Use of devices before the search, by ``driver/pool/device``."""
+    """Devices in use before the search, by ``driver/pool/device``."""
 
     dedicated: set[str] = field(default_factory=set)
     shares: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class PlainUse:
 
 @dataclass
 class Spot:
-    """A device of the node."""
+    """Device of the node; ``skips`` if its slice skips node operations."""
 
     key: str
     pool: str
@@ -45,7 +45,7 @@ class Spot:
 
 
 class PlainAllocation:
-    """One search on one node."""
+    """Search on one node; ``declares`` if the node declares that it supports optional node operations."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class PlainAllocation:
         self.taken: list[list[tuple[str, Spot, ExactDeviceRequest]]] = [[] for _ in claims]
 
     def run(self) -> list[list[Taken]] | None:
-        """Return the devices by claim, None if there is no solution."""
+        """Return the devices of each claim, None if there is no allocation."""
         for claim in self.claims:
             least = 0
             for request in claim.spec.devices.requests:
@@ -195,7 +195,7 @@ class PlainAllocation:
         return True
 
     def _is_compatible(self, spot: Spot) -> bool:
-        """Return whether all devices of each counter set have a group in common with the device, or none has any."""
+        """Return whether the device's compatibility groups fit those of the devices in use, for each counter set."""
         members = [each for each in self.spots if each.key in self.use.dedicated or each.key in self.use.shares]
         for devices in self.taken:
             members.extend(each for _, each, _ in devices if each not in members)
@@ -211,7 +211,7 @@ class PlainAllocation:
             if not others:
                 continue
             if not others[0]:
-                # Devices in use may contradict each other: then the first one decides whether groups are allowed.
+                # The first device in use determines whether devices may have compatibility groups.
                 if own:
                     return False
             elif not own or not own.intersection(*(each for each in others if each)):
@@ -219,7 +219,7 @@ class PlainAllocation:
         return True
 
     def _fits(self, request: ExactDeviceRequest, spot: Spot) -> bool:
-        """Return whether the capacity that is left suffices."""
+        """Return whether the remaining capacity is sufficient."""
         shareable = bool(spot.device.allow_multiple_allocations)
         consumed = self._consumed(request, spot)
         if consumed is None:
@@ -298,7 +298,7 @@ class PlainAllocation:
 
 
 def plain_facts(spot: Spot) -> DeviceFacts:
-    """Return what expressions read of a device; its attributes are neither versions nor lists of them."""
+    """Return the input of a device's CEL expressions; version attributes are not supported."""
     device = spot.device
     return DeviceFacts(
         spot.driver,
@@ -318,7 +318,7 @@ def _expressions(selectors: Sequence[DeviceSelector]) -> Iterator[str]:
 
 
 def covers(requests: Sequence[str], name: str) -> bool:
-    """Return whether a constraint names a request or its alternative."""
+    """Return whether a constraint applies to a request or an alternative (``request/alternative``)."""
     return not requests or name in requests or name.partition("/")[0] in requests
 
 

@@ -1,8 +1,7 @@
-"""The default profile in plain Python, one node at a time: what the vectorised profile is held against.
+"""Reference implementation of the default profile in plain Python, for one node at a time.
 
-Owns a second, independent reading of kube-scheduler v1.36.3 (``plugins/{nodeunschedulable,tainttoleration,nodeaffinity,
-nodeports,noderesources,imagelocality}``). It knows neither columns nor plugins; the pods and nodes of the law are drawn
-in its own few words and translated into the real structs beside.
+It follows kube-scheduler v1.36.3 (``plugins/{nodeunschedulable,tainttoleration,nodeaffinity,nodeports,noderesources,
+imagelocality}``). Its own small pod and node types are converted to the decoded objects by their method ``real``.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ PLUGINS = (
     "PrioritySort",
     "DefaultBinder",
 )
-"""The plugins that the plain form knows, with their default weights."""
+"""Plugins that the reference implementation supports, with their default weights."""
 
 Labels = dict[str, str]
 Condition = tuple[str, str, tuple[str, ...]]
@@ -46,7 +45,7 @@ Condition = tuple[str, str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class PlainPod:
-    """A pod: amounts in milli-CPU and MiB, None where its container names none."""
+    """Pod; requests in milli-CPU and MiB, None if its container has no request."""
 
     name: str
     cpu: int | None = None
@@ -60,7 +59,7 @@ class PlainPod:
     node_name: str = ""
 
     def real(self) -> Pod:
-        """The same as the scheduler sees it."""
+        """Return the decoded object."""
         requests: dict[str, str | int] = {}
         if self.cpu is not None:
             requests["cpu"] = f"{self.cpu}m"
@@ -87,7 +86,7 @@ class PlainPod:
 
 @dataclass(frozen=True)
 class PlainNode:
-    """A node and the pods on it: amounts in milli-CPU and MiB, image sizes in MiB."""
+    """Node with its running pods; allocatable in milli-CPU and MiB, image sizes in MiB."""
 
     name: str
     cpu: int
@@ -100,7 +99,7 @@ class PlainNode:
     running_pods: tuple[PlainPod, ...] = ()
 
     def real(self) -> Node:
-        """The same as the scheduler sees it."""
+        """Return the decoded object."""
         return builders.node(
             self.name,
             allocatable={"cpu": f"{self.cpu}m", "memory": f"{self.memory}Mi", "pods": self.pods},
@@ -116,11 +115,11 @@ def _term(conditions: tuple[Condition, ...]) -> NodeSelectorTerm:
 
 
 Verdict = tuple[str, tuple[str, ...]]
-"""The plugin that rejects and its reasons; ("", ()) where the pod fits."""
+"""Rejecting plugin and its reasons; ("", ()) if the node is feasible."""
 
 
 def verdict(pod: PlainPod, node: PlainNode) -> Verdict:
-    """The first filter, in the profile's order, that keeps the pod off."""
+    """Return the first filter plugin, in the profile's order, that rejects the pod, with its reasons."""
     if node.cordoned and not _tolerates(pod, ("node.kubernetes.io/unschedulable", "", "NoSchedule")):
         return "NodeUnschedulable", ("node(s) were unschedulable",)
     hard = [taint for taint in node.taints if taint[2] in ("NoSchedule", "NoExecute")]
@@ -130,40 +129,42 @@ def verdict(pod: PlainPod, node: PlainNode) -> Verdict:
     selected = all(labels.get(key) == value for key, value in pod.selector)
     if not selected or (pod.required and not any(_matches(term, labels) for term in pod.required)):
         return "NodeAffinity", ("node(s) didn't match Pod's node affinity/selector",)
-    if any(_clash(mine, theirs) for mine in pod.ports for other in node.running_pods for theirs in other.ports):
+    if any(_ports_conflict(own, used) for own in pod.ports for other in node.running_pods for used in other.ports):
         return "NodePorts", ("node(s) didn't have free ports for the requested pod ports",)
-    short = []
+    reasons = []
     if len(node.running_pods) + 1 > node.pods:
-        short.append("Too many pods")
+        reasons.append("Too many pods")
     if pod.cpu and pod.cpu > node.cpu - sum(other.cpu or 0 for other in node.running_pods):
-        short.append("Insufficient cpu")
+        reasons.append("Insufficient cpu")
     if pod.memory and pod.memory > node.memory - sum(other.memory or 0 for other in node.running_pods):
-        short.append("Insufficient memory")
-    return ("NodeResourcesFit", tuple(short)) if short else ("", ())
+        reasons.append("Insufficient memory")
+    return ("NodeResourcesFit", tuple(reasons)) if reasons else ("", ())
 
 
 def totals(pod: PlainPod, feasible: Sequence[PlainNode], cluster: Sequence[PlainNode]) -> list[int]:
-    """The weighted score of each feasible node."""
+    """Return the weighted score of each feasible node."""
     soft = [
         sum(taint[2] == "PreferNoSchedule" and not _tolerates(pod, taint) for taint in node.taints) for node in feasible
     ]
     worst = max(soft)
     taints = [100 if worst == 0 else 100 - 100 * count // worst for count in soft]
-    wishes = [sum(weight for weight, term in pod.preferred if _matches(term, dict(node.labels))) for node in feasible]
-    best = max(wishes)
-    affinity = [0 if best == 0 else 100 * wish // best for wish in wishes]
+    preferences = [
+        sum(weight for weight, term in pod.preferred if _matches(term, dict(node.labels))) for node in feasible
+    ]
+    best = max(preferences)
+    affinity = [0 if best == 0 else 100 * weight // best for weight in preferences]
     return [
-        3 * taints[position] + 2 * affinity[position] + _resources(pod, node) + _images(pod, node, cluster)
+        3 * taints[position] + 2 * affinity[position] + _resource_scores(pod, node) + _image_score(pod, node, cluster)
         for position, node in enumerate(feasible)
     ]
 
 
-def _resources(pod: PlainPod, node: PlainNode) -> int:
-    def counted(each: PlainPod) -> tuple[int, int]:
+def _resource_scores(pod: PlainPod, node: PlainNode) -> int:
+    def scored_requests(each: PlainPod) -> tuple[int, int]:
         return 100 if each.cpu is None else each.cpu, (200 if each.memory is None else each.memory) * MIB
 
-    cpu, memory = counted(pod)
-    used = [counted(other) for other in node.running_pods]
+    cpu, memory = scored_requests(pod)
+    used = [scored_requests(other) for other in node.running_pods]
     least = plain_least(
         [
             OneNode(node.cpu, sum(amounts[0] for amounts in used), cpu),
@@ -183,10 +184,10 @@ def _resources(pod: PlainPod, node: PlainNode) -> int:
     return least + balanced
 
 
-def _images(pod: PlainPod, node: PlainNode, cluster: Sequence[PlainNode]) -> int:
-    here = dict(node.images)
+def _image_score(pod: PlainPod, node: PlainNode, cluster: Sequence[PlainNode]) -> int:
+    images = dict(node.images)
     total = 0
-    if pod.image in here:
+    if pod.image in images:
         holders = [other for other in cluster if pod.image in dict(other.images)]
         size = dict(holders[0].images)[pod.image] * MIB
         total = int(size * (len(holders) / len(cluster)))
@@ -204,10 +205,10 @@ def _tolerates(pod: PlainPod, taint: tuple[str, str, str]) -> bool:
 
 
 def _matches(term: Sequence[Condition], labels: Labels) -> bool:
-    return bool(term) and all(_holds(labels.get(key), operator, values) for key, operator, values in term)
+    return bool(term) and all(_requirement_matches(labels.get(key), operator, values) for key, operator, values in term)
 
 
-def _holds(actual: str | None, operator: str, values: tuple[str, ...]) -> bool:
+def _requirement_matches(actual: str | None, operator: str, values: tuple[str, ...]) -> bool:
     if operator in ("Gt", "Lt"):
         if actual is None or not actual.isdigit():
             return False
@@ -219,6 +220,6 @@ def _holds(actual: str | None, operator: str, values: tuple[str, ...]) -> bool:
     return (actual is not None) is (operator == "Exists")
 
 
-def _clash(mine: tuple[str, str, int], theirs: tuple[str, str, int]) -> bool:
-    addresses = {mine[1] or "0.0.0.0", theirs[1] or "0.0.0.0"}  # noqa: S104 - compared, not listened on
-    return mine[0] == theirs[0] and mine[2] == theirs[2] and (len(addresses) == 1 or "0.0.0.0" in addresses)  # noqa: S104 - as above
+def _ports_conflict(own: tuple[str, str, int], used: tuple[str, str, int]) -> bool:
+    addresses = {own[1] or "0.0.0.0", used[1] or "0.0.0.0"}  # noqa: S104 - compared, not listened on
+    return own[0] == used[0] and own[2] == used[2] and (len(addresses) == 1 or "0.0.0.0" in addresses)  # noqa: S104 - as above

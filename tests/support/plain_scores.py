@@ -1,7 +1,7 @@
-"""The resource scores for one node at a time, in plain numbers: what the vectorised forms are held against.
+"""Reference implementation of the resource scores, for one node at a time.
 
-Owns a second, independent reading of kube-scheduler v1.36.3 (``plugins/noderesources/*.go``): integers divide as in Go,
-floats operation by operation. It must not import what it judges.
+It follows kube-scheduler v1.36.3 (``plugins/noderesources/*.go``), with Go's integer division and the same order of
+floating-point operations, and does not import the implementation under test.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OneNode:
-    """One resource on one node: what it has, what is taken, what the pod adds, how much the resource counts."""
+    """One resource on one node: capacity, requests of existing pods, request of the incoming pod, and weight."""
 
     capacity: int
     used: int
@@ -20,13 +20,13 @@ class OneNode:
 
 
 def divided(dividend: int, divisor: int) -> int:
-    """Divide as Go does, towards zero."""
+    """Return the quotient rounded towards zero, as in Go."""
     quotient = abs(dividend) // abs(divisor)
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
 
 def plain_least(resources: Sequence[OneNode]) -> int:
-    """LeastAllocated."""
+    """Return the LeastAllocated score."""
 
     def score(requested: int, capacity: int) -> int:
         return 0 if requested > capacity else divided((capacity - requested) * 100, capacity)
@@ -35,12 +35,12 @@ def plain_least(resources: Sequence[OneNode]) -> int:
 
 
 def plain_most(resources: Sequence[OneNode]) -> int:
-    """MostAllocated."""
+    """Return the MostAllocated score."""
     return _weighted(resources, lambda requested, capacity: divided(min(requested, capacity) * 100, capacity))
 
 
 def plain_ratio(resources: Sequence[OneNode], points: Sequence[tuple[int, int]]) -> int:
-    """RequestedToCapacityRatio; scores of ``points`` are 0 to 100."""
+    """Return the RequestedToCapacityRatio score; the scores of ``points`` are 0 to 100."""
     total = weights = 0
     for resource in resources:
         if resource.capacity == 0:
@@ -59,7 +59,7 @@ def plain_ratio(resources: Sequence[OneNode], points: Sequence[tuple[int, int]])
 
 
 def plain_shape(points: Sequence[tuple[int, int]], percentage: int) -> int:
-    """The score on the line between two points, level outside."""
+    """Return the score by linear interpolation between points, constant outside of them."""
     previous: tuple[int, int] | None = None
     for x, y in points:
         if percentage <= x:
@@ -71,7 +71,7 @@ def plain_shape(points: Sequence[tuple[int, int]], percentage: int) -> int:
 
 
 def plain_balanced(resources: Sequence[OneNode]) -> int:
-    """The balance after the pod came, compared with before."""
+    """Return the NodeResourcesBalancedAllocation score: the balance with the pod compared with the one without it."""
     after = _balance([(each.used + each.added, each.capacity) for each in resources])
     before = _balance([(each.used, each.capacity) for each in resources])
     return 50 + divided(50 + after - before, 2)
@@ -87,12 +87,12 @@ def _weighted(resources: Sequence[OneNode], score: Callable[[int, int], int]) ->
 
 
 def _balance(amounts: Sequence[tuple[int, int]]) -> int:
-    fractions = [min(float(taken) / float(capacity), 1.0) for taken, capacity in amounts if capacity]
+    fractions = [min(float(requested) / float(capacity), 1.0) for requested, capacity in amounts if capacity]
     deviation = 0.0
     if len(fractions) == 2:
         deviation = abs((fractions[0] - fractions[1]) / 2)
     elif len(fractions) > 2:
-        # Not sum(): from Python 3.12 on it compensates for rounding, which the reference does not.
+        # sum() compensates for rounding errors from Python 3.12 on; kube-scheduler does not.
         total = squares = 0.0
         for fraction in fractions:
             total = total + fraction

@@ -1,6 +1,6 @@
-"""Label selectors and affinity terms on plain values: what compiled forms are held against.
+"""Reference implementation of label selectors and pod affinity terms, on decoded objects.
 
-Owns a second, independent reading of the API's rules. It must not import what it judges; it reads the decoded structs.
+It does not import the implementation under test.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ Labels = Mapping[str, str]
 
 
 def plain_selects(selector: LabelSelector | None, labels: Labels) -> bool:
-    """Whether a selector matches; an absent one matches nothing, an empty one everything."""
+    """Return whether a selector matches; None matches nothing, an empty selector matches everything."""
     if selector is None:
         return False
     for key, value in selector.match_labels.items():
@@ -20,20 +20,20 @@ def plain_selects(selector: LabelSelector | None, labels: Labels) -> bool:
             return False
     for expression in selector.match_expressions:
         has = expression.key in labels
-        among = has and labels[expression.key] in expression.values
-        holds = {"In": among, "NotIn": not among, "Exists": has, "DoesNotExist": not has}[expression.operator]
-        if not holds:
+        listed = has and labels[expression.key] in expression.values
+        matches = {"In": listed, "NotIn": not listed, "Exists": has, "DoesNotExist": not has}[expression.operator]
+        if not matches:
             return False
     return True
 
 
 def is_empty(selector: LabelSelector | None) -> bool:
-    """Whether a selector is there and asks for nothing."""
+    """Return whether a selector is present and has no requirements."""
     return selector is not None and not selector.match_labels and not selector.match_expressions
 
 
 def carried_term_matches(term: PodAffinityTerm, carrier: Pod, pod: Pod, namespaces: Mapping[str, Labels]) -> bool:
-    """Whether a term of a placed pod speaks of ``pod``; unknown namespaces have no labels."""
+    """Return whether a term of an existing pod matches ``pod``; missing namespaces have no labels."""
     names = set(term.namespaces)
     if not names and term.namespace_selector is None:
         names = {carrier.metadata.namespace}
@@ -46,7 +46,7 @@ def carried_term_matches(term: PodAffinityTerm, carrier: Pod, pod: Pod, namespac
 def own_term_matches(term: PodAffinityTerm, owner: Pod, pod: Pod, namespaces: Mapping[str, Labels]) -> bool:
     """Return whether a term of the incoming pod matches an existing pod.
 
-    An empty namespace selector matches every namespace, any other the known ones that have its labels.
+    An empty namespace selector matches every namespace, any other selector only existing namespaces.
     """
     names = set(term.namespaces)
     if not names and term.namespace_selector is None:
@@ -60,6 +60,6 @@ def own_term_matches(term: PodAffinityTerm, owner: Pod, pod: Pod, namespaces: Ma
 def all_own_terms_match(
     terms: Iterable[PodAffinityTerm], owner: Pod, pod: Pod, namespaces: Mapping[str, Labels]
 ) -> bool:
-    """Whether a pod is meant by every term; by none of no terms."""
-    found = [own_term_matches(term, owner, pod, namespaces) for term in terms]
-    return bool(found) and all(found)
+    """Return whether every term matches a pod; False without terms."""
+    matches = [own_term_matches(term, owner, pod, namespaces) for term in terms]
+    return bool(matches) and all(matches)

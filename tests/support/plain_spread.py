@@ -1,7 +1,7 @@
-"""PodTopologySpread for one node and one pod at a time: what the vectorised form is held against.
+"""Reference implementation of PodTopologySpread, for one pod and one node at a time.
 
-Owns a second, independent reading of kube-scheduler v1.36.3 (``plugins/podtopologyspread/*.go``) on decoded objects. It
-must not import what it judges. Node selectors stand for all node affinity here.
+It follows kube-scheduler v1.36.3 (``plugins/podtopologyspread/*.go``) and does not import the implementation under
+test. Of the node affinity, it supports only node selectors.
 """
 
 import math
@@ -16,12 +16,12 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 class PlainSpread:
-    """One pod over nodes.
+    """Spread of one incoming pod.
 
     Args:
-        pod: The pod to place; its own constraints are looked at.
+        pod: Incoming pod with topology spread constraints.
         nodes: All nodes.
-        pods: The placed pods.
+        pods: Existing pods.
     """
 
     def __init__(self, pod: Pod, nodes: Sequence[Node], pods: Sequence[Pod]) -> None:
@@ -30,7 +30,7 @@ class PlainSpread:
         self.pods = pods
 
     def rejection(self, node: Node) -> str:
-        """Why the node is ruled out: missing or skew; "" if it is not."""
+        """Return why the node is infeasible ("missing" or "skew"), "" if it is feasible."""
         hard = self._constraints("DoNotSchedule")
         for constraint in hard:
             value = node.metadata.labels.get(constraint.topology_key)
@@ -46,12 +46,12 @@ class PlainSpread:
         return ""
 
     def scores(self, feasible: Sequence[Node]) -> list[tuple[int, int]]:
-        """Raw and normalised score of each feasible node."""
+        """Return the raw and the normalised score of each feasible node."""
         soft = self._constraints("ScheduleAnyway")
-        keyed = [node for node in feasible if _has_keys(node, soft)]
-        raw = [self._raw(node, soft, keyed) if node in keyed else None for node in feasible]
-        considered = [score for score in raw if score is not None]
-        lowest, highest = min(considered, default=0), max(considered, default=0)
+        counted = [node for node in feasible if _has_keys(node, soft)]
+        raw = [self._raw(node, soft, counted) if node in counted else None for node in feasible]
+        present = [score for score in raw if score is not None]
+        lowest, highest = min(present, default=0), max(present, default=0)
         found = []
         for score in raw:
             if score is None:
@@ -62,14 +62,14 @@ class PlainSpread:
                 found.append((score, 100 * (highest + lowest - score) // highest))
         return found
 
-    def _raw(self, node: Node, soft: Sequence[TopologySpreadConstraint], keyed: Sequence[Node]) -> int:
+    def _raw(self, node: Node, soft: Sequence[TopologySpreadConstraint], counted: Sequence[Node]) -> int:
         total = 0.0
         for constraint in soft:
             key = constraint.topology_key
             if key == _HOSTNAME:
-                domain_count, count = len(keyed), self._on_node(constraint, node)
+                domain_count, count = len(counted), self._on_node(constraint, node)
             else:
-                domain_count = len({other.metadata.labels[key] for other in keyed})
+                domain_count = len({other.metadata.labels[key] for other in counted})
                 count = self._domains(constraint, soft).get(node.metadata.labels[key], 0)
             total += count * math.log(domain_count + 2) + (constraint.max_skew - 1)
         whole = math.floor(total)
@@ -90,13 +90,13 @@ class PlainSpread:
 
     def _includes(self, constraint: TopologySpreadConstraint, node: Node) -> bool:
         if (constraint.node_affinity_policy or "Honor") == "Honor":
-            wanted = self.pod.spec.node_selector.items()
-            if any(node.metadata.labels.get(key) != value for key, value in wanted):
+            selector = self.pod.spec.node_selector.items()
+            if any(node.metadata.labels.get(key) != value for key, value in selector):
                 return False
         if (constraint.node_taints_policy or "Ignore") == "Honor":
             for taint in node.spec.taints:
-                keeps_off = taint.effect in ("NoSchedule", "NoExecute")
-                if keeps_off and not any(each.tolerates(taint) for each in self.pod.spec.tolerations):
+                is_hard = taint.effect in ("NoSchedule", "NoExecute")
+                if is_hard and not any(each.tolerates(taint) for each in self.pod.spec.tolerations):
                     return False
         return True
 

@@ -1,7 +1,4 @@
-"""Clusters that hypothesis draws, in the words of the plain profile.
-
-Owns what laws range over: small numbers of everything, so that pods and nodes meet often.
-"""
+"""Hypothesis strategies for clusters of the reference profile, with few values, so that pods and nodes often match."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ IMAGES = st.sampled_from(["web:1", "db:2"])
 
 @st.composite
 def conditions(draw: st.DrawFn) -> Condition:
-    """One readable requirement."""
+    """Generate one valid requirement."""
     operator = draw(st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]))
     values: tuple[str, ...] = ()
     if operator in ("In", "NotIn"):
@@ -44,7 +41,7 @@ TERMS = st.lists(conditions(), min_size=1, max_size=2).map(tuple)
 
 
 def pods(name: str, node_name: str = "") -> st.SearchStrategy[PlainPod]:
-    """A pod; one that runs already needs no wishes."""
+    """Return pods; running pods have no scheduling constraints."""
     amounts = {
         "name": st.just(name),
         "node_name": st.just(node_name),
@@ -67,7 +64,7 @@ def pods(name: str, node_name: str = "") -> st.SearchStrategy[PlainPod]:
 
 @st.composite
 def nodes(draw: st.DrawFn, number: int) -> PlainNode:
-    """A node and what runs on it."""
+    """Generate a node with running pods."""
     name = f"n{number}"
     running = [draw(pods(f"{name}-{index}", name)) for index in range(draw(st.integers(0, 3)))]
     return PlainNode(

@@ -1,7 +1,7 @@
 """Extender clients in memory with scripted responses, and a scheduler that calls them.
 
-A :class:`ScriptedExtender` implements :class:`scheduler_core.ports.ExtenderClient`, records its calls, and can delay its
-responses.
+A :class:`ScriptedExtender` implements :class:`scheduler_core.ports.ExtenderClient`, records its calls, and can delay
+its responses.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ScriptedExtender:
         self.faults[verb] = ExtenderError(self.url, reason)
 
     def fail_once(self, verb: str) -> None:
-        """Raise an error at the next call of a verb."""
+        """Raise an error at the next call of a verb only."""
         self.fail(verb)
         self._once.add(verb)
 
@@ -124,7 +124,7 @@ class ScriptedExtender:
 
 
 def extender(url: str = "http://extender", **fields: object) -> Extender:
-    """Return the configuration of an extender with weight 1 that filters, scores and preempts, or has other *fields*."""
+    """Return the configuration of an extender; by default it filters, scores and preempts, with weight 1."""
     return Extender.model_validate({"urlPrefix": url, "weight": 1, **ALL_VERBS, **fields})
 
 

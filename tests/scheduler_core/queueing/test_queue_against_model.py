@@ -31,7 +31,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
-from tests.support.plain_queue import PlainQueue, Wishes
+from tests.support.plain_queue import PlainQueue, Registrations
 from tests.support.queue_world import by_priority
 from tests.support.virtual_clock import VirtualClock
 
@@ -68,8 +68,10 @@ class Pair:
         self.hint_results: dict[str, bool] = {}
         self.known: dict[str, Pod] = {}
         self.in_flight: dict[str, QueuedPod] = {}
-        wishes: Wishes = {name: [(event, partial(self.hint_result, name))] for name, event in REGISTERED.items()}
-        self.plain = PlainQueue(("First", "Second"), wishes, self.clock.now())
+        registrations: Registrations = {
+            name: [(event, partial(self.hint_result, name))] for name, event in REGISTERED.items()
+        }
+        self.plain = PlainQueue(("First", "Second"), registrations, self.clock.now())
         self.serve_profile("one")
 
     def hint_result(self, plugin: str) -> bool:
@@ -92,17 +94,17 @@ class Pair:
         info = self.columns.compile_pod(new)
         if old is None and random.random() < 0.7:
             self.queue.add(info)
-            self.plain.come(new)
+            self.plain.add(new)
         else:
             events = random.choice([[LABELLED], [TARGET_POD_UPDATE], [LABELLED, TARGET_POD_UPDATE], []])
             self.queue.update(info, events, old)
-            self.plain.change(new, events)
+            self.plain.update(new, events)
 
     def delete(self) -> None:
         deleted = self.known.pop(self.random.choice(NAMES), None)
         if deleted is not None:
             self.queue.remove(deleted.metadata.uid)
-            self.plain.go(deleted.metadata.uid)
+            self.plain.delete(deleted.metadata.uid)
 
     def pop(self) -> None:
         queued = self.queue.pop()
@@ -150,10 +152,10 @@ class Pair:
         if event is ASSIGNED_POD_DELETE and self.random.random() < 0.5:
             highest = self.random.randrange(3)
             self.queue.on_event(event, None, None, max_priority=highest)
-            self.plain.happen(event, highest=highest)
+            self.plain.on_event(event, highest=highest)
         else:
             self.queue.on_event(event, None, None)
-            self.plain.happen(event)
+            self.plain.on_event(event)
 
     def activate(self) -> None:
         uids = [f"uid-of-default-{name}" for name in self.random.sample(NAMES, 2)]
@@ -163,12 +165,12 @@ class Pair:
     def wait(self) -> None:
         seconds = self.random.choice([0.25, 0.5, 1.0, 3.75])
         self.clock.advance(seconds)
-        self.plain.wait(seconds)
+        self.plain.advance(seconds)
 
     def flush(self) -> None:
         if self.random.random() < 0.7:
             self.clock.advance(300.5)
-            self.plain.wait(300.5)
+            self.plain.advance(300.5)
         self.queue.flush()
         self.plain.flush()
 
@@ -180,7 +182,7 @@ class Pair:
         gates = (First(None, FakeHandle()), Second(None, FakeHandle()))
         self.rules[name] = QueueingRules(gates, registrations, by_priority)
         self.queue.profile_changed(name)
-        self.plain.go_live(name, PROFILE_SWAPPED)
+        self.plain.serve_profile(name, PROFILE_SWAPPED)
 
     def _hint_of(self, plugin: str) -> HintFunction:
         def hint(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
@@ -192,7 +194,7 @@ class Pair:
         name = self.random.choice(PROFILES)
         self.rules.pop(name, None)
         self.queue.profile_changed(name)
-        self.plain.go_away(name, PROFILE_SWAPPED)
+        self.plain.withdraw_profile(name, PROFILE_SWAPPED)
 
     # -- comparison ---------------------------------------------------------------------------------------------
 
@@ -207,7 +209,7 @@ class Pair:
         assert dict(self.queue.readings.incoming) == dict(self.plain.incoming)
         assert {
             key: count for key, count in self.queue.readings.unschedulable_by.items() if count
-        } == self.plain.blamed()
+        } == self.plain.unschedulable_by()
         assert self.queue.scheduled_after_flush == self.plain.after_flush
         for name, counts in self.queue.readings.counts().items():
             places = [each.place for each in self.plain.pods.values() if each.pod.spec.scheduler_name == name]
