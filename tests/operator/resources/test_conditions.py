@@ -1,4 +1,4 @@
-"""Tests of conditions: transition times, order, and length."""
+"""Tests of conditions: transition times, order, and length of messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def condition(kind: str = "Ready", status: ConditionStatus = "True") -> Conditio
 @pytest.mark.parametrize(
     ("update", "time"),
     [
-        pytest.param(ConditionUpdate("Ready", "True", "Live", "is live"), THEN, id="nothing-new"),
+        pytest.param(ConditionUpdate("Ready", "True", "Live", "is live"), THEN, id="unchanged"),
         pytest.param(ConditionUpdate("Ready", "True", "LastGoodRevision", "is live"), THEN, id="another-reason"),
         pytest.param(ConditionUpdate("Ready", "True", "Live", "is still live"), THEN, id="another-message"),
         pytest.param(ConditionUpdate("Ready", "False", "Live", "is live"), NOW, id="another-status"),
@@ -35,21 +35,21 @@ def condition(kind: str = "Ready", status: ConditionStatus = "True") -> Conditio
     ],
 )
 def test_transition_time(update: ConditionUpdate, time: datetime) -> None:
-    """The time is that of the last change of the status; reason and message are always the new ones."""
+    """The transition time is that of the last change of the status; reason and message are always updated."""
     (changed,) = set_condition([condition()], update, 2, NOW)
     assert changed.last_transition_time == time
     assert (changed.status, changed.reason, changed.message) == (update.status, update.reason, update.message)
     assert changed.observed_generation == 2
 
 
-def test_the_same_result_changes_nothing() -> None:
-    """A reconcile with the same result returns an equal list, so that nothing is written."""
+def test_the_same_result_returns_an_equal_list() -> None:
+    """A reconcile with the same result returns an equal list, so nothing is written."""
     before = [condition("Accepted"), condition()]
     assert set_condition(before, ConditionUpdate("Ready", "True", "Live", "is live"), 1, NOW) == before
 
 
 def test_a_new_condition_goes_to_the_end() -> None:
-    """A new type is added with the current time, in whole seconds."""
+    """A new condition is appended with the current time in whole seconds."""
     before = [condition("Accepted")]
     after = set_condition(before, ConditionUpdate("Ready", "False", "NotLive", ""), 1, NOW.replace(microsecond=999_999))
     assert [each.type for each in after] == ["Accepted", "Ready"]
@@ -57,8 +57,8 @@ def test_a_new_condition_goes_to_the_end() -> None:
     assert [each.type for each in before] == ["Accepted"]
 
 
-def test_the_order_is_kept() -> None:
-    """A condition that changes keeps its place, and the others stay as they are."""
+def test_a_changed_condition_keeps_its_position() -> None:
+    """A changed condition keeps its position, and the other conditions are unchanged."""
     before = [condition("Accepted"), condition(), condition("Other")]
     after = set_condition(before, ConditionUpdate("Ready", "False", "NotLive", ""), 2, NOW)
     assert (after[0], after[2]) == (before[0], before[2])
@@ -66,28 +66,28 @@ def test_the_order_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "ends"),
+    ("length", "ending"),
     [
-        pytest.param(MAX_MESSAGE_LENGTH, "xxxx", id="as-long-as-allowed"),
+        pytest.param(MAX_MESSAGE_LENGTH, "xxxx", id="maximum-length"),
         pytest.param(MAX_MESSAGE_LENGTH + 1, " ...", id="longer"),
     ],
 )
-def test_long_messages_are_cut(length: int, ends: str) -> None:
-    """A message longer than the API server's limit is cut, with a mark."""
+def test_long_messages_are_cut(length: int, ending: str) -> None:
+    """A message longer than the API server's limit is cut and marked."""
     (made,) = set_condition([], ConditionUpdate("Ready", "False", "NotLive", "x" * length), 1, NOW)
     assert len(made.message) == MAX_MESSAGE_LENGTH
-    assert made.message.endswith(ends)
+    assert made.message.endswith(ending)
 
 
 def test_find_condition() -> None:
-    """A condition is found by its type; None if there is none."""
+    """A condition is found by its type, or None is returned."""
     conditions = [condition("Accepted"), condition()]
     assert find_condition(conditions, "Ready") is conditions[1]
     assert find_condition(conditions, "Valid") is None
 
 
 def test_times_are_written_in_utc() -> None:
-    """Whatever the zone of a time, the API server gets UTC in whole seconds."""
+    """Times are written in UTC and whole seconds, whatever their time zone."""
     time = datetime(2026, 1, 1, 14, 30, 5, 123, tzinfo=timezone(timedelta(hours=2)))
     made = Condition(type="Ready", status="True", reason="Live", last_transition_time=time)
     assert made.model_dump(mode="json", by_alias=True)["lastTransitionTime"] == "2026-01-01T12:30:05Z"

@@ -1,4 +1,4 @@
-"""Tests of the generated definitions: structural, described, bounded, and equal to the committed files."""
+"""Tests of the generated CRDs: structural, described, bounded, and equal to the committed files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root_of(resource: type[CustomResource]) -> Schema:
 
 
 def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Yield every schema within one, with its path; ``metadata`` is the API server's own."""
+    """Yield every schema within a schema, with its path, except the API server's ``metadata``."""
     yield path, schema
     for name, inner in schema.get("properties", {}).items():
         if (path, name) != ("", "metadata"):
@@ -39,19 +39,19 @@ def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 @each_resource
 def test_every_field_is_described(resource: type[CustomResource]) -> None:
-    """``kubectl explain`` has a sentence for every field."""
-    lacking = [
+    """Every field has a description for ``kubectl explain``."""
+    undescribed = [
         f"{path}.{name}"
         for path, schema in walk(root_of(resource))
         for name, inner in schema.get("properties", {}).items()
         if (path, name) != ("", "metadata") and not inner.get("description", "").endswith(".")
     ]
-    assert lacking == []
+    assert undescribed == []
 
 
 @each_resource
 def test_descriptions_are_not_python(resource: type[CustomResource]) -> None:
-    """Descriptions name fields in camelCase and contain no docstring markup."""
+    """Descriptions have field names in camelCase and no docstring markup."""
     python = [
         path
         for path, schema in walk(root_of(resource))
@@ -61,20 +61,20 @@ def test_descriptions_are_not_python(resource: type[CustomResource]) -> None:
 
 
 @each_resource
-def test_structural(resource: type[CustomResource]) -> None:
-    """Every schema has a type, and none has a keyword that structural schemas forbid."""
+def test_schemas_are_structural(resource: type[CustomResource]) -> None:
+    """Every schema has a type and no keyword that structural schemas forbid."""
     forbidden = {"$ref", "$defs", "definitions", "anyOf", "allOf", "oneOf", "const", "title", "exclusiveMinimum"}
-    wrong = [
+    violations = [
         path
         for path, schema in walk(root_of(resource))
         if ("type" not in schema and not schema.get("x-kubernetes-int-or-string")) or forbidden & schema.keys()
     ]
-    assert wrong == []
+    assert violations == []
 
 
 @each_resource
 def test_everything_is_bounded(resource: type[CustomResource]) -> None:
-    """Every string, list and map has a bound, so that objects are small and the cost of rules can be estimated."""
+    """Every string, list, map and number has a bound, so that the cost of CEL rules can be estimated."""
     unbounded = []
     for path, schema in walk(root_of(resource)):
         match schema.get("type"):
@@ -96,7 +96,7 @@ def test_everything_is_bounded(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_lists_say_how_they_merge(resource: type[CustomResource]) -> None:
-    """Every list has a merge strategy for server-side apply; the keys of a map are required fields of its entries."""
+    """Every list has a merge strategy for server-side apply, and the keys of a map list are required fields."""
     for path, schema in walk(root_of(resource)):
         if schema.get("type") != "array":
             continue
@@ -114,8 +114,8 @@ def test_rules_have_a_message(resource: type[CustomResource]) -> None:
 
 
 @each_resource
-def test_presentation(resource: type[CustomResource]) -> None:
-    """Each kind has a short name, a status subresource, described columns, and the age among the narrow ones."""
+def test_names_and_printer_columns(resource: type[CustomResource]) -> None:
+    """Each kind has a short name, a status subresource and described printer columns, with the age last."""
     definition = definition_of(resource)
     (version,) = definition["spec"]["versions"]
     columns = version["additionalPrinterColumns"]
@@ -128,7 +128,7 @@ def test_presentation(resource: type[CustomResource]) -> None:
 
 @each_resource
 def test_columns_show_fields_that_exist(resource: type[CustomResource]) -> None:
-    """A column's path leads to a field of the schema, so that no column is always empty."""
+    """The path of each printer column is a field of the schema."""
     known = {path for path, _ in walk(root_of(resource))} | {".metadata.creationTimestamp"}
     paths = [column.json_path for column in resource.definition.columns]
     fields = [path if "[?" not in path else ".status.conditions[]." + path.rpartition(".")[2] for path in paths]
@@ -136,8 +136,8 @@ def test_columns_show_fields_that_exist(resource: type[CustomResource]) -> None:
 
 
 @each_resource
-def test_the_committed_file(resource: type[CustomResource]) -> None:
-    """The file in crds/ equals the model, and has no YAML anchors."""
+def test_the_committed_file_is_current(resource: type[CustomResource]) -> None:
+    """The file in crds/ equals the model and has no YAML aliases."""
     text = (CRDS / f"{resource.definition.plural}.yaml").read_text(encoding="utf-8")
     assert text == rendered(resource)
     assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text))
@@ -153,8 +153,8 @@ def test_check_finds_nothing_after_writing(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("absent", [False, True], ids=["edited", "absent"])
-def test_check_shows_a_drift(absent: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that differs is shown as a diff, is not changed, and fails the check with what to do."""
+def test_check_shows_a_difference(absent: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--check shows the difference of an edited file with the remedy and does not change it."""
     main(["--output", str(tmp_path)])
     file = tmp_path / "podgroups.yaml"
     edited = file.read_text(encoding="utf-8").replace("- bpg", "- pgr")
@@ -189,7 +189,7 @@ class Whole(BaseModel):
 
 
 def test_structural_schema() -> None:
-    """References, titles, nulls and defaults are removed; integers get a format; a field's own description stays."""
+    """References, titles, nulls and defaults are removed, and integers get a format."""
     size = {
         "type": "integer",
         "format": "int32",
@@ -212,11 +212,11 @@ def test_structural_schema() -> None:
     }
 
 
-class Torn(BaseModel):
+class Union(BaseModel):
     value: int | str
 
 
-def test_a_union_needs_a_schema_of_its_own() -> None:
-    """A type that structural schemas cannot express is rejected when the files are generated."""
+def test_a_union_without_an_explicit_schema_is_rejected() -> None:
+    """A type that structural schemas cannot express is rejected."""
     with pytest.raises(TypeError, match="explicit schema"):
-        structural_schema(Torn)
+        structural_schema(Union)

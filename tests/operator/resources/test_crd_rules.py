@@ -1,4 +1,4 @@
-"""The API server and the models reject the same manifests."""
+"""Tests that the models reject the same manifests as the API server."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ MODELS: dict[str, type[BaseModel]] = {
 
 
 @pytest.mark.parametrize("refused", REFUSED)
-def test_models_reject_it_too(refused: Refused) -> None:
-    """A file that never reaches the API server gets the same problem, with the path of the entry."""
+def test_models_reject_invalid_manifests(refused: Refused) -> None:
+    """A model reports the problem of an invalid manifest with the path of the entry."""
     found = paths_in(lambda: KINDS[refused.kind].from_object(refused.manifest()))
     assert found == list(refused.model or ())
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_overlays_are_for_fields_that_exist(name: str) -> None:
-    """A bound for a field that was renamed would be lost silently."""
+def test_overlays_name_existing_fields(name: str) -> None:
+    """An overlay names only existing fields, so no bound is lost when a field is renamed."""
     fields = {info.alias for info in MODELS[name].model_fields.values()}
     assert set(OVERLAYS[name].get("properties", {})) <= fields
 
 
-def test_matches() -> None:
-    """A pattern becomes a rule in CEL's raw string, so that its backslashes stay."""
+def test_matches_uses_a_raw_string() -> None:
+    """A pattern becomes a CEL rule with a raw string, so its backslashes are unchanged."""
     assert matches(r"^\d$", "must be a digit") == {"rule": r"self.matches(r'^\d$')", "message": "must be a digit"}

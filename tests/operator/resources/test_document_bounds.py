@@ -27,16 +27,16 @@ def nested(levels: int) -> Any:
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param(None, id="nothing"),
-        pytest.param(nested(MAX_DEPTH), id="as deep as may be"),
-        pytest.param({"a": "x" * MAX_TEXT_LENGTH}, id="as long as may be"),
-        pytest.param({"x" * MAX_KEY_LENGTH: 1}, id="the longest name"),
-        pytest.param({"a": [0] * (MAX_VALUES - 2)}, id="as many as may be"),
-        pytest.param({"a": [2**64 - 1, -(2**63), True, 1e300]}, id="the largest numbers"),
+        pytest.param(None, id="null"),
+        pytest.param(nested(MAX_DEPTH), id="maximum depth"),
+        pytest.param({"a": "x" * MAX_TEXT_LENGTH}, id="maximum text length"),
+        pytest.param({"x" * MAX_KEY_LENGTH: 1}, id="maximum key length"),
+        pytest.param({"a": [0] * (MAX_VALUES - 2)}, id="maximum number of values"),
+        pytest.param({"a": [2**64 - 1, -(2**63), True, 1e300]}, id="largest numbers"),
     ],
 )
 def test_within_bounds(document: object) -> None:
-    """Values just within the bounds are read."""
+    """Values within the bounds have no problems."""
     assert bound_problems(document, "spec") == ()
 
 
@@ -45,8 +45,8 @@ def test_within_bounds(document: object) -> None:
     [
         pytest.param(nested(MAX_DEPTH + 1), "spec" + ".a" * MAX_DEPTH, "nested deeper than 32 levels", id="deep"),
         pytest.param({"b": "x" * (MAX_TEXT_LENGTH + 1)}, "spec.b", "at most 65,536 characters", id="long text"),
-        pytest.param({"b": {"x" * 400: 1}}, "spec.b", "name of over 317 characters", id="long name"),
-        pytest.param({"b": {1: 2}}, "spec.b", "strings as field names", id="number as a name"),
+        pytest.param({"b": {"x" * 400: 1}}, "spec.b", "name of over 317 characters", id="long key"),
+        pytest.param({"b": {1: 2}}, "spec.b", "strings as field names", id="number as a key"),
         pytest.param({"b": [[0] * 5000, [0] * 5000]}, "spec.b[1]", "more than 10,000 values", id="many values"),
         pytest.param({"b": [0] * 200_000}, "spec.b", "at most 10,000 entries, not 200,000", id="long list"),
         pytest.param({"b": [1, 2**64]}, "spec.b[1]", "at most 64 bits", id="large number"),
@@ -54,20 +54,20 @@ def test_within_bounds(document: object) -> None:
     ],
 )
 def test_out_of_bounds(document: object, path: str, message: str) -> None:
-    """Values out of bounds are reported by path, and not repeated at length."""
+    """A value out of bounds is reported by its path and not quoted at length."""
     (problem,) = bound_problems(document, "spec")
     assert problem.path == path
     assert message in problem.message
     assert len(problem.message) < 200
 
 
-def test_only_the_first_few_are_reported() -> None:
-    """However many are out of bounds, the message is short."""
+def test_the_number_of_problems_is_bounded() -> None:
+    """At most eight values out of bounds are reported."""
     assert len(bound_problems([2**70] * 9000, "spec")) == 8
 
 
-def test_a_spec_that_no_model_could_read_is_rejected() -> None:
-    """Args of thousands of levels, as the API server accepts them, are a problem and not a RecursionError."""
+def test_a_deeply_nested_spec_is_rejected() -> None:
+    """Args with thousands of levels are a problem and not a RecursionError."""
     body = {"metadata": {"name": "deep"}, "spec": {"plugin": "NodeResourcesFit", "args": nested(5000)}}
     with pytest.raises(ConfigError) as raised:
         PluginConfig.from_object(body)

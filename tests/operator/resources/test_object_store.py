@@ -1,4 +1,4 @@
-"""Tests of the order in which versions of an object arrive."""
+"""Tests of ObjectStore: versions of an object that arrive in any order."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def names(store: ObjectStore) -> list[str]:
     return [body["metadata"]["name"] for body in store.bodies()]
 
 
-def test_status_writes_are_no_change() -> None:
-    """The watch event of a status write causes no reconcile."""
+def test_a_status_update_is_no_change() -> None:
+    """The watch event of a status update does not count as a change."""
     store = ObjectStore()
     assert store.seen(version(1))
     assert not store.seen({**version(2), "status": {"pending": 1}})
@@ -27,15 +27,15 @@ def test_status_writes_are_no_change() -> None:
 
 
 def test_older_versions_are_ignored() -> None:
-    """An event that comes after a newer list changes nothing."""
+    """An event that arrives after a newer list is ignored."""
     store = ObjectStore()
     store.seen(version(5, generation=2))
     assert not store.seen(version(4))
     assert store.bodies()[0]["metadata"]["generation"] == 2
 
 
-def test_a_deleted_object_does_not_come_back() -> None:
-    """A list from before a deletion does not undo it; a new object of the name is a different one."""
+def test_an_older_list_does_not_restore_a_deleted_object() -> None:
+    """A list from before a deletion does not restore the object, but a new object of its name is stored."""
     store = ObjectStore()
     store.seen(version(1))
     assert store.gone(version(3))
@@ -44,8 +44,8 @@ def test_a_deleted_object_does_not_come_back() -> None:
     assert store.seen(version(4, uid="another"))
 
 
-def test_a_late_deletion_spares_the_next_object() -> None:
-    """A deletion with another UID is that of an earlier object."""
+def test_a_late_deletion_does_not_delete_a_new_object() -> None:
+    """A deletion with the UID of an earlier object does not delete the new object of its name."""
     store = ObjectStore()
     store.seen(version(4, uid="new"))
     assert not store.gone(version(3, uid="old"))
@@ -57,7 +57,7 @@ def test_a_late_deletion_spares_the_next_object() -> None:
     [pytest.param("9", [], True, id="later"), pytest.param("4", ["a"], False, id="earlier-than-the-event")],
 )
 def test_objects_missing_in_a_list_are_deleted(list_version: str, expected: list[str], changed: bool) -> None:
-    """A list shows deletions that the watch missed, but nothing about objects newer than itself."""
+    """Objects that are missing in a list are deleted unless they are newer than the list."""
     store = ObjectStore()
     store.seen(version(5))
     assert store.listed([], list_version) == changed

@@ -1,4 +1,4 @@
-"""Tests of PluginConfig: one plugin and its args."""
+"""Tests of PluginConfig."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.manifests import plugin_config_manifest
     ],
 )
 def test_entry(args: dict[str, Any]) -> None:
-    """As an entry of a profile's pluginConfig the args are unchanged."""
+    """The entry for a profile's pluginConfig has the unchanged args."""
     entry = PluginConfig.from_object(plugin_config_manifest(plugin="Own", args=args)).entry()
     assert (entry.name, entry.args) == ("Own", args)
 

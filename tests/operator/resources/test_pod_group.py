@@ -1,4 +1,4 @@
-"""Tests of PodGroup: its defaults and all fields; what it rejects is in the table of refused manifests."""
+"""Tests of PodGroup: its defaults and fields; tests/support/refused_manifests.py has what it rejects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def group(name: str = "training", **spec: Any) -> PodGroup:
 
 
 def test_defaults() -> None:
-    """Only the number of members is required: members are evicted one by one, and smaller pods overtake."""
+    """Only minMember is required."""
     assert group().spec == PodGroupSpec(min_member=4, disruption="Pod", queueing="BestEffort")
 
 
-def test_whole_grammar() -> None:
-    """Every field is parsed, and written as it was."""
+def test_all_fields() -> None:
+    """Every field is parsed and written back unchanged."""
     spec: dict[str, Any] = {
         "minMember": 4,
         "minResources": {"cpu": 64, "memory": "256Gi", "example.com/gpu": "500m", "pods": "+1e3"},
@@ -37,10 +37,10 @@ def test_whole_grammar() -> None:
 
 @pytest.mark.parametrize(
     ("length", "expected"),
-    [pytest.param(63, [], id="as-long-as-a-label"), pytest.param(64, ["metadata.name"], id="longer")],
+    [pytest.param(63, [], id="maximum-length-of-a-label"), pytest.param(64, ["metadata.name"], id="longer")],
 )
 def test_length_of_the_name(length: int, expected: list[str]) -> None:
-    """A name that no label can have is rejected, because no pod could belong to the group."""
+    """A name longer than a label value is rejected, because no pod could belong to the group."""
     found = problems_in(lambda: group("g" * length))
     assert [problem.partition(": ")[0] for problem in found] == expected
 
@@ -58,7 +58,7 @@ def test_length_of_the_name(length: int, expected: list[str]) -> None:
     ],
 )
 def test_hostile_texts(field: str, value: object) -> None:
-    """A hostile string is rejected once, and not repeated at length."""
+    """A hostile string is rejected once and not quoted at length."""
     spec: dict[str, Any] = {field: value}
     (found,) = problems_in(lambda: group(**spec))
     assert found.startswith(f"spec.{field}")

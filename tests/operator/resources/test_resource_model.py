@@ -1,4 +1,4 @@
-"""Tests of the base of the custom resources: parsing objects, writing statuses, times."""
+"""Tests of the base class of the custom resources: parsing objects, writing statuses, and times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_format_time(moment: datetime, text: str) -> None:
 
 
 def test_metadata_is_read_leniently() -> None:
-    """Of the metadata only the fields that the operator reads are parsed; unknown fields are ignored."""
+    """Only the metadata fields that the operator uses are parsed, and unknown fields are ignored."""
     body = profile_manifest("batch", labels={"a": "b"}, managedFields=[{"x": 1}], deletionTimestamp=None)
     metadata = SchedulerProfile.from_object(body).metadata
     assert (metadata.name, metadata.uid, metadata.generation, metadata.namespace) == ("batch", "uid-of-batch", 1, "")
@@ -43,17 +43,17 @@ def test_metadata_is_read_leniently() -> None:
 @pytest.mark.parametrize(
     ("status", "revision"),
     [
-        pytest.param({"activeRevision": "r1"}, "r1", id="good"),
+        pytest.param({"activeRevision": "r1"}, "r1", id="valid"),
         pytest.param({"activeRevision": "r1", "fromTheFuture": {"x": 1}}, "r1", id="unknown-field"),
-        pytest.param({"activeRevision": "r1", "pending": -1}, None, id="bad-field"),
-        pytest.param("garbage", None, id="no-mapping"),
-        pytest.param({"activeRevision": "r1", "conditions": [{"type": "Ready"}]}, None, id="bad-condition"),
+        pytest.param({"activeRevision": "r1", "pending": -1}, None, id="invalid-field"),
+        pytest.param("garbage", None, id="not-a-mapping"),
+        pytest.param({"activeRevision": "r1", "conditions": [{"type": "Ready"}]}, None, id="invalid-condition"),
         pytest.param({}, None, id="empty"),
         pytest.param(None, None, id="null"),
     ],
 )
-def test_a_status_never_stops_a_spec(status: object, revision: str | None) -> None:
-    """A status of another version, or a broken one, is ignored; the spec is parsed all the same."""
+def test_an_invalid_status_is_ignored(status: object, revision: str | None) -> None:
+    """An invalid status is ignored, and the spec is parsed."""
     body = {**profile_manifest(spec={"percentageOfNodesToScore": 5}), "status": status}
     read = SchedulerProfile.from_object(body)
     assert read.status.active_revision == revision
@@ -75,13 +75,13 @@ def test_a_status_never_stops_a_spec(status: object, revision: str | None) -> No
     ],
 )
 def test_broken_objects(body: dict[str, Any], expected: str) -> None:
-    """An object that is not of the kind is reported with its path."""
+    """A missing or unknown field is reported with its path."""
     assert problems_in(lambda: SchedulerProfile.from_object(body)) == [expected]
 
 
 @pytest.mark.parametrize("resource", [SchedulerProfile, PodGroup], ids=lambda resource: resource.definition.kind)
-def test_status_document_of_nothing(resource: type[SchedulerProfile | PodGroup]) -> None:
-    """Unknown values are left out; zero counts are written."""
+def test_document_of_an_empty_status(resource: type[SchedulerProfile | PodGroup]) -> None:
+    """Unknown values are omitted, and zero counts are written."""
     spec = {"minMember": 1} if resource is PodGroup else {}
     document = resource.from_object({"metadata": {"name": "a"}, "spec": spec}).status.model_dump(**_AS_WRITTEN)
     assert None not in document.values()
@@ -89,7 +89,7 @@ def test_status_document_of_nothing(resource: type[SchedulerProfile | PodGroup])
 
 
 def test_status_document() -> None:
-    """A status is written in camelCase, its times as strings."""
+    """A status is written in camelCase with times as strings."""
     status = SchedulerProfileStatus(active_revision="r1", last_scheduled_time=datetime(2026, 1, 31, tzinfo=UTC))
     document = status.model_dump(**_AS_WRITTEN)
     assert (document["activeRevision"], document["lastScheduledTime"]) == ("r1", "2026-01-31T00:00:00Z")

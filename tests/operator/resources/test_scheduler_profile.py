@@ -1,4 +1,4 @@
-"""Tests of SchedulerProfile: its name, and its profile with the referenced PluginConfigs."""
+"""Tests of SchedulerProfile: its scheduler name, and its profile with the referenced PluginConfigs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def profile(**spec: Any) -> SchedulerProfile:
 @pytest.mark.parametrize(
     ("spec", "name"),
     [
-        pytest.param({}, "batch", id="its-own"),
-        pytest.param({"schedulerName": "training"}, "training", id="as-written"),
+        pytest.param({}, "batch", id="default"),
+        pytest.param({"schedulerName": "training"}, "training", id="explicit"),
         pytest.param({"schedulerName": None}, "batch", id="null"),
     ],
 )
 def test_scheduler_name(spec: dict[str, Any], name: str) -> None:
-    """A profile without schedulerName schedules the pods of its own name."""
+    """The scheduler name of a profile is its own name unless schedulerName is set."""
     assert profile(**spec).scheduler_name == profile(**spec).profile_config().scheduler_name == name
 
 
 def test_profile_config_is_complete() -> None:
-    """The whole spec is in the profile; references are replaced by their args, in order."""
+    """The profile has the whole spec, and references are replaced by their args, in order."""
     spec = {
         "percentageOfNodesToScore": 30,
         "podInitialBackoffSeconds": 2,
@@ -51,8 +51,8 @@ def test_profile_config_is_complete() -> None:
     }
 
 
-def test_inline_or_referenced_is_one_revision() -> None:
-    """It makes no difference to the revision where the args are."""
+def test_inline_and_referenced_args_have_the_same_revision() -> None:
+    """Inline args and referenced args have the same revision."""
     inline = profile(pluginConfig=[{"name": "NodeResourcesFit", "args": most_allocated()}])
     referring = profile(pluginConfigRefs=[{"name": "pack"}])
     entry = PluginConfig(name="NodeResourcesFit", args=most_allocated())
@@ -62,19 +62,19 @@ def test_inline_or_referenced_is_one_revision() -> None:
 @pytest.mark.parametrize(
     ("inline", "referenced"),
     [
-        pytest.param(["A"], ["A"], id="inline-and-referred-to"),
-        pytest.param([], ["A", "A"], id="referred-to-twice"),
+        pytest.param(["A"], ["A"], id="inline-and-referenced"),
+        pytest.param([], ["A", "A"], id="referenced-twice"),
     ],
 )
-def test_a_plugin_configured_twice(inline: list[str], referenced: list[str]) -> None:
-    """A plugin with args from two places is an error, not a choice."""
+def test_a_plugin_configured_twice_is_an_error(inline: list[str], referenced: list[str]) -> None:
+    """Args of a plugin from two places are an error."""
     made = profile(pluginConfig=[{"name": name} for name in inline])
     entries = [PluginConfig(name=name) for name in referenced]
     (found,) = problems_in(lambda: made.profile_config(entries))
     assert found.startswith('spec.pluginConfig[1].name: "A" is already configured by an earlier entry')
 
 
-def test_all_problems_of_a_spec_at_once() -> None:
+def test_all_problems_of_a_spec_are_reported() -> None:
     """All problems of a spec are reported, each with its path."""
     faults = {
         "percentageOfNodesToScore": 101,

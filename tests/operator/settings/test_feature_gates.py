@@ -1,4 +1,4 @@
-"""Tests of the feature gates: names, stages, values, and where they are shown."""
+"""Tests of the feature gates: names, stages, values, and where they are listed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from scheduler_core.errors import ConfigError
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "operate" / "feature-gates.md"
-KNOWN = (
+KNOWN_GATES = (
     FeatureGate("Young", False, Stage.ALPHA, "1", "y"),
     FeatureGate("Grown", True, Stage.BETA, "1", "g"),
     FeatureGate("Done", True, Stage.GA, "1", "d", is_locked=True),
@@ -35,9 +35,9 @@ KNOWN = (
     ],
 )
 def test_values(given: dict[str, bool], on: set[str]) -> None:
-    """A gate has its own value, else that of its stage, else its default."""
-    gates = FeatureGates(given, KNOWN)
-    assert {gate.name for gate in KNOWN if gates.is_on(gate.name)} == on
+    """A gate has its own value, otherwise the value of its stage, otherwise its default."""
+    gates = FeatureGates(given, KNOWN_GATES)
+    assert {gate.name for gate in KNOWN_GATES if gates.is_on(gate.name)} == on
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_values(given: dict[str, bool], on: set[str]) -> None:
         pytest.param({"Done": False}, "featureGates.Done: is GA and locked to true; remove it", id="locked"),
     ],
 )
-def test_refused_values(given: dict[str, bool], message: str) -> None:
-    """The message for an unknown gate lists the known ones, that for a locked gate names its value."""
+def test_invalid_values(given: dict[str, bool], message: str) -> None:
+    """The error for an unknown gate lists the known gates, and that for a locked gate its value."""
     with pytest.raises(ConfigError) as raised:
-        FeatureGates(given, KNOWN)
+        FeatureGates(given, KNOWN_GATES)
     assert str(raised.value) == message
 
 
@@ -68,13 +68,13 @@ def test_refused_values(given: dict[str, bool], message: str) -> None:
         pytest.param("A=true,A=false", {"A": False}, id="the-last-counts"),
     ],
 )
-def test_flag(text: str, gates: dict[str, bool]) -> None:
+def test_flag_syntax(text: str, gates: dict[str, bool]) -> None:
     """The flag has kube-scheduler's syntax."""
     assert parse_feature_gates(text) == gates
 
 
-def test_flag_in_another_form() -> None:
-    """Each entry that cannot be parsed is reported."""
+def test_invalid_flag_syntax() -> None:
+    """Each entry of the flag that cannot be parsed is reported."""
     with pytest.raises(ConfigError) as raised:
         parse_feature_gates("A,B=yes,C=true")
     assert [problem.message for problem in raised.value.problems] == [
@@ -83,7 +83,7 @@ def test_flag_in_another_form() -> None:
     ]
 
 
-def test_the_flag_wins_gate_by_gate(tmp_path: Path) -> None:
+def test_the_flag_overrides_gate_by_gate(tmp_path: Path) -> None:
     """A gate that the flag does not name keeps the value of the settings file."""
     path = tmp_path / "settings.yaml"
     path.write_text("featureGates: {ResultCache: false, GangPreemption: false}")
@@ -91,30 +91,30 @@ def test_the_flag_wins_gate_by_gate(tmp_path: Path) -> None:
     assert settings.feature_gates == {"ResultCache": True, "GangPreemption": False}
 
 
-def test_settings_refuse_an_unknown_gate(tmp_path: Path) -> None:
-    """The problem names the field of the settings file."""
+def test_an_unknown_gate_in_settings_is_an_error(tmp_path: Path) -> None:
+    """The problem of an unknown gate names the field of the settings file."""
     path = tmp_path / "settings.yaml"
     path.write_text("featureGates: {ResultCach: false}")
     with pytest.raises(ConfigError, match=r'featureGates.ResultCach: unknown .* \(did you mean "ResultCache"\?\)'):
         load_settings({}, path)
 
 
-def test_the_command_lists_them() -> None:
-    """``bayplan features`` lists every gate; -o json does so for machines, with the state that a flag sets."""
+def test_the_command_lists_every_gate() -> None:
+    """``bayplan features`` lists every gate, with -o json also in its configured state."""
     table = CliRunner().invoke(bayplan, ["features"]).output
     output = CliRunner().invoke(bayplan, ["features", "-o", "json", "--feature-gates", "AllBeta=false"]).output
     assert [line.split()[0] for line in table.splitlines()[1:]] == [gate.name for gate in GATES]
     assert [(each["name"], each["enabled"]) for each in json.loads(output)] == [(gate.name, False) for gate in GATES]
 
 
-def test_the_help_names_them() -> None:
+def test_the_help_lists_every_gate() -> None:
     """``bayplan run --help`` lists every gate with its stage and default."""
     output = "".join(CliRunner().invoke(bayplan, ["run", "--help"], terminal_width=4000).output.split())
     assert "".join(gates_summary().split()) in output
 
 
 def test_the_documentation_lists_every_gate() -> None:
-    """The table of the documentation equals the code."""
+    """The table in the documentation equals the code."""
     rows = [
         f"| `{gate.name}` | {gate.stage.word} | {str(gate.default).lower()} | {gate.since} | {gate.description} |"
         for gate in GATES
@@ -123,10 +123,10 @@ def test_the_documentation_lists_every_gate() -> None:
     assert written == rows
 
 
-def test_the_metric_is_kube_schedulers() -> None:
-    """Name and labels are those of kube-scheduler; a GA gate has no stage."""
+def test_the_metric_has_the_format_of_kube_scheduler() -> None:
+    """The name and labels of the metric are those of kube-scheduler, and a GA gate has no stage."""
     registry = CollectorRegistry()
-    registry.register(FeatureCollector(FeatureGates({"Grown": False}, KNOWN)))
+    registry.register(FeatureCollector(FeatureGates({"Grown": False}, KNOWN_GATES)))
     lines = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     assert lines == [
         'kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0.0',

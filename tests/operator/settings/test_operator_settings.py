@@ -28,8 +28,8 @@ def test_defaults() -> None:
     assert not settings.allow_default_scheduler
 
 
-def test_flags_win(tmp_path: Path) -> None:
-    """A flag overrides the file; a flag that is not given does not."""
+def test_flags_override_the_file(tmp_path: Path) -> None:
+    """A flag overrides the file unless it is not set."""
     path = tmp_path / "settings.yaml"
     path.write_text("seed: 7\nbindConcurrency: 5\npodMaxInUnschedulablePodsDuration: 5m\n")
     settings = load_settings({"seed": 8, "bind_concurrency": None}, path)
@@ -38,7 +38,7 @@ def test_flags_win(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
-    """A file with only comments is valid."""
+    """A file with only comments is valid and has the defaults."""
     path = tmp_path / "settings.yaml"
     path.write_text("# nothing\n")
     assert load_settings({}, path) == load_settings({})
@@ -53,8 +53,8 @@ def test_seconds(text: Any, seconds: float) -> None:
     assert load_settings({"graceful_stop_seconds": text}).graceful_stop_seconds == seconds
 
 
-def test_the_election_is_a_setting_and_a_flag(tmp_path: Path) -> None:
-    """The flag overrides only its own field; the namespace is that of the revisions unless it is set."""
+def test_the_flag_overrides_one_field_of_the_election(tmp_path: Path) -> None:
+    """The flag --leader-elect overrides only its own field of the leader election."""
     path = tmp_path / "settings.yaml"
     path.write_text("leaderElection: {leaderElect: false, leaseDuration: 30s}\n")
     election = load_settings({}, path, leader_elect=True).leader_election
@@ -80,14 +80,14 @@ BAD_FILES = [
     pytest.param("serveAddress: here", "{path}: serveAddress", "host:port", id="address"),
     pytest.param("logFormat: xml", "{path}: logFormat", "must be one of", id="choice"),
     pytest.param("gracefulStopSeconds: soon", "{path}: gracefulStopSeconds", "is not a duration", id="duration"),
-    pytest.param("[1]", "{path}", "mapping", id="no-mapping"),
-    pytest.param("a: [", "{path}", "cannot be read", id="no-yaml"),
+    pytest.param("[1]", "{path}", "mapping", id="not-a-mapping"),
+    pytest.param("a: [", "{path}", "cannot be read", id="invalid-yaml"),
 ]
 
 
 @pytest.mark.parametrize(("text", "where", "words"), BAD_FILES)
 def test_an_invalid_file_is_reported(tmp_path: Path, text: str, where: str, words: str) -> None:
-    """Each problem names the file, the field and what to do."""
+    """Each problem names the file, the field and the remedy."""
     path = tmp_path / "settings.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as refused:
@@ -98,7 +98,7 @@ def test_an_invalid_file_is_reported(tmp_path: Path, text: str, where: str, word
 
 
 def test_every_problem_is_reported(tmp_path: Path) -> None:
-    """Problems of flags name the flag, those of the file the field."""
+    """A problem of a flag names the flag, and a problem of the file the field."""
     path = tmp_path / "settings.yaml"
     path.write_text("seed: -1\nclientBurst: 0\n")
     with pytest.raises(ConfigError) as refused:
@@ -107,24 +107,24 @@ def test_every_problem_is_reported(tmp_path: Path) -> None:
     assert found == {f"{path}: seed", f"{path}: clientBurst", "--bind-concurrency"}
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    """It is a problem with its path and not a traceback."""
+def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
+    """A missing settings file is a problem with its path."""
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
         load_settings({}, tmp_path / "nowhere.yaml")
 
 
-def test_serving_can_be_switched_off() -> None:
-    """An empty address serves nothing."""
+def test_an_empty_address_disables_serving() -> None:
+    """An empty serve address disables the HTTP server."""
     assert load_settings({"serve_address": ""}).serve_host_and_port is None
 
 
 @pytest.mark.parametrize(
     ("flags", "namespace"),
     [
-        pytest.param({"namespace": "mine"}, "mine", id="given"),
+        pytest.param({"namespace": "mine"}, "mine", id="setting"),
         pytest.param({}, "from-one", id="current-context"),
-        pytest.param({"context": "two"}, "default", id="context-without"),
-        pytest.param({"context": "none"}, "default", id="no-such-context"),
+        pytest.param({"context": "two"}, "default", id="context-without-namespace"),
+        pytest.param({"context": "none"}, "default", id="missing-context"),
     ],
 )
 def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace: str) -> None:
@@ -139,12 +139,12 @@ def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace
 @pytest.mark.parametrize(
     ("flags", "environment"),
     [
-        pytest.param({}, {}, id="no-pod"),
-        pytest.param({"kubeconfig": "x"}, {"KUBERNETES_SERVICE_HOST": "h"}, id="kubeconfig-given"),
+        pytest.param({}, {}, id="not-in-a-pod"),
+        pytest.param({"kubeconfig": "x"}, {"KUBERNETES_SERVICE_HOST": "h"}, id="kubeconfig-setting"),
         pytest.param({}, {"KUBERNETES_SERVICE_HOST": "h", "KUBECONFIG": "x"}, id="kubeconfig-in-environment"),
         pytest.param({}, {"KUBERNETES_SERVICE_HOST": "h"}, id="no-service-account"),
     ],
 )
 def test_a_kubeconfig_is_used_outside_pods(flags: dict[str, str], environment: dict[str, str]) -> None:
-    """The service account is used only if it exists and no kubeconfig was requested."""
+    """The service account is used only if it exists and no kubeconfig is set."""
     assert not runs_in_cluster(load_settings(flags), environment)

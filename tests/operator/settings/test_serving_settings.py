@@ -1,4 +1,4 @@
-"""Settings of the HTTP server."""
+"""Tests of the settings of the HTTP server."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from scheduler_core.errors import ConfigError
     [
         pytest.param("tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be set together with tlsCertFile", id="no key"),
         pytest.param(
-            "tlsPrivateKeyFile: /tls.key", "tlsCertFile: must be set together with tlsPrivateKeyFile", id="no pair"
+            "tlsPrivateKeyFile: /tls.key",
+            "tlsCertFile: must be set together with tlsPrivateKeyFile",
+            id="no certificate",
         ),
         pytest.param("authorizeRequests: true", "tokens must not be sent unencrypted", id="unencrypted tokens"),
         pytest.param(
             "advertiseAddress: bayplan-0", 'advertiseAddress: must be an IP address, not "bayplan-0"', id="name"
         ),
-        pytest.param("advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host", id="no address"),
-        pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="an old version"),
+        pytest.param(
+            "advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host", id="unspecified address"
+        ),
+        pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="old version"),
     ],
 )
 def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:
-    """The error at start names the field."""
+    """An invalid combination of settings is an error that names the field."""
     path = tmp_path / "settings.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=expected):
@@ -41,7 +45,7 @@ def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:
         pytest.param({"tls_cert_file": "/c", "tls_private_key_file": "/k"}, True, id="implied by files"),
     ],
 )
-def test_when_https_is_served(flags: dict[str, object], *, serves_tls: bool) -> None:
+def test_https_is_enabled_by_settings(flags: dict[str, object], *, serves_tls: bool) -> None:
     """HTTPS is enabled by the setting or by certificate files."""
     settings = load_settings(flags)
     assert settings.serves_tls == serves_tls

@@ -1,4 +1,4 @@
-"""Tests of text from other systems in a terminal and in a log."""
+"""Tests of untrusted text in a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from rich.table import Table
 from rich.text import Text
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb\rc"
-SHOWN = r"a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb\x0dc"
+ESCAPED = r"a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb\x0dc"
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
-        pytest.param(HOSTILE, SHOWN, id="hostile"),
+        pytest.param(HOSTILE, ESCAPED, id="hostile"),
         pytest.param("half \ud800", r"half \ud800", id="lone surrogate"),
         pytest.param("two\n\tlines", "two\n\tlines", id="lines and tabs"),
         pytest.param("grüß dich 魚 \U0001f600", "grüß dich 魚 \U0001f600", id="any script"),
     ],
 )
-def test_unfit_characters_are_escaped(text: str, shown: str) -> None:
-    """What could act on a terminal is shown as text."""
-    assert printable(text) == shown
+def test_control_characters_are_escaped(text: str, expected: str) -> None:
+    """Characters that can control a terminal are escaped."""
+    assert printable(text) == expected
 
 
-def test_no_line_of_a_record_looks_like_another_one() -> None:
-    """A line break in a text cannot fake a record."""
+def test_a_line_break_cannot_forge_a_record() -> None:
+    """A line break in a text does not start a new log record."""
     assert printable_record("bad name\n2026-01-01 ERROR forged") == "bad name\n    2026-01-01 ERROR forged"
 
 
-def test_json_keeps_its_meaning() -> None:
-    """It decodes to the same text."""
+def test_escaped_json_decodes_to_the_same_text() -> None:
+    """Escaped JSON decodes to the same text."""
     escaped = printable_json(json.dumps({"a": HOSTILE}, ensure_ascii=False))
     assert json.loads(escaped) == {"a": HOSTILE}
     assert printable(escaped) == escaped
@@ -45,26 +45,26 @@ def test_json_keeps_its_meaning() -> None:
 
 @pytest.mark.parametrize("section", [pytest.param(HOSTILE, id="plain"), pytest.param(Text(HOSTILE), id="styled")])
 def test_tables_and_texts(section: str | Text) -> None:
-    """Tables are escaped too, and square brackets are not markup."""
+    """Tables are escaped, and square brackets are not markup."""
     table = Table()
     table.add_column("[/bold]")
     table.add_row(section)
-    shown = text_of([table, section])
-    assert "[/bold]" in shown
-    assert printable(shown) == shown
+    escaped = text_of([table, section])
+    assert "[/bold]" in escaped
+    assert printable(escaped) == escaped
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_documents(output: str) -> None:
-    """Output for programs is also safe to view in a terminal."""
-    shown = renderers(str)[output]({"message": HOSTILE})
-    assert printable(shown) == shown
+    """JSON and YAML output is escaped."""
+    escaped = renderers(str)[output]({"message": HOSTILE})
+    assert printable(escaped) == escaped
 
 
 @pytest.mark.parametrize(
     "formatter", [pytest.param(TextFormatter(), id="text"), pytest.param(JsonFormatter(), id="json")]
 )
 def test_log_lines(formatter: logging.Formatter) -> None:
-    """Log lines are escaped, too."""
+    """Log lines are escaped."""
     line = formatter.format(logging.LogRecord("x", logging.ERROR, "f", 1, "pod %s", (HOSTILE,), None))
     assert printable(line) == line

@@ -24,7 +24,7 @@ HOSTILE = [
 ]
 UNREADABLE = [
     pytest.param(f"a: {'9' * 5_000}", "put it in quotes", id="number of 5,000 digits"),
-    pytest.param("a: 2026-02-31", "put it in quotes", id="no such day"),
+    pytest.param("a: 2026-02-31", "put it in quotes", id="invalid date"),
 ]
 
 
@@ -60,7 +60,7 @@ def test_hostile(text: str, message: str) -> None:
     ],
 )
 def test_commands(tmp_path: Path, command: tuple[str, ...], text: str, message: str) -> None:
-    """A command that reads such a file ends with a message and an exit code, not with a traceback."""
+    """A command that reads hostile YAML exits with an error message."""
     file = tmp_path / "hostile.yaml"
     file.write_text(text)
     done = CliRunner().invoke(bayplan, [*command, str(file)])
@@ -70,7 +70,7 @@ def test_commands(tmp_path: Path, command: tuple[str, ...], text: str, message: 
 
 @pytest.mark.parametrize(("text", "message"), [row for row in HOSTILE if row.id != "key twice"])
 def test_validate(tmp_path: Path, text: str, message: str) -> None:
-    """``bayplan validate`` rejects it, too; a repeated key it reports with its own message."""
+    """``bayplan validate`` rejects hostile YAML."""
     file = tmp_path / "hostile.yaml"
     file.write_text(text)
     done = CliRunner().invoke(bayplan, ["validate", str(file)])

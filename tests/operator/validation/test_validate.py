@@ -36,7 +36,7 @@ def run(*args: str, documents: list[Any] | None = None, code: int = 0) -> Result
 
 
 def findings(*documents: Any, flags: tuple[str, ...] = (), code: int = 1) -> list[dict[str, Any]]:
-    """Return the findings in documents."""
+    """Return the findings for documents."""
     found: list[dict[str, Any]] = json.loads(run("-o", "json", *flags, documents=list(documents), code=code).stdout)[
         "findings"
     ]
@@ -44,8 +44,8 @@ def findings(*documents: Any, flags: tuple[str, ...] = (), code: int = 1) -> lis
 
 
 @pytest.mark.parametrize("refused", REFUSED)
-def test_what_the_api_server_rejects_is_rejected(refused: Refused) -> None:
-    """Each invalid manifest is reported with the field that the models name, or the list that the API server names."""
+def test_invalid_manifests_are_rejected(refused: Refused) -> None:
+    """An invalid manifest is reported with the field that the model or the API server names."""
     paths = {each["path"] for each in findings(refused.manifest()) if each["severity"] == "error"}
     for path in refused.model or (refused.server[0],):
         assert any(each == path or each.startswith(f"{path}.") for each in paths), paths
@@ -53,19 +53,19 @@ def test_what_the_api_server_rejects_is_rejected(refused: Refused) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples" / "profiles").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_valid(path: Path) -> None:
-    """The profiles in the documentation are valid."""
+    """The profiles in the examples are valid."""
     assert "no problems" in run(str(path)).stdout
 
 
 CASES = [
-    pytest.param([5], "", "is not a Kubernetes object", id="no-object"),
+    pytest.param([5], "", "is not a Kubernetes object", id="not-an-object"),
     pytest.param(
         [{**manifest("SchedulerProfile", "a", {}), "apiVersion": "bayplan.dev/v1"}], "apiVersion", API, id="v1"
     ),
     pytest.param([{"kind": "PodGroup", "metadata": {"name": "a"}}], "apiVersion", API, id="no-version"),
-    pytest.param([manifest("Profile", "a", {})], "kind", "unknown kind", id="no-such-kind"),
+    pytest.param([manifest("Profile", "a", {})], "kind", "unknown kind", id="unknown-kind"),
     pytest.param([manifest("PodGroup", "", {"minMember": 1})], "metadata.name", "is required", id="no-name"),
-    pytest.param([manifest("PodGroup", "A", {"minMember": 1})], "metadata.name", "lower case", id="bad-name"),
+    pytest.param([manifest("PodGroup", "A", {"minMember": 1})], "metadata.name", "lower case", id="invalid-name"),
     pytest.param([{**manifest("SchedulerProfile", "a", {}), "specs": {}}], "specs", "unknown field", id="top-level"),
     pytest.param(
         [{**manifest("SchedulerProfile", "a", {}), "metadata": {"name": "a", "lables": {}}}],
@@ -83,7 +83,7 @@ CASES = [
         [manifest("SchedulerProfile", "a", {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFitt"}]}}})],
         "spec.plugins.score.enabled[0].name",
         'did you mean "NodeResourcesFit"?',
-        id="no-such-plugin",
+        id="unknown-plugin",
     ),
     pytest.param(
         [manifest("PluginConfig", "a", {"plugin": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}})],
@@ -95,13 +95,13 @@ CASES = [
         [manifest("SchedulerProfile", "a", {"schedulerName": "default-scheduler"})],
         "spec.schedulerName",
         "--allow-default-scheduler",
-        id="kube-schedulers-name",
+        id="name-of-kube-scheduler",
     ),
     pytest.param(
         [manifest("SchedulerProfile", "a", {}), manifest("SchedulerProfile", "b", {"schedulerName": "a"})],
         "spec.schedulerName",
         "is claimed by SchedulerProfile a (standard input:1) too",
-        id="one-name-twice",
+        id="duplicate-name",
     ),
     pytest.param(
         [manifest("SchedulerProfile", "a", {"extenders": [{"urlPrefix": "http://x"}] * 9})],
@@ -138,14 +138,14 @@ CASES = [
 
 @pytest.mark.parametrize(("documents", "path", "words"), CASES)
 def test_problems(documents: list[Any], path: str, words: str) -> None:
-    """Each is reported once, at its field, with what to do."""
+    """Each problem is reported once, at its field, with the remedy."""
     errors = [each for each in findings(*documents) if each["severity"] == "error"]
     assert [each["path"] for each in errors] == [path]
     assert words in errors[0]["message"]
 
 
-def test_one_problem_hides_no_other() -> None:
-    """A bad value beside an unknown plugin, and a bad extender beside both, are reported together."""
+def test_all_problems_of_a_profile_are_reported() -> None:
+    """All problems of a profile are reported together."""
     entries = [{"name": "NodeResourcesFitt", "weight": -1}]
     extender = {"urlPrefix": "http://x", "managedResources": [{"name": "cpu"}]}
     spec = {"plugins": {"score": {"enabled": entries}}, "extenders": [extender], "extra": 1}
@@ -157,8 +157,8 @@ def test_one_problem_hides_no_other() -> None:
     }
 
 
-def test_another_queue_order() -> None:
-    """A profile with another QueueSort would wait for the others, which is a problem."""
+def test_another_queue_sort_is_a_problem() -> None:
+    """A profile with another QueueSort than the others is a problem."""
     other = {
         "plugins": {"queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}},
     }
@@ -167,18 +167,18 @@ def test_another_queue_order() -> None:
     assert "SchedulerProfile a" in found["message"]
 
 
-def test_a_reference_that_no_file_contains() -> None:
-    """It may exist in the cluster: a warning, and with --strict a problem."""
-    referring = manifest("SchedulerProfile", "a", {"pluginConfigRefs": [{"name": "pack"}]})
-    (warning,) = findings(referring, code=0)
-    (error,) = findings(referring, flags=("--strict",))
+def test_a_missing_reference_is_a_warning() -> None:
+    """A reference to an object that is not in the files is a warning, and with --strict an error."""
+    profile = manifest("SchedulerProfile", "a", {"pluginConfigRefs": [{"name": "pack"}]})
+    (warning,) = findings(profile, code=0)
+    (error,) = findings(profile, flags=("--strict",))
     assert (warning["severity"], error["severity"]) == ("warning", "error")
-    given_too = manifest("PluginConfig", "pack", {"plugin": "NodeResourcesFit"})
-    assert findings(referring, given_too, flags=("--strict",), code=0) == []
+    plugin_config = manifest("PluginConfig", "pack", {"plugin": "NodeResourcesFit"})
+    assert findings(profile, plugin_config, flags=("--strict",), code=0) == []
 
 
 def test_other_kinds_are_ignored() -> None:
-    """With a note, which is no problem even with --strict."""
+    """An object of another kind is reported as a note, also with --strict."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     (note,) = findings(body, flags=("--strict",), code=0)
     assert (note["severity"], note["message"]) == ("note", "ConfigMap (v1) is ignored: it is not a resource of Bayplan")
@@ -206,14 +206,14 @@ def test_other_kinds_are_ignored() -> None:
     ],
 )
 def test_an_entry_without_effect_is_noted(body: dict[str, Any], path: str) -> None:
-    """A plugin whose work Bayplan does without a plugin is no problem, even with --strict."""
+    """A plugin entry without effect is reported as a note, also with --strict."""
     (note,) = findings(body, flags=("--strict",), code=0)
     assert (note["severity"], note["path"]) == ("note", path)
     assert note["message"].startswith("PodGroupPodsCount has no effect: Bayplan ranks the topology domains")
 
 
 def test_lines(tmp_path: Path) -> None:
-    """Findings have the line of the field, in any document of a file; so does a repeated field."""
+    """Findings have the line of the field in any document of a file."""
     path = tmp_path / "a.yaml"
     head = f"apiVersion: {API}\nkind: PodGroup\nmetadata: {{name: a}}\nspec:\n"
     path.write_text(f"{head}  minMember: 0\n---\n{head}  queueing: Strict\n  minMember: 1\n  minMember: 2\n")
@@ -224,7 +224,7 @@ def test_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recursive", [pytest.param(False, id="flat"), pytest.param(True, id="recursive")])
 def test_directories(tmp_path: Path, recursive: bool) -> None:
-    """The manifests of a directory are read, those of subdirectories only on request; other files are not."""
+    """The manifests of a directory are read, and those of subdirectories on request."""
     (tmp_path / "below").mkdir()
     (tmp_path / "README.md").write_text("{{ no YAML")
     (tmp_path / "a.json").write_text(json.dumps(manifest("PodGroup", "a", {"minMember": 1})))
@@ -241,8 +241,8 @@ def test_directories(tmp_path: Path, recursive: bool) -> None:
         pytest.param("a: \x00", "is not YAML or JSON", id="control-character"),
     ],
 )
-def test_what_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
-    """Exit code 2, with the problems of the other files."""
+def test_unreadable_files_exit_with_2(tmp_path: Path, text: str | None, words: str) -> None:
+    """An unreadable file exits with 2, and problems of other files are reported."""
     path, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
     if text is not None:
         path.write_text(text)
@@ -269,16 +269,16 @@ SPECS = st.fixed_dictionaries(
 
 
 @given(SPECS)
-def test_what_is_accepted_the_operator_accepts(spec: dict[str, Any]) -> None:
-    """For any spec: valid here means that the operator finds no problem and can build it; otherwise both reject it."""
+def test_valid_specs_can_be_built(spec: dict[str, Any]) -> None:
+    """A spec is accepted only if the operator finds no problem and can build the profile."""
     body = manifest("SchedulerProfile", "a", spec)
     result = CliRunner().invoke(bayplan, ["validate", "-"], input=json.dumps(body))
     scheduler = offline_scheduler()
-    (judged,) = desired_state([body], [], PluginConfigValidation(scheduler.registry)).profiles
-    problems = list(judged.problems)
-    if judged.config is not None:
+    (desired,) = desired_state([body], [], PluginConfigValidation(scheduler.registry)).profiles
+    problems = list(desired.problems)
+    if desired.config is not None:
         try:
-            scheduler.build(judged.config).retire()
+            scheduler.build(desired.config).retire()
         except ConfigError as error:
             problems += error.problems
     if result.exit_code == 0:
